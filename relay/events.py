@@ -1,0 +1,223 @@
+"""Typed events that the core and its adapters emit; logs, metrics and tests are sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; subclasses carry plain values and never payloads or secrets."""
+
+    level: ClassVar[str] = "info"
+    """Level at which the log sink writes it; "none" is for metrics and tests only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """The relay is registered and begins to claim."""
+
+    relay_id: int
+    name: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping(Event):
+    """A signal or a caller asked for the end; claiming has stopped."""
+
+    reason: str
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Event):
+    """The drain is over; `kept` written messages keep their lock because no confirm came in time."""
+
+    released: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchClaimed(Event):
+    """A claim returned messages."""
+
+    level: ClassVar[str] = "none"
+    source: str
+    messages: int
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettled(Event):
+    """A settle was written. `outcomes` counts by result word, or "retry" and "released"."""
+
+    level: ClassVar[str] = "none"
+    messages: int
+    seconds: float
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    publish_seconds: float = 0.0
+    """From write to last confirm of the portion."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDead(Event):
+    """A message was archived with a result other than success."""
+
+    level: ClassVar[str] = "warning"
+    id: str
+    result: str
+    code: str
+    detail: str
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockLost(Event):
+    """Another relay had taken these messages over before they were settled: they may have gone out twice."""
+
+    level: ClassVar[str] = "warning"
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettleFailed(Event):
+    """A settle did not get through and is tried again as a settle."""
+
+    level: ClassVar[str] = "warning"
+    messages: int
+    error: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseDown(Event):
+    """The database did not answer or refused; the relay waits."""
+
+    level: ClassVar[str] = "warning"
+    error: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUp(Event):
+    """The database answers again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDown(Event):
+    """The broker connection is lost or refused; the relay waits."""
+
+    level: ClassVar[str] = "warning"
+    error: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUp(Event):
+    """The broker connection stands."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBlocked(Event):
+    """The broker sent `connection.blocked`: a resource alarm."""
+
+    level: ClassVar[str] = "warning"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUnblocked(Event):
+    """The resource alarm is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeQuarantined(Event):
+    """A channel died or an exchange is missing: its messages go one at a time until it is proven again."""
+
+    level: ClassVar[str] = "warning"
+    exchange: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeProven(Event):
+    """An exchange took a message alone; batches go on."""
+
+    level: ClassVar[str] = "debug"
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenUp(Event):
+    """LISTEN proved itself alive by hearing its own notification."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenDown(Event):
+    """LISTEN is not heard; the poll goes on alone."""
+
+    level: ClassVar[str] = "warning"
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocksSwept(Event):
+    """Expired locks went back to the queue or, past the limit, to the archive."""
+
+    level: ClassVar[str] = "warning"
+    released: int
+    archived: int
+
+
+@dataclass(frozen=True, slots=True)
+class StrandedFound(Event):
+    """Claimable messages stood below every head and were made due; should stay 0."""
+
+    level: ClassVar[str] = "warning"
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsEnsured(Event):
+    """Archive partitions were made or dropped."""
+
+    created: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceFailed(Event):
+    """A maintenance step failed and will be tried again."""
+
+    level: ClassVar[str] = "warning"
+    step: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOverruled(Event):
+    """This relay's environment differs from the database's policy, which holds."""
+
+    level: ClassVar[str] = "warning"
+    name: str
+    environment: str
+    database: str
+
+
+Sink = Callable[[Event], None]
+
+
+def fan_out(*sinks: Sink) -> Sink:
+    """One sink that hands each event to all of `sinks` in order."""
+
+    def emit(event: Event) -> None:
+        for sink in sinks:
+            sink(event)
+
+    return emit

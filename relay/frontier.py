@@ -1,0 +1,73 @@
+"""Head and pending: where to claim next, without ever walking left again and without missing what commits late.
+
+Claim order is (xid, seq). A message can appear below the head only if its transaction was still running when the head
+passed it, and then it stands in the snapshot of that same claim statement; those transactions are `pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from relay.message import START, Position
+
+LAST_SEQ = 2**63 - 1
+
+
+class Snapshot(NamedTuple):
+    """What `pg_current_snapshot()` says: every transaction below xmax is finished, but for those in `running`."""
+
+    xmax: int
+    running: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `xmin:xmax:xip,…` (PostgreSQL docs, 9.27 "pg_snapshot")."""
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), frozenset(map(int, running.split(","))) if running else frozenset())
+
+
+@dataclass(slots=True)
+class Frontier:
+    """Where one stream of messages goes on; belongs to one connection, since a failover may lower the xid counter."""
+
+    head: Position = START
+    pending: set[int] = field(default_factory=set)
+
+    def passed(self, last: Position | None, snapshot: Snapshot, *, exhausted: bool) -> None:
+        """Move the head to the last claimed position, or past all finished transactions if nothing was left.
+
+        Args:
+            last: the highest position claimed by the statement, None if it claimed nothing.
+            snapshot: that same statement's snapshot.
+            exhausted: neither a limit on messages nor one on bytes cut the statement short.
+
+        """
+        reached = Position(snapshot.xmax - 1, LAST_SEQ) if exhausted else last
+        if reached is None or reached <= self.head:
+            return
+        self.head = reached
+        self.pending |= {xid for xid in snapshot.running if xid <= reached.xid}
+
+    def probed(self, asked: Collection[int], snapshot: Snapshot, *, exhausted: bool) -> None:
+        """Forget the pending transactions that had finished when all their messages were asked for."""
+        if exhausted:
+            self.pending.difference_update(xid for xid in asked if xid not in snapshot.running and xid < snapshot.xmax)
+
+    def merge(self, other: Frontier, snapshot: Snapshot) -> None:
+        """Take back a stream that was split off and claimed everything that `snapshot` shows.
+
+        What began after that snapshot may already lie below this head, so the head goes back to it.
+        """
+        self.pending |= other.pending | {xid for xid in snapshot.running if xid <= self.head.xid}
+        self.head = min(self.head, Position(snapshot.xmax - 1, LAST_SEQ))
+
+    def fork(self) -> Frontier:
+        """A second frontier that goes on from the same place."""
+        return Frontier(self.head, set(self.pending))
+
+    @property
+    def low(self) -> Position:
+        """The lowest position at which this stream may still claim."""
+        return min((self.head, *(Position(xid, 0) for xid in self.pending)))

@@ -1,0 +1,161 @@
+"""What travels through the relay: claims, what the broker said of them, and what is to be written about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+
+class Position(NamedTuple):
+    """Where a message stands in claim order: its transaction, then its number."""
+
+    xid: int
+    seq: int
+
+
+START = Position(0, 0)
+"""Before every message."""
+
+
+class Claim(NamedTuple):
+    """One claimed message, as the claim statement returns it."""
+
+    xid: int
+    seq: int
+    id: str
+    """Canonical text of the uuid; travels as `message_id` and as the header `x-relay-id`."""
+    exchange: str
+    routing_key: str
+    payload: bytes
+    """`body`, else the bytes of `content::text`; never through a JSON round trip."""
+    binary: bool
+    """True where the payload is the column `body`."""
+    options: str | None
+    """JSON text; None for an empty object, the common case."""
+    ordering_key: str | None
+    replay_of: str | None
+    attempts: int
+    """Claims so far, this one included."""
+    expires_in: float | None
+    """Seconds from the claim until `expires_at`, by the database's clock."""
+
+    @property
+    def position(self) -> Position:
+        """Where the message stands in claim order."""
+        return Position(self.xid, self.seq)
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Messages claimed by one statement under one lock token."""
+
+    token: str
+    claims: list[Claim]
+    claimed_at: float
+    """The database's time of the claim, seconds since the epoch."""
+    claimed_tick: float
+    """The relay's monotonic clock when the claim was sent: the zero of every later interval."""
+    deadline: float
+    """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock."""
+    size: int = field(init=False)
+    """Bytes of payload."""
+
+    def __post_init__(self) -> None:
+        self.size = sum(len(claim.payload) for claim in self.claims)
+
+
+class Verdict(Enum):
+    """What became of one publish."""
+
+    CONFIRMED = "confirmed"
+    """`Basic.Ack` for its tag (AMQP 0-9-1 extension `confirm`); nothing else is success."""
+    INVALID = "invalid"
+    """Can never be sent as it is; nothing was written."""
+    EXPIRED = "expired"
+    """`expires_at` passed before it was written."""
+    RETURNED = "returned"
+    """Unroutable: `Basic.Return` of a mandatory message."""
+    REFUSED = "refused"
+    """Nacked, or the broker refused it alone: exchange missing, no permission."""
+    UNKNOWN = "unknown"
+    """Written, and the connection went before its confirm."""
+    UNWRITTEN = "unwritten"
+    """Nothing of it reached the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """One verdict with a stable code and a sentence for people; both empty for a confirm."""
+
+    verdict: Verdict
+    code: str = ""
+    detail: str = ""
+    blame: bool = False
+    """For UNKNOWN: the broker closed the connection over a protocol error, so the message counts an attempt."""
+
+
+CONFIRMED = PublishResult(Verdict.CONFIRMED)
+
+
+class Portion(NamedTuple):
+    """Results of a part of a batch; the lists run in parallel, times are monotonic seconds (0.0: never)."""
+
+    claims: list[Claim]
+    results: list[PublishResult]
+    published: list[float]
+    confirmed: list[float]
+
+
+class Result(str, Enum):
+    """The archive's word."""
+
+    SUCCESS = "success"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    LOCK_EXPIRED = "lock_expired"
+    DISCARDED = "discarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Outcome: the message leaves the queue with this result."""
+
+    result: Result
+    code: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Outcome: an attempt was spoiled; due again after `delay` seconds."""
+
+    delay: float
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Outcome: not the message's fault; claimable again at once, and the claim does not count."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Outcome: written, not confirmed, and the relay is leaving; the lock stays until it expires."""
+
+
+Outcome = Archive | Retry | GiveBack | Keep
+SUCCESS = Archive(Result.SUCCESS)
+
+
+class Settled(NamedTuple):
+    """What a settle really changed."""
+
+    archived: int
+    released: int
+    lost: list[str]
+    """Ids whose lock had been taken over: counted and logged as lost locks, never called delivered."""
