@@ -1,14 +1,17 @@
+# Everything a contributor or a CI types. Each target makes what it needs, from a bare checkout on.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+TESTS := $(wildcard $(addprefix tests/,unit contract integration acceptance faults))
 
-.PHONY: help venv lock lint types imports unit test demo conventions wheel clean
+.PHONY: help venv lock lint format types imports unit test demo conventions wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 16
 
 venv: $(STAMP) ## make .venv from the lock file
 
@@ -16,11 +19,44 @@ $(STAMP): requirements/dev.txt .ci/make-venv
 	@.ci/make-venv $(VENV)
 	@touch $@
 
-lock: $(STAMP) ## resolve the dependencies anew into requirements/*.txt
-	@$(BIN)/python -m pip install -q uv
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade pyproject.toml -o requirements/runtime.txt
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/runtime.txt pyproject.toml --extra dev --extra local -o requirements/dev.txt
+lock: $(STAMP) ## resolve the dependencies anew into requirements/
+	@$(BIN)/python -m pip install --quiet uv
+	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
+	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --output-file requirements/dev.txt
 
-lint: $(STAMP) ## ruff: rules and format
+lint: $(STAMP) ## rules and format (ruff)
+	@echo "lint: ruff rules and format"
 	@$(BIN)/ruff check --quiet relay tests
 	@$(BIN)/ruff format --check --quiet relay tests
+
+format: $(STAMP) ## write the format, and what ruff can mend by itself
+	@$(BIN)/ruff check --quiet --fix relay tests
+	@$(BIN)/ruff format --quiet relay tests
+
+types: $(STAMP) ## static types (mypy --strict)
+	@echo "types: mypy --strict"
+	@$(BIN)/mypy
+
+imports: $(STAMP) ## which module may import which (import-linter)
+	@echo "imports: layers"
+	@$(BIN)/lint-imports --no-logo --no-cache
+
+unit: $(STAMP) ## the tests that need no server
+	@$(BIN)/python -m pytest -q tests/unit
+
+test: lint types imports ## everything: lint, types, imports and all tests, on private servers
+	@echo "test: $(TESTS)"
+	@$(BIN)/python -m pytest -q $(TESTS)
+
+demo: $(STAMP) ## the product end to end, on private servers
+	@$(BIN)/relay demo
+
+conventions: $(STAMP) ## each documented behaviour and the tests that prove it
+	@$(BIN)/python -m pytest -q --conventions $(TESTS)
+
+wheel: $(STAMP) ## build the wheel into dist/
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+clean: ## remove what the other targets made
+	@rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find relay tests -name __pycache__ -type d -prune -exec rm -rf {} +
