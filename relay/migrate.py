@@ -1,0 +1,222 @@
+"""Brings the schema up to date: numbered files of `sql/`, in one transaction, under one advisory lock."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+from psycopg import errors, sql
+
+from relay.errors import MigrationError, StoreError
+
+LONGEST_NAME = 63
+"""Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
+
+
+class Migration(NamedTuple):
+    """One numbered file."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the file as it stands, placeholders and all."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class Applied(NamedTuple):
+    """One migration as the database remembers it."""
+
+    version: int
+    name: str
+    checksum: str
+
+
+def migrate(
+    conninfo: str, *, schema: str = "public", seed: Mapping[str, str] | None = None, say: Callable[[str], None] | None = None
+) -> list[str]:
+    """Bring `schema` up to date and return the names of the migrations that this call applied.
+
+    Everything happens in one transaction: a database is never left halfway, and an application that inserts
+    meanwhile waits and finds the new table. A second call at the same time waits and finds nothing to do.
+    Settings of `seed` that the database does not have yet are written. `say` gets what people should read.
+
+    Raises:
+        MigrationError: the schema is newer than this program, is somebody else's, or a statement was refused.
+        StoreError: the database cannot be reached.
+    """
+    render_text = Renderer(schema, seed or {})
+    with _connection(conninfo, say or _silent) as connection, _translated(), connection.transaction():
+        connection.execute(render_text(_text("before.sql")))
+        applied = _read_applied(connection, render_text)
+        todo = _pending(applied, say or _silent)
+        for migration in todo:
+            _apply(connection, render_text, migration)
+        connection.execute(render_text(_text("after.sql")))
+    return [migration.name for migration in todo]
+
+
+def check(conninfo: str, *, schema: str = "public") -> list[str]:
+    """Names of the migrations that `migrate` would apply now; changes nothing.
+
+    Raises:
+        MigrationError: the schema is newer than this program, or may not be read.
+        StoreError: the database cannot be reached.
+    """
+    render_text = Renderer(schema, {})
+    with _connection(conninfo, _silent) as connection, _translated():
+        try:
+            applied = _read_applied(connection, render_text)
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            applied = []
+    return [migration.name for migration in _pending(applied, _silent)]
+
+
+def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, names: Iterable[str] | None = None) -> str:
+    """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
+    render_text = Renderer(schema, seed or {})
+    wanted = None if names is None else set(names)
+    parts = [_text("before.sql")]
+    for migration in migrations():
+        if wanted is None or migration.name in wanted:
+            parts += [migration.text, _record(migration)]
+    parts.append(_text("after.sql"))
+    body = "\n".join(render_text(part).decode() for part in parts)
+    return f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{body}\nCOMMIT;\n"
+
+
+def migrations() -> list[Migration]:
+    """Every numbered file, in order."""
+    found = (re.fullmatch(r"(\d{4})_\w+\.sql", file.name) for file in _folder().iterdir())
+    names = sorted(match[0] for match in found if match)
+    return [Migration(int(name[:4]), name.removesuffix(".sql"), _text(name)) for name in names]
+
+
+class Renderer:
+    """Puts one schema and its seed into the placeholders of the files.
+
+    `@schema@` becomes the quoted identifier, `@schema_literal@` its name as a string literal,
+    `@seed@` the settings as a JSON literal.
+    """
+
+    def __init__(self, schema: str, seed: Mapping[str, str]) -> None:
+        if not schema or "\0" in schema or schema.startswith("pg_") or len(schema.encode()) > LONGEST_NAME:
+            raise MigrationError(
+                f"{schema!r} cannot be the name of a schema: take 1 to {LONGEST_NAME} bytes that do not begin with pg_ (RELAY_SCHEMA)."
+            )
+        self._schema = schema
+        self._values = {
+            "@schema@": sql.Identifier(schema).as_string(None),
+            "@schema_literal@": sql.Literal(schema).as_string(None),
+            "@seed@": sql.Literal(json.dumps(dict(seed))).as_string(None),
+        }
+
+    def __call__(self, text: str) -> bytes:
+        """Return the text of a file for this schema."""
+        if "$" in self._schema:
+            text = self._with_safe_dollar_quotes(text)
+        return re.sub("@(schema|schema_literal|seed)@", lambda found: self._values[found[0]], text).encode()
+
+    def _with_safe_dollar_quotes(self, text: str) -> str:
+        """A schema named `a$body$b` must not end the function body that it stands in."""
+        tag = "q"
+        while tag in self._schema:
+            tag += "q"
+        return re.sub(r"\$(\w*)\$", rf"$\1{tag}$", text)
+
+
+def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Migration) -> None:
+    try:
+        connection.execute(render_text(migration.text))
+    except (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.RaiseException):
+        raise
+    except psycopg.Error as error:
+        raise MigrationError(f"Migration {migration.name} failed and nothing was changed: {_reason(error)}.") from error
+    connection.execute(render_text(_record(migration)))
+
+
+def _record(migration: Migration) -> str:
+    """Insert that remembers a migration; name and checksum come from our own file names and digests."""
+    values = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
+    return _text("record.sql").replace("@values@", values)
+
+
+def _read_applied(connection: psycopg.Connection, render_text: Renderer) -> list[Applied]:
+    return [Applied(*row) for row in connection.execute(render_text(_text("applied.sql")))]
+
+
+def _pending(applied: list[Applied], say: Callable[[str], None]) -> list[Migration]:
+    known = {migration.version: migration for migration in migrations()}
+    newest = max((row.version for row in applied), default=0)
+    if newest > max(known):
+        raise MigrationError(
+            f"The schema is at version {newest} and this relay knows {max(known)}: install the outbox-relay that made it, or a newer one."
+        )
+    for row in applied:
+        if row.version in known and known[row.version].checksum != row.checksum:
+            say(f"Migration {row.name} was applied from another text than this program carries; it is not run again.")
+    done = {row.version for row in applied}
+    return [migration for version, migration in known.items() if version not in done]
+
+
+def _folder() -> Traversable:
+    """`sql/` inside an installed package, beside the package in a checkout."""
+    inside = files("relay") / "sql"
+    return inside if inside.is_dir() else Path(__file__).resolve().parent.parent / "sql"
+
+
+def _text(name: str) -> str:
+    return (_folder() / name).read_text(encoding="utf-8")
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
+@contextmanager
+def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.Connection]:
+    try:
+        connection = psycopg.connect(conninfo, autocommit=True, application_name="outbox-relay migrate", connect_timeout=10)
+    except psycopg.Error as error:
+        raise StoreError(f"Cannot connect to PostgreSQL: {_reason(error)}; check RELAY_DATABASE_URL and that the server runs.") from error
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    connection.add_notice_handler(lambda notice: say(notice.message_primary or ""))
+    with connection:
+        yield connection
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the driver's errors into one sentence that says what to do."""
+    try:
+        yield
+    except (errors.UndefinedTable, errors.InvalidSchemaName, errors.RaiseException) as error:
+        raise MigrationError(_reason(error)) from error
+    except errors.InsufficientPrivilege as error:
+        raise MigrationError(
+            f"Not allowed ({_reason(error)}): run `relay migrate` as the owner of the schema, or hand `relay migrate --sql` to who is."
+        ) from error
+    except errors.LockNotAvailable as error:
+        raise MigrationError(
+            "A long transaction holds the tables that must change and nothing was changed: run `relay migrate` again when it has ended."
+        ) from error
+    except psycopg.OperationalError as error:
+        raise StoreError(f"PostgreSQL went away and nothing was changed: {_reason(error)}; run `relay migrate` again.") from error
+    except psycopg.Error as error:
+        raise MigrationError(f"The database refused and nothing was changed: {_reason(error)}.") from error
+
+
+def _reason(error: psycopg.Error) -> str:
+    """Primary message of the server, else the first line of the driver's; never its DETAIL, which quotes rows."""
+    text = error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return text.strip().rstrip(".")

@@ -1,0 +1,1 @@
+SELECT version, name, checksum FROM @schema@.queue_message_migration ORDER BY version
