@@ -1,0 +1,175 @@
+"""What a private server stands on: a folder, free ports, and processes that end with this one, whatever ends it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from relay.errors import LocalServerError
+
+Say = Callable[[str], None]
+"""Takes one line for the person who waits."""
+
+LOOPBACK = "127.0.0.1"
+
+_STEP = 0.02
+"""Seconds between two looks at a process that starts or ends."""
+
+# Sleeps until the pipe closes, which the kernel does for a process that was killed as well; the servers are in sessions of their
+# own, so that no Ctrl-C reaches them before their owner has ended them in order.
+_GUARD = """
+cat >/dev/null
+each() { for ward in "$folder"/wards/*; do [ -e "$ward" ] && read -r signal target <"$ward" && "$@"; done; }
+alive() { kill -s 0 -- "$target" && living=yes; }
+folder=$1
+each eval 'kill -s CONT -- "$target"; kill -s "$signal" -- "$target"'
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  living=no; each alive; [ $living = no ] && break; sleep 0.25
+done
+each eval 'kill -s KILL -- "$target"'
+rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }
+"""
+
+
+class Keeper:
+    """A private folder, and a guard that ends the processes in it and removes it when this process is gone."""
+
+    def __init__(self, prefix: str) -> None:
+        # A socket's path may have 107 bytes, so never below a deep TMPDIR.
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp" if os.access("/tmp", os.W_OK) else None))  # noqa: S108
+        (self.folder / "wards").mkdir()
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "sh", str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def spawn(self, name: str, command: Sequence[str], env: Mapping[str, str], *, end_by: str) -> subprocess.Popen[bytes]:
+        """Start a server in a session of its own, its output in the file `name`.out; the guard ends it by the signal `end_by`.
+
+        `end_by` is a signal's name without SIG; KILL goes to the whole process group.
+        """
+        with (self.folder / f"{name}.out").open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        target = -process.pid if end_by == "KILL" else process.pid
+        (self.folder / "wards" / name).write_text(f"{end_by} {target}\n")
+        return process
+
+    def forget(self, name: str) -> None:
+        """The process of that name has ended."""
+        (self.folder / "wards" / name).unlink(missing_ok=True)
+
+    def output(self, name: str) -> str:
+        """Return the last lines that the process wrote."""
+        path = self.folder / f"{name}.out"
+        return path.read_text(errors="replace")[-2000:] if path.exists() else ""
+
+    def close(self) -> None:
+        """End what is left, and remove the folder; legal twice."""
+        if self._guard.stdin is not None and not self._guard.stdin.closed:
+            self._guard.stdin.close()
+        self._guard.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return distinct free loopback ports below the range from which outgoing connections take theirs.
+
+    A client that keeps connecting to a stopped server can be given the server's own port, and then holds it against the server.
+    """
+    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = range(10_240, lowest_outgoing) if lowest_outgoing > 12_000 else range(49_152, 65_536)  # noqa: PLR2004
+    found: list[int] = []
+    for port in random.sample(candidates, len(candidates)):  # not a secret
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    message = "No free loopback port was found; stop some servers and try again."
+    raise LocalServerError(message)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def plain_environment(home: Path, *, first_in_path: Sequence[Path] = ()) -> dict[str, str]:
+    """Return an environment that holds nothing of the user's but PATH."""
+    path = [*map(str, first_in_path), os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+    return {"HOME": str(home), "PATH": os.pathsep.join(path), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def poll(condition: Callable[[], bool], *, seconds: float) -> bool:
+    """Look until the condition holds or the time is over; return whether it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_STEP)
+    return True
+
+
+def send(pids: Sequence[int], number: signal.Signals) -> None:
+    """Signal these processes; those that have ended already do not matter."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def family(root: int) -> list[int]:
+    """Return the process and all its descendants that live, the eldest first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _living():
+        children.setdefault(parent, []).append(pid)
+    found = [root]
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def _living() -> Iterator[tuple[int, int]]:
+    """Every process and its parent, without those that only wait to be reaped."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name in parentheses may hold blanks and parentheses itself.
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "ZX":
+            yield int(stat.parent.name), int(parent)
+
+
+def kill_family(process: subprocess.Popen[bytes]) -> None:
+    """Kill a server with all its children at one blow, as a power cut would, and wait until they are gone."""
+    if process.poll() is not None:
+        return
+    send([process.pid], signal.SIGSTOP)  # so that it starts no more children while they are counted
+    members = family(process.pid)
+    send(members, signal.SIGKILL)
+    process.wait()
+    poll(lambda: not {pid for pid, _ in _living()}.intersection(members), seconds=10)

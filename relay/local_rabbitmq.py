@@ -1,0 +1,241 @@
+"""A private RabbitMQ node, made from an installed server or from a fetched one."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from relay.errors import LocalServerError
+from relay.local_find import Installation, find_rabbitmq
+from relay.local_process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
+
+_START_SECONDS = 120.0
+_AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
+
+
+class Certificates(NamedTuple):
+    """PEM files for a TLS listener: the server's certificate and key, and the authority that signed."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+class RabbitMQ:
+    """A private node on free loopback ports, from `with` or `start` on; `stop` keeps its data, `close` removes all.
+
+    Args:
+        installation: which RabbitMQ; `find_rabbitmq` by default.
+        config: further lines of rabbitmq.conf; they win over the built-in ones.
+        plugins: plugins to enable; `rabbitmq_management` listens on `management_port`.
+        tls: adds a TLS listener on `tls_port`.
+    """
+
+    def __init__(
+        self, installation: Installation | None = None, *, config: str = "", plugins: Sequence[str] = (), tls: Certificates | None = None
+    ) -> None:
+        self.installation = installation or find_rabbitmq()
+        self.plugins = tuple(plugins)
+        self.port, self.tls_port, self.management_port, self._distribution_port, self._names_port = free_ports(5)
+        self._config = "\n".join([*self._built_in_config(tls), config, ""])
+        self._keeper: Keeper | None = None
+        self._names: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """URL (amqp) of the user guest, an administrator, in the vhost `/`."""
+        return f"amqp://guest:guest@{LOOPBACK}:{self.port}/"
+
+    @property
+    def tls_url(self) -> str:
+        """URL (amqps) of the TLS listener, under the name localhost."""
+        return f"amqps://guest:guest@localhost:{self.tls_port}/"
+
+    @property
+    def folder(self) -> Path:
+        """The node's folder: its data, `log`, and its output `rabbitmq.out`."""
+        return self._made().folder
+
+    def pid(self) -> int:
+        """Process id of the Erlang machine."""
+        self._running()
+        return int((self.folder / "pid").read_text())
+
+    def start(self) -> None:
+        """Start the node, and return when it speaks AMQP; nothing happens if it runs.
+
+        Raises:
+            LocalServerError: it does not start; the message ends with the node's own words.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return
+        keeper = self._made()
+        process = keeper.spawn("rabbitmq", [str(self.installation.scripts / "rabbitmq-server")], self._environment(), end_by="KILL")
+        self._process = process
+        poll(lambda: process.poll() is not None or self._speaks_amqp(), seconds=_START_SECONDS)
+        if process.poll() is not None or not self._speaks_amqp():
+            message = f"RabbitMQ of {self.installation.scripts} does not start; read its last words: {keeper.output('rabbitmq')}"
+            raise LocalServerError(message)
+
+    def stop(self) -> None:
+        """Shut the node down in order; its data and its ports stay for the next `start`."""
+        if self._process is None:
+            return
+        self.thaw()
+        send([self._process.pid], signal.SIGTERM)
+        self._process.wait(timeout=60)
+        self._gone()
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """Kill the node at one blow."""
+        kill_family(self._running())
+        self._gone()
+
+    def freeze(self) -> None:
+        """Stop the node from running: it hangs, its connections stay."""
+        send(family(self._running().pid), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen node go on."""
+        if self._process is not None and self._process.poll() is None:
+            send(family(self._process.pid), signal.SIGCONT)
+
+    def ctl(self, *words: str) -> str:
+        """Run rabbitmqctl against this node, and return what it says.
+
+        Raises:
+            LocalServerError: it failed; the message is what it said.
+        """
+        return self._run("rabbitmqctl", *words)
+
+    def add_vhost(self, name: str) -> str:
+        """Make a vhost that guest may use; return its URL."""
+        self.ctl("add_vhost", name)
+        self.ctl("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+        return self.url + name
+
+    def delete_vhost(self, name: str) -> None:
+        """Remove a vhost with everything in it."""
+        self.ctl("delete_vhost", name)
+
+    def close(self) -> None:
+        """End the node and remove everything of it; legal twice."""
+        if self._keeper is None:
+            return
+        for process in (self._process, self._names):
+            if process is not None:
+                kill_family(process)
+        self._gone()
+        self._keeper.close()
+        self._keeper = self._names = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def _made(self) -> Keeper:
+        if self._keeper is None:
+            keeper = self._keeper = Keeper("relay-mq-")
+            for name in ("home", "data", "log", "schema"):
+                (keeper.folder / name).mkdir()
+            (keeper.folder / "rabbitmq.conf").write_text(self._config)
+            (keeper.folder / "plugins").write_text(f"[{','.join(self.plugins)}].\n")
+            # The node would start epmd by itself, as a daemon that nobody ends.
+            command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
+            self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")
+        return self._keeper
+
+    def _found(self, command: list[str]) -> list[str]:
+        program = shutil.which(command[0], path=self._environment()["PATH"])
+        return [program or command[0], *command[1:]]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            message = "This RabbitMQ is not running; start it first."
+            raise LocalServerError(message)
+        return self._process
+
+    def _gone(self) -> None:
+        self._process = None
+        if self._keeper is not None:
+            self._keeper.forget("rabbitmq")
+
+    def _run(self, script: str, *words: str) -> str:
+        done = subprocess.run(
+            [str(self.installation.scripts / script), "--silent", *words],
+            env=self._environment(),
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode != 0:
+            message = f"{script} {' '.join(words)}: {(done.stderr or done.stdout).strip()}"
+            raise LocalServerError(message)
+        return done.stdout
+
+    def _speaks_amqp(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
+                connection.settimeout(5)
+                connection.sendall(_AMQP_HEADER)
+                return connection.recv(1) == b"\x01"  # a method frame: Connection.Start
+        except OSError:
+            return False
+
+    def _built_in_config(self, tls: Certificates | None) -> list[str]:
+        lines = [
+            f"listeners.tcp.default = {LOOPBACK}:{self.port}",
+            "vm_memory_high_watermark.absolute = 2GB",
+            "disk_free_limit.absolute = 50MB",
+        ]
+        if "rabbitmq_management" in self.plugins:
+            lines += [f"management.tcp.ip = {LOOPBACK}", f"management.tcp.port = {self.management_port}"]
+        if tls is not None:
+            files = zip(("certfile", "keyfile", "cacertfile"), tls, strict=True)
+            lines += [f"listeners.ssl.default = {LOOPBACK}:{self.tls_port}", *(f"ssl_options.{option} = {path}" for option, path in files)]
+        return lines
+
+    def _environment(self) -> dict[str, str]:
+        folder = self._keeper.folder if self._keeper is not None else Path("/")
+        erlang = self.installation.erlang
+        return {
+            **plain_environment(folder / "home", first_in_path=[erlang] if erlang else ()),
+            "ERL_EPMD_PORT": str(self._names_port),
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_NODENAME": "relay@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": LOOPBACK,
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_BASE": str(folder),
+            "RABBITMQ_MNESIA_BASE": f"{folder}/data",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_PID_FILE": f"{folder}/pid",
+            "RABBITMQ_SCHEMA_DIR": f"{folder}/schema",
+            "RABBITMQ_GENERATED_CONFIG_DIR": f"{folder}/data",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+            "RABBITMQ_CONFIG_FILES": f"{folder}/none",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{folder}/advanced.config",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
