@@ -1,0 +1,214 @@
+-- Where settled messages live: one immutable row each, by result, and successes by day.
+-- The columns of both halves are the same; the dead side is a table to look at by itself, and outlives the days.
+
+CREATE TABLE @schema@.queue_message_archive (
+    xid           xid8        NOT NULL,
+    seq           bigint      NOT NULL,
+    id            uuid        NOT NULL,
+    exchange      text        NOT NULL,
+    routing_key   text        NOT NULL,
+    content       jsonb       NOT NULL,
+    body          bytea,
+    options       jsonb       NOT NULL,
+    ordering_key  text,
+    available_at  timestamptz,
+    expires_at    timestamptz,
+    created_at    timestamptz NOT NULL,
+    attempts      integer     NOT NULL,
+    replay_of     uuid,
+    result        text        NOT NULL,
+    error_code    text,
+    error_detail  text,
+    handled_by    text,
+    claimed_at    timestamptz,
+    published_at  timestamptz,
+    confirmed_at  timestamptz,
+    archived_at   timestamptz NOT NULL DEFAULT now(),
+    -- Rises with commit order up to transactions still running: the safe cursor of an export.
+    archived_xid  xid8        NOT NULL DEFAULT pg_current_xact_id()
+) PARTITION BY LIST (result);
+
+-- No DEFAULT partition under the days: a missing day could never be added beside one. If a day is missing, messages wait unharmed.
+CREATE TABLE @schema@.queue_message_archive_daily PARTITION OF @schema@.queue_message_archive
+    FOR VALUES IN ('success', 'discarded') PARTITION BY RANGE (archived_at);
+CREATE TABLE @schema@.queue_message_dead PARTITION OF @schema@.queue_message_archive
+    FOR VALUES IN ('rejected', 'failed', 'lock_expired');
+
+-- Few and time-ordered: each costs a settle one or two microseconds.
+CREATE INDEX queue_message_archive_archived_xid_idx ON @schema@.queue_message_archive (archived_xid);
+CREATE INDEX queue_message_archive_id_idx ON @schema@.queue_message_archive (id);
+-- Holds replays only, so it costs other messages nothing; answers "was it replayed?".
+CREATE INDEX queue_message_archive_replay_of_idx ON @schema@.queue_message_archive (replay_of) WHERE replay_of IS NOT NULL;
+CREATE INDEX queue_message_dead_archived_at_idx ON @schema@.queue_message_dead (archived_at);
+
+COMMENT ON TABLE @schema@.queue_message_archive IS 'One immutable row per settled message; partitioned by result and, for successes, by UTC day.';
+COMMENT ON TABLE @schema@.queue_message_dead IS 'Messages archived with a result other than success: rejected, failed, lock_expired.';
+
+CREATE FUNCTION @schema@.queue_message_archive_refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    RAISE EXCEPTION 'The archive is final: % of message % is refused; replay it to send it again.', TG_OP, OLD.id
+        USING ERRCODE = 'restrict_violation', TABLE = TG_TABLE_NAME;
+END
+$body$;
+
+-- Row triggers, because only those are inherited by partitions. Only the retention function sets relay.retention.
+CREATE TRIGGER queue_message_archive_update BEFORE UPDATE ON @schema@.queue_message_archive
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_archive_refuse();
+CREATE TRIGGER queue_message_archive_delete BEFORE DELETE ON @schema@.queue_message_archive
+    FOR EACH ROW WHEN (current_setting('relay.retention', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION @schema@.queue_message_archive_refuse();
+
+-- What operators say of dead messages; the archive itself stays untouched. (xid, seq) is a message's identity there: an id may come twice.
+CREATE TABLE @schema@.queue_message_dead_ack (
+    xid             xid8        NOT NULL,
+    seq             bigint      NOT NULL,
+    acknowledged_at timestamptz NOT NULL DEFAULT now(),
+    acknowledged_by text        NOT NULL DEFAULT current_user,
+    note            text        NOT NULL DEFAULT '',
+    PRIMARY KEY (xid, seq)
+);
+
+-- What an export has copied and checked. partition is the table's name without its schema; verified_at is null until it was read back.
+CREATE TABLE @schema@.queue_message_export (
+    partition    text        PRIMARY KEY,
+    rows         bigint      NOT NULL,
+    checksum     numeric,
+    exported_xid xid8,
+    verified_at  timestamptz
+);
+
+-- One line of printable text for a log: control characters, line ends and terminal escapes become spaces.
+CREATE FUNCTION @schema@.queue_message_printable(words text, longest integer DEFAULT 255) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
+    SELECT left(regexp_replace(coalesce(words, ''), '[[:cntrl:]\x7f-\x9f]+', ' ', 'g'), longest)
+$body$;
+
+-- Payload of a notification: the message's id and, outside the schema public, which table it is about.
+CREATE FUNCTION @schema@.queue_message_payload(message uuid, relation text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
+    SELECT CASE @schema_literal@
+        WHEN 'public' THEN jsonb_build_object('id', message)
+        ELSE jsonb_build_object('id', message, 'table', format('%I.%I', @schema_literal@::text, relation)) END::text
+$body$;
+
+CREATE FUNCTION @schema@.queue_message_dead_alarm() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RAISE WARNING 'dead message % in %: result %, code %, exchange "%"', NEW.id, @schema_literal@, NEW.result,
+        @schema@.queue_message_printable(NEW.error_code, 63), @schema@.queue_message_printable(NEW.exchange)
+        USING HINT = format('relay show %s', NEW.id);
+    -- A full notification queue would make the settle itself fail.
+    IF pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify('dead_message', @schema@.queue_message_payload(NEW.id, 'queue_message_dead'));
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+CREATE TRIGGER queue_message_dead_alarm AFTER INSERT ON @schema@.queue_message_dead
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_dead_alarm();
+
+-- Makes the day partitions from yesterday to days_ahead from now (UTC); returns how many it made.
+-- Attaching takes no lock that a settle waits for; CREATE … PARTITION OF would. A lock not got within 200 ms is left to the next call.
+CREATE FUNCTION @schema@.queue_message_ensure_partitions(days_ahead integer DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
+DECLARE
+    today date := (coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date;
+    day date;
+    partition text;
+    created integer := 0;
+BEGIN
+    -- One at a time; who finds another at it has nothing left to do.
+    IF NOT pg_try_advisory_xact_lock(724017724, hashtext(@schema_literal@)) THEN
+        RETURN 0;
+    END IF;
+    FOR day IN SELECT today + ahead FROM generate_series(-1, days_ahead) AS ahead LOOP
+        partition := 'queue_message_archive_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass(format('%I.%I', @schema_literal@::text, partition)) IS NOT NULL;
+        BEGIN
+            EXECUTE format('CREATE TABLE %1$I.%2$I (LIKE %1$I.queue_message_archive_daily INCLUDING DEFAULTS)', @schema_literal@::text, partition);
+            EXECUTE format('ALTER TABLE %1$I.queue_message_archive_daily ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%3$L) TO (%4$L)',
+                           @schema_literal@::text, partition, to_char(day, 'YYYY-MM-DD 00:00:00+00'), to_char(day + 1, 'YYYY-MM-DD 00:00:00+00'));
+            created := created + 1;
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE WARNING 'archive partition % was not made: its table is in use', partition;
+        END;
+    END LOOP;
+    RETURN created;
+END
+$body$;
+
+-- Drops at most one day that is past its retention and deletes a batch of old dead messages; returns what it did and what stood in its way.
+-- One day for each call, so for each transaction: DROP makes every settle wait, and its lock is held until the commit. Call again after 'dropped'.
+CREATE FUNCTION @schema@.queue_message_retain(now timestamptz DEFAULT NULL)
+RETURNS TABLE (action text, target text, messages bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' SET relay.retention = 'on' AS $body$
+DECLARE
+    clock timestamptz := coalesce(now, pg_catalog.now());
+    days integer := @schema@.queue_message_setting_value('retention_days')::integer;
+    dead_days integer := @schema@.queue_message_setting_value('dead_retention_days')::integer;
+    exported boolean := @schema@.queue_message_setting_value('export_registered')::boolean;
+    keep_from text := 'queue_message_archive_' || to_char((clock AT TIME ZONE 'UTC')::date - days, 'YYYYMMDD');
+BEGIN
+    IF days > 0 THEN
+        FOR target IN
+            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname < keep_from
+            ORDER BY c.relname
+        LOOP
+            SELECT d.action, d.messages INTO action, messages FROM @schema@.queue_message_drop_day(target, exported) d;
+            RETURN NEXT;
+            EXIT WHEN action IN ('dropped', 'busy');
+        END LOOP;
+    END IF;
+    IF dead_days > 0 THEN
+        action := 'deleted';
+        target := 'queue_message_dead';
+        messages := @schema@.queue_message_delete_dead(clock - make_interval(days => dead_days), exported);
+        IF messages > 0 THEN
+            RETURN NEXT;
+        END IF;
+    END IF;
+END
+$body$;
+
+-- Drops one day, unless an export must be verified first or a lock is not got within 200 ms (busy). messages: counted where an export is checked.
+CREATE FUNCTION @schema@.queue_message_drop_day(day text, exported boolean, OUT action text, OUT messages bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    verified bigint := (SELECT e.rows FROM @schema@.queue_message_export e WHERE e.partition = day AND e.verified_at IS NOT NULL);
+BEGIN
+    action := 'unverified';
+    IF exported AND verified IS NULL THEN
+        RETURN;
+    END IF;
+    -- From here nothing can be added, so the count holds until the drop.
+    EXECUTE format('LOCK TABLE %I.%I IN SHARE MODE', @schema_literal@::text, day);
+    IF exported THEN
+        EXECUTE format('SELECT count(*) FROM %I.%I', @schema_literal@::text, day) INTO messages;
+        IF messages <> verified THEN
+            RETURN;
+        END IF;
+    END IF;
+    EXECUTE format('DROP TABLE %I.%I', @schema_literal@::text, day);
+    action := 'dropped';
+EXCEPTION WHEN lock_not_available THEN
+    action := 'busy';
+END
+$body$;
+
+-- Deletes up to 5,000 dead messages archived before a time, with what was said of them; with a registered export only what it has verified.
+CREATE FUNCTION @schema@.queue_message_delete_dead(archived_before timestamptz, exported boolean) RETURNS bigint
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
+    WITH old AS (
+        SELECT d.ctid AS place FROM @schema@.queue_message_dead d
+        WHERE d.archived_at < archived_before
+          AND (NOT exported OR d.archived_xid < (SELECT e.exported_xid FROM @schema@.queue_message_export e
+                                                 WHERE e.partition = 'queue_message_dead' AND e.verified_at IS NOT NULL))
+        ORDER BY d.archived_at LIMIT 5000
+    ), gone AS (
+        DELETE FROM @schema@.queue_message_dead d USING old WHERE d.ctid = old.place RETURNING d.xid, d.seq
+    ), answers AS (
+        DELETE FROM @schema@.queue_message_dead_ack a USING gone WHERE (a.xid, a.seq) = (gone.xid, gone.seq)
+    )
+    SELECT count(*) FROM gone
+$body$;
