@@ -1,0 +1,169 @@
+"""Which publish options there are, and what each may be: the rules of docs/options.md.
+
+The same verdicts and sentences stand in `sql/0002_validity.sql`, where the INSERT refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+SHORT_LIMIT: Final = 255
+"""Bytes in a short string: names and every text property."""
+EXPIRATION_LIMIT: Final = 4_294_967_295
+"""Milliseconds; the broker closes the channel over more."""
+TIMESTAMP_LIMIT: Final = 253_402_300_799
+"""Seconds; the end of the year 9999, after which consumers fail to decode the message."""
+_DIGITS_LIMIT: Final = 30
+"""Digits of an integer above which it is out of every range."""
+_FIELDS: Final = (
+    *("appId", "BCC", "CC", "contentEncoding", "contentType", "correlationId", "deliveryMode", "expiration", "headers"),
+    *("immediate", "mandatory", "messageId", "persistent", "priority", "replyTo", "timestamp", "type", "userId"),
+)
+
+
+def _snake(name: str) -> str:
+    return name.lower() if name.isupper() else re.sub("[A-Z]", lambda found: "_" + found[0].lower(), name)
+
+
+_NAMES: Final = {spelling: _snake(name) for name in _FIELDS for spelling in (name, _snake(name))}
+
+
+class OptionsError(Exception):
+    """The options can never be sent as they are."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+def printable(text: str) -> str:
+    """At most 64 characters of a foreign text, quoted and fit for a log line: no control characters, no escapes."""
+    return '"' + re.sub("[^ -~]", "?", text[:64]) + '"'
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The JSON object in `text`, integers exact.
+
+    Raises:
+        OptionsError: the text is no JSON object.
+        RecursionError: the text is nested too deep for the parser.
+    """
+    try:
+        options = json.loads(text, parse_int=_integer)
+    except ValueError:
+        raise OptionsError("option_type", "options is not valid JSON") from None
+    if not isinstance(options, dict):
+        raise OptionsError("option_type", "options must be a JSON object")
+    return options
+
+
+def _integer(digits: str) -> int | float:
+    # int() is quadratic, and refuses thousands of digits with an error of its own.
+    return int(digits) if len(digits) <= _DIGITS_LIMIT else math.inf
+
+
+def collect(options: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Check each option; return the snake-case name to (spelling, value), nulls left out.
+
+    Raises:
+        OptionsError: an option is unknown, ill-typed, out of range, or given twice with different values.
+        UnicodeEncodeError: a text holds a lone surrogate.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    for spelling, value in options.items():
+        name = _NAMES.get(spelling)
+        if name is None:
+            sentence = f"options has the unknown option {printable(spelling)}; known are {', '.join(_FIELDS)}, also in snake_case"
+            raise OptionsError("option_unknown", sentence)
+        if value is None:
+            continue
+        rule = _RULES[name]
+        code = rule.check(value)
+        if code:
+            raise OptionsError(code, f"options.{spelling} must {rule.sentence}")
+        if name in found and not _same(found[name][1], value):
+            raise OptionsError("option_conflict", f"options.{spelling} and options.{found[name][0]} differ; give one of them")
+        found[name] = (spelling, value)
+    return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+class _Rule(NamedTuple):
+    sentence: str
+    check: Callable[[Any], str]
+    """Code of what is wrong with a value, empty if nothing is."""
+
+
+def _whole(value: Any, low: int, high: int) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "option_type"
+    return "" if math.isfinite(value) and value == int(value) and low <= value <= high else "option_range"
+
+
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str):
+        return "option_type"
+    return "" if len(value.encode()) <= SHORT_LIMIT else "option_too_long"
+
+
+def _check_flag(value: Any) -> str:
+    return "" if isinstance(value, bool) else "option_type"
+
+
+def _check_keys(value: Any) -> str:
+    values = value if isinstance(value, list) else [value]
+    return next((code for code in map(_check_text, values) if code), "")
+
+
+def check_key_list(value: Any) -> str:
+    """Code of what is wrong with a value that must be a list of routing keys, empty if nothing is."""
+    return _check_keys(value) if isinstance(value, list) else "option_type"
+
+
+def _check_expiration(value: Any) -> str:
+    if not isinstance(value, str):
+        return _whole(value, 0, EXPIRATION_LIMIT)
+    return "" if re.fullmatch("[0-9]{1,20}", value) and int(value) <= EXPIRATION_LIMIT else "option_range"
+
+
+def _check_delivery_mode(value: Any) -> str:
+    # amqplib takes "2" and true for persistent; "1" would mean persistent there too, so it is refused.
+    return "" if value is True or value == "2" else _whole(value, 1, 2)
+
+
+def _check_reply_to(value: Any) -> str:
+    # Direct reply-to needs a consumer on the publishing channel; without one the broker closes the channel.
+    return "reply_to_reserved" if value == "amq.rabbitmq.reply-to" else _check_text(value)
+
+
+def _check_immediate(value: Any) -> str:
+    return "immediate_unsupported" if value is True else _check_flag(value)
+
+
+_TEXT = _Rule("be a string of at most 255 bytes", _check_text)
+_KEYS = _Rule("be a string or a list of strings, each of at most 255 bytes", _check_keys)
+_FLAG = _Rule("be true or false", _check_flag)
+_RULES: Final = {
+    **dict.fromkeys(("app_id", "content_encoding", "content_type", "correlation_id", "message_id", "type", "user_id"), _TEXT),
+    "bcc": _KEYS,
+    "cc": _KEYS,
+    "mandatory": _FLAG,
+    "persistent": _FLAG,
+    "delivery_mode": _Rule("be 1 (transient) or 2 (persistent)", _check_delivery_mode),
+    "expiration": _Rule(f"be whole milliseconds from 0 to {EXPIRATION_LIMIT}, a number or a string of digits", _check_expiration),
+    "headers": _Rule("be an object", lambda value: "" if isinstance(value, dict) else "option_type"),
+    "immediate": _Rule("be false or left out: RabbitMQ does not implement it", _check_immediate),
+    "priority": _Rule("be a whole number from 0 to 255", lambda value: _whole(value, 0, 255)),
+    "reply_to": _Rule(
+        "be a string of at most 255 bytes, not amq.rabbitmq.reply-to: it needs a consumer on the same channel", _check_reply_to
+    ),
+    "timestamp": _Rule(f"be whole seconds since 1970, from 0 to {TIMESTAMP_LIMIT}", lambda value: _whole(value, 0, TIMESTAMP_LIMIT)),
+}
