@@ -12,11 +12,11 @@ from typing import Literal, overload
 
 from relay.local_borrowed import BorrowedPostgres, BorrowedRabbitMQ
 from relay.local_find import find_postgres, find_rabbitmq, version_of
-from relay.local_postgres import Postgres
-from relay.local_process import Say
+from relay.local_postgres import Mode, Postgres
+from relay.local_process import Say, free_ports
 from relay.local_rabbitmq import Certificates, RabbitMQ
 
-__all__ = ["BorrowedPostgres", "BorrowedRabbitMQ", "Certificates", "Postgres", "RabbitMQ", "postgres", "rabbitmq"]
+__all__ = ["BorrowedPostgres", "BorrowedRabbitMQ", "Certificates", "Mode", "Postgres", "RabbitMQ", "free_ports", "postgres", "rabbitmq"]
 
 
 @overload

@@ -17,6 +17,13 @@ from psycopg import conninfo, sql
 from relay.errors import LocalServerError
 
 
+def database_at(url: str, name: str) -> str:
+    """Return the connection string of another database on the same server, a URL if it was one."""
+    if "://" in url:
+        return urllib.parse.urlsplit(url)._replace(path=f"/{name}").geturl()
+    return conninfo.make_conninfo(url, dbname=name)
+
+
 class BorrowedPostgres:
     """A database made on a lent server for the run, and dropped after it."""
 
@@ -27,7 +34,7 @@ class BorrowedPostgres:
     @property
     def url(self) -> str:
         """Connection string (libpq) of the database made for the run."""
-        return conninfo.make_conninfo(self._lent, dbname=self._name)
+        return database_at(self._lent, self._name)
 
     def __enter__(self) -> Self:
         self._run("CREATE DATABASE {}")

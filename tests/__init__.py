@@ -1,0 +1,1 @@
+"""Tests of the relay, by tier: unit, contract, integration, faults, acceptance."""

@@ -1,0 +1,36 @@
+"""Fixtures and options of every test; see tests/support."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+import pytest
+
+pytest_plugins = ["tests.support.ids", "tests.support.servers"]
+
+
+def pytest_configure() -> None:
+    """Forget the user's own servers and settings, here and in every process that a test starts."""
+    for name in list(os.environ):
+        if name.startswith(("RELAY_", "PG")) or name == "AMQP_URL":
+            del os.environ[name]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Never leave out a container test in silence: it is skipped with a reason, or fails with REQUIRE_DOCKER=1."""
+    if item.get_closest_marker("docker") is None or _docker_answers():
+        return
+    reason = "no Docker engine answers here (REQUIRE_DOCKER=1 makes this a failure)"
+    if os.environ.get("REQUIRE_DOCKER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@functools.cache
+def _docker_answers() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=30).returncode == 0

@@ -1,0 +1,1 @@
+"""What tests of every tier share: servers, databases, queues, and the record of documented behaviours."""
