@@ -1,0 +1,243 @@
+-- What can never be sent is refused by the INSERT, inside the application's own transaction, with a sentence that names column and limit.
+-- Cheap limits are CHECKs: every UPDATE evaluates them again, a claim too. Options and very large content cost more to look at and
+-- are judged by triggers that a claim does not fire. Options: the rules and the sentences are those of relay/option_rules.py and
+-- relay/options.py; docs/options.md is the table for people. Everything is schema-qualified, so that a dump restores with any search_path.
+
+-- A CHECK's own error names only the constraint; this one carries the sentence. Never call it with constants alone: it is
+-- immutable, so the planner would evaluate such a call, and raise, for rows that are fine.
+CREATE FUNCTION @schema@.queue_message_refuse(column_name text, sentence text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = sentence, TABLE = 'queue_message', COLUMN = column_name,
+        CONSTRAINT = 'queue_message_' || column_name || '_check',
+        HINT = 'The columns, the options and their limits are listed in docs/options.md.';
+END
+$$;
+
+CREATE FUNCTION @schema@.queue_message_refuse_size(column_name text, size bigint, size_limit bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT @schema@.queue_message_refuse(column_name, column_name || ' is ' || size || ' bytes long; the limit is ' || size_limit || ' bytes')
+$$;
+
+CREATE FUNCTION @schema@.queue_message_refuse_time(column_name text, value timestamptz) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT @schema@.queue_message_refuse(column_name, column_name || CASE WHEN isfinite(value) THEN ' is' ELSE ' is infinite,' END
+        || ' outside the years 1 to 9999')
+$$;
+
+-- One publish option: every spelling to its snake-case name; NULL for one that does not exist.
+CREATE FUNCTION @schema@.queue_message_option_name(spelling text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT '{"appId": "app_id", "BCC": "bcc", "CC": "cc", "contentEncoding": "content_encoding", "contentType": "content_type",
+        "correlationId": "correlation_id", "deliveryMode": "delivery_mode", "expiration": "expiration", "headers": "headers",
+        "immediate": "immediate", "mandatory": "mandatory", "messageId": "message_id", "persistent": "persistent",
+        "priority": "priority", "replyTo": "reply_to", "timestamp": "timestamp", "type": "type", "userId": "user_id",
+        "app_id": "app_id", "bcc": "bcc", "cc": "cc", "content_encoding": "content_encoding", "content_type": "content_type",
+        "correlation_id": "correlation_id", "delivery_mode": "delivery_mode", "message_id": "message_id",
+        "reply_to": "reply_to", "user_id": "user_id"}'::jsonb ->> spelling
+$$;
+
+-- Foreign text in a sentence: short, and without control characters.
+CREATE FUNCTION @schema@.queue_message_printable(foreign_text text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT '"' || regexp_replace(left(foreign_text, 64), '[^ -~]', '?', 'g') || '"'
+$$;
+
+CREATE FUNCTION @schema@.queue_message_is_text(value jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT jsonb_typeof(value) = 'string' AND octet_length(value #>> '{}') <= 255
+$$;
+
+CREATE FUNCTION @schema@.queue_message_is_whole(value jsonb, low numeric, high numeric) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'number'
+        THEN (value #>> '{}')::numeric BETWEEN low AND high AND (value #>> '{}')::numeric = trunc((value #>> '{}')::numeric) ELSE false END
+$$;
+
+CREATE FUNCTION @schema@.queue_message_is_key_list(value jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'array'
+        THEN NOT EXISTS (SELECT FROM jsonb_array_elements(value) AS item (key) WHERE NOT @schema@.queue_message_is_text(item.key))
+        ELSE false END
+$$;
+
+-- Integers must fit 64 bits, fractions a double.
+CREATE FUNCTION @schema@.queue_message_is_sendable_number(value jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) <> 'number' THEN true
+        WHEN scale((value #>> '{}')::numeric) = 0 THEN (value #>> '{}')::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+        ELSE abs((value #>> '{}')::numeric) < 1.797693134862315807e308 END
+$$;
+
+-- What a value of an option must be, where it is not; NULL if it is.
+CREATE FUNCTION @schema@.queue_message_option_problem(name text, value jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE
+        WHEN name IN ('app_id', 'content_encoding', 'content_type', 'correlation_id', 'message_id', 'type', 'user_id') THEN
+            CASE WHEN NOT @schema@.queue_message_is_text(value) THEN 'be a string of at most 255 bytes' END
+        WHEN name IN ('bcc', 'cc') THEN
+            CASE WHEN NOT (@schema@.queue_message_is_text(value) OR @schema@.queue_message_is_key_list(value))
+                THEN 'be a string or a list of strings, each of at most 255 bytes' END
+        WHEN name IN ('mandatory', 'persistent') THEN
+            CASE WHEN jsonb_typeof(value) <> 'boolean' THEN 'be true or false' END
+        WHEN name = 'delivery_mode' THEN
+            CASE WHEN NOT (value IN ('true', '"2"') OR @schema@.queue_message_is_whole(value, 1, 2)) THEN 'be 1 (transient) or 2 (persistent)' END
+        WHEN name = 'expiration' THEN
+            CASE WHEN NOT CASE WHEN value #>> '{}' ~ '^[0-9]{1,20}$' THEN (value #>> '{}')::numeric <= 4294967295
+                    ELSE @schema@.queue_message_is_whole(value, 0, 4294967295) END
+                THEN 'be whole milliseconds from 0 to 4294967295, a number or a string of digits' END
+        WHEN name = 'headers' THEN
+            CASE WHEN jsonb_typeof(value) <> 'object' THEN 'be an object' END
+        WHEN name = 'immediate' THEN
+            CASE WHEN value <> 'false' THEN 'be false or left out: RabbitMQ does not implement it' END
+        WHEN name = 'priority' THEN
+            CASE WHEN NOT @schema@.queue_message_is_whole(value, 0, 255) THEN 'be a whole number from 0 to 255' END
+        WHEN name = 'reply_to' THEN
+            CASE WHEN value = '"amq.rabbitmq.reply-to"' OR NOT @schema@.queue_message_is_text(value)
+                THEN 'be a string of at most 255 bytes, not amq.rabbitmq.reply-to: it needs a consumer on the same channel' END
+        WHEN name = 'timestamp' THEN
+            CASE WHEN NOT @schema@.queue_message_is_whole(value, 0, 253402300799)
+                THEN 'be whole seconds since 1970, from 0 to 253402300799' END
+    END
+$$;
+
+-- Bytes of one value of a headers table on the wire, without what stands below it.
+CREATE FUNCTION @schema@.queue_message_field_bytes(field jsonb) RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE jsonb_typeof(field) WHEN 'null' THEN 1 WHEN 'boolean' THEN 2 WHEN 'number' THEN 9 WHEN 'array' THEN 5
+        WHEN 'string' THEN 5 + octet_length(field #>> '{}')
+        ELSE 5 + (SELECT coalesce(sum(1 + octet_length(name)), 0) FROM jsonb_object_keys(field) AS name) END
+$$;
+
+-- The first thing that keeps a headers table from being sent; NULL if nothing does.
+CREATE FUNCTION @schema@.queue_message_headers_problem(headers jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    wrong_name text;
+    wrong_number boolean;
+    size bigint;
+BEGIN
+    IF jsonb_path_exists(headers, 'strict $.**{65 to last}') THEN
+        RETURN 'options.headers is nested deeper than 64 levels';
+    END IF;
+    SELECT min((SELECT min(name) FROM jsonb_object_keys(CASE jsonb_typeof(field) WHEN 'object' THEN field ELSE '{}' END) AS name
+                WHERE octet_length(name) NOT BETWEEN 1 AND 128)),
+        bool_or(NOT @schema@.queue_message_is_sendable_number(field)), sum(@schema@.queue_message_field_bytes(field)) - 5
+        INTO wrong_name, wrong_number, size
+        FROM jsonb_path_query(headers, 'strict $.**') AS field;
+    RETURN CASE
+        WHEN wrong_name IS NOT NULL THEN
+            'options.headers has a name that is empty or longer than 128 bytes: ' || @schema@.queue_message_printable(wrong_name)
+        WHEN wrong_number THEN 'options.headers holds a number that fits neither a 64-bit integer nor a double; send it as a string'
+        -- The default frame of 131,072 bytes, less what all other properties can take.
+        WHEN size > 128000 THEN 'options.headers takes ' || size || ' bytes on the wire, CC and BCC included; the limit is 128000 bytes'
+    END;
+END
+$$;
+
+-- Headers as they will be sent: the relay's own left out, the option CC or BCC put where RabbitMQ reads it.
+CREATE FUNCTION @schema@.queue_message_select(headers jsonb, name text, keys jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT headers - '{x-relay-id,x-relay-replay-of}'::text[] || CASE WHEN keys IS NULL THEN '{}'::jsonb
+        ELSE jsonb_build_object(name, CASE jsonb_typeof(keys) WHEN 'array' THEN keys ELSE jsonb_build_array(keys) END) END
+$$;
+
+CREATE FUNCTION @schema@.queue_message_routing_problem(headers jsonb, name text, keys jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE
+        WHEN NOT @schema@.queue_message_is_key_list(headers -> name) THEN
+            'options.headers.' || name || ' must be a list of strings, each of at most 255 bytes'
+        WHEN headers -> name <> @schema@.queue_message_select('{}', name, keys) -> name THEN
+            'options.' || name || ' and options.headers.' || name || ' differ; give one of them' END
+$$;
+
+-- The sentence that says why these options can never be sent; NULL if they can.
+CREATE FUNCTION @schema@.queue_message_options_error(options jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    spelling text;
+    name text;
+    value jsonb;
+    problem text;
+    headers jsonb := coalesce(nullif(options -> 'headers', 'null'), '{}');
+    cc jsonb := coalesce(nullif(options -> 'CC', 'null'), nullif(options -> 'cc', 'null'));
+    bcc jsonb := coalesce(nullif(options -> 'BCC', 'null'), nullif(options -> 'bcc', 'null'));
+BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RETURN 'options must be a JSON object';
+    END IF;
+    FOR spelling, value IN SELECT each.key, each.value FROM jsonb_each(options) AS each LOOP
+        name := @schema@.queue_message_option_name(spelling);
+        IF name IS NULL THEN
+            RETURN 'options has the unknown option ' || @schema@.queue_message_printable(spelling) || '; known are appId, BCC, CC, '
+                'contentEncoding, contentType, correlationId, deliveryMode, expiration, headers, immediate, mandatory, messageId, '
+                'persistent, priority, replyTo, timestamp, type, userId, also in snake_case';
+        END IF;
+        CONTINUE WHEN value = 'null';
+        problem := @schema@.queue_message_option_problem(name, value);
+        IF problem IS NOT NULL THEN
+            RETURN 'options.' || spelling || ' must ' || problem;
+        ELSIF spelling <> name AND options -> name <> 'null' AND options -> name <> value THEN
+            RETURN 'options.' || name || ' and options.' || spelling || ' differ; give one of them';
+        END IF;
+    END LOOP;
+    IF headers = '{}' AND cc IS NULL AND bcc IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN coalesce(@schema@.queue_message_routing_problem(headers, 'CC', cc), @schema@.queue_message_routing_problem(headers, 'BCC', bcc),
+        @schema@.queue_message_headers_problem(@schema@.queue_message_select(@schema@.queue_message_select(headers, 'CC', cc), 'BCC', bcc)));
+END
+$$;
+
+-- The bounds of attempts leave room for every later claim: a CHECK that fails there would stop the relay, not the application.
+ALTER TABLE @schema@.queue_message
+    ADD CONSTRAINT queue_message_exchange_check CHECK
+        (octet_length(exchange) <= 255 OR @schema@.queue_message_refuse_size('exchange', octet_length(exchange), 255)),
+    ADD CONSTRAINT queue_message_routing_key_check CHECK
+        (octet_length(routing_key) <= 255 OR @schema@.queue_message_refuse_size('routing_key', octet_length(routing_key), 255)),
+    ADD CONSTRAINT queue_message_ordering_key_check CHECK
+        (octet_length(ordering_key) <= 1024 OR @schema@.queue_message_refuse_size('ordering_key', octet_length(ordering_key), 1024)),
+    ADD CONSTRAINT queue_message_body_check CHECK
+        ((octet_length(body) <= 134217728 OR @schema@.queue_message_refuse_size('body', octet_length(body), 134217728))
+        AND (body IS NULL OR content = '{}' OR @schema@.queue_message_refuse('body',
+            'body (' || octet_length(body) || ' bytes) and content are both given; leave content out, a message has one payload'))),
+    ADD CONSTRAINT queue_message_available_at_check CHECK
+        (available_at >= '0001-01-01 00:00:00+00' AND available_at < '10000-01-01 00:00:00+00'
+        OR @schema@.queue_message_refuse_time('available_at', available_at)),
+    ADD CONSTRAINT queue_message_expires_at_check CHECK
+        (expires_at >= '0001-01-01 00:00:00+00' AND expires_at < '10000-01-01 00:00:00+00'
+        OR @schema@.queue_message_refuse_time('expires_at', expires_at)),
+    ADD CONSTRAINT queue_message_created_at_check CHECK
+        (created_at >= '0001-01-01 00:00:00+00' AND created_at < '10000-01-01 00:00:00+00'
+        OR @schema@.queue_message_refuse_time('created_at', created_at)),
+    ADD CONSTRAINT queue_message_lock_expires_at_check CHECK
+        (lock_expires_at >= '0001-01-01 00:00:00+00' AND lock_expires_at < '10000-01-01 00:00:00+00'
+        OR @schema@.queue_message_refuse_time('lock_expires_at', lock_expires_at)),
+    ADD CONSTRAINT queue_message_attempts_check CHECK
+        (attempts BETWEEN 0 AND 2000000000 OR @schema@.queue_message_refuse('attempts',
+            'attempts is ' || attempts || '; it must be between 0 and 2000000000'));
+
+CREATE FUNCTION @schema@.queue_message_check_options() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM @schema@.queue_message_refuse('options', @schema@.queue_message_options_error(NEW.options));
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER queue_message_check_options BEFORE INSERT OR UPDATE OF options ON @schema@.queue_message
+    FOR EACH ROW WHEN (NEW.options <> '{}') EXECUTE FUNCTION @schema@.queue_message_check_options();
+
+CREATE FUNCTION @schema@.queue_message_check_content() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    size bigint := octet_length(NEW.content::text);
+BEGIN
+    IF size > 134217728 THEN
+        PERFORM @schema@.queue_message_refuse_size('content', size, 134217728);
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+-- The exact length of a jsonb costs as much as printing it, so it is asked only where the stored size comes near.
+CREATE TRIGGER queue_message_check_content BEFORE INSERT OR UPDATE OF content ON @schema@.queue_message
+    FOR EACH ROW WHEN (pg_column_size(NEW.content) > 33554432) EXECUTE FUNCTION @schema@.queue_message_check_content();
