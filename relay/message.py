@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 
@@ -58,7 +58,9 @@ class Batch:
     """The relay's monotonic clock when the claim was sent: the zero of every later interval."""
     deadline: float
     """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock."""
-    size: int = field(init=False)
+    source: str = ""
+    """Which kind of claim found it."""
+    size: int = field(init=False, default=0)
     """Bytes of payload."""
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ class Portion(NamedTuple):
     confirmed: list[float]
 
 
-class Result(str, Enum):
+class Result(StrEnum):
     """The archive's word."""
 
     SUCCESS = "success"

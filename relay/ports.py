@@ -2,10 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
 
-from relay.message import Batch, Outcome, Portion, Settled
+from relay.message import Batch, Claim, Outcome, Portion, Position, Settled
+
+
+class Due(Enum):
+    """Which messages a claim looks at; the value names the statement."""
+
+    ABOVE_HEAD = "above_head"
+    PENDING = "pending"
+    EXCHANGE_ABOVE_HEAD = "exchange_above_head"
+    EXCHANGE_PENDING = "exchange_pending"
+    WAITING = "waiting"
+    SUSPECT = "suspect"
+    ORDERED_ABOVE_HEAD = "ordered_above_head"
+    ORDERED_PENDING = "ordered_pending"
+    ORDERED_LISTED = "ordered_listed"
+    ORDERED_WAITING = "ordered_waiting"
+
+
+class Row(NamedTuple):
+    """One claim with its outcome, ready to be written; times are microseconds since the claim, None: never."""
+
+    claim: Claim
+    outcome: Outcome
+    published: int | None
+    confirmed: int | None
+
+
+class Claimed(NamedTuple):
+    """What a claim statement found and what it could see."""
+
+    batch: Batch | None
+    snapshot: str
+    """Text of `pg_current_snapshot()` of that same statement."""
+    exhausted: bool
+    """Nothing that was due and visible was left out by a limit."""
+
+    @property
+    def last(self) -> Position | None:
+        """The highest position claimed."""
+        return self.batch.claims[-1].position if self.batch else None
+
+
+class ClaimStore(Protocol):
+    """Claims messages in the database."""
+
+    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """Lock up to `limit` messages and about `limit_bytes` stored bytes (at least one message).
+
+        Raises:
+            StoreError: nothing may be assumed; what was claimed all the same comes back when its lock expires.
+        """
+
+    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """As `claim`, for messages that may stand below everything in hand: reports the new lowest position for the sweep.
+
+        Raises:
+            StoreError: as `claim`.
+        """
 
 
 class Publisher(Protocol):
@@ -34,17 +92,10 @@ class Publisher(Protocol):
 
 
 class Settler(Protocol):
-    """Writes outcomes, fenced by the lock token."""
+    """Writes outcomes until they are written."""
 
     async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> Settled:
-        """Archive or release each claim of the portion by its outcome; return what really changed.
-
-        Raises:
-            StoreError: nothing may be assumed; safe to call again with the same arguments.
-        """
-
-    async def renew(self, batch: Batch, claims: Sequence[tuple[int, int]]) -> int:
-        """Move the lock of these positions ahead; return how many are still ours."""
+        """Archive or release each claim of the portion by its outcome, however often it takes; return what really changed."""
 
 
 class Intake(Protocol):
@@ -60,9 +111,41 @@ class Intake(Protocol):
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Learn what became of claims, e.g. that the key of an ordered message is free again."""
 
+    def hint(self) -> None:
+        """Messages may have been inserted: look at once."""
+
+    def until_next_look(self) -> float:
+        """Seconds until a look is due."""
+
+    def reset(self) -> None:
+        """The database connection is new: begin again."""
+
+
+class SettleStore(Protocol):
+    """Writes outcomes, fenced by the lock token; each call is one statement."""
+
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Archive rows with their results; return the ids that were not ours any more.
+
+        With `again` an earlier call may have got through unheard, so what is missing is looked up in the archive first.
+
+        Raises:
+            StoreError: nothing may be assumed; safe to call again.
+        """
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Put rows back into the queue; return the ids that were not ours any more.
+
+        Raises:
+            StoreError: nothing may be assumed; safe to call again.
+        """
+
 
 class Wakeup(Protocol):
-    """Hints that the queue has something to claim."""
+    """Hints that the queue has something to claim; the poll is the guarantee."""
 
-    async def wait(self, seconds: float) -> None:
-        """Return on a hint, or after `seconds`; the poll is the guarantee."""
+    async def idle(self) -> bool:
+        """Nothing is due: have writers notify; True if the queue must be looked at once more before sleeping."""
+
+    def busy(self, messages: int) -> None:
+        """That many messages were found: writers need not notify while it goes on."""

@@ -1,0 +1,106 @@
+"""A PostgreSQL connection that fails well: opened when it is needed, reopened after a loss, errors as one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from relay.errors import StoreError
+
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
+"""A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
+
+_SENTENCES: Mapping[type[psycopg.Error], str] = {
+    errors.UndefinedTable: "The schema is missing or too old: run `relay migrate` with RELAY_DATABASE_URL and RELAY_SCHEMA as here",
+    errors.UndefinedColumn: "The schema is too old for this relay: run `relay migrate`",
+    errors.UndefinedFunction: "The schema is too old for this relay: run `relay migrate`",
+    errors.InvalidSchemaName: "The schema does not exist: run `relay migrate` or correct RELAY_SCHEMA",
+    errors.InsufficientPrivilege: "The relay's role lacks a permission: grant it the role queue_message_relay",
+    errors.InvalidPassword: "PostgreSQL refused the password: correct RELAY_DATABASE_URL or PGPASSWORD",
+    errors.InvalidAuthorizationSpecification: "PostgreSQL refused the user: correct RELAY_DATABASE_URL or pg_hba.conf",
+    errors.InvalidCatalogName: "The database does not exist: create it or correct RELAY_DATABASE_URL",
+    errors.TooManyConnections: "PostgreSQL has no connection left: raise max_connections or stop what holds them",
+    errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)",
+}
+
+
+class Session:
+    """One autocommit connection; statements of several tasks take turns."""
+
+    def __init__(self, conninfo: str, *, application_name: str, prepare: bool = True) -> None:
+        self._conninfo = conninfo
+        self._application_name = application_name
+        self._prepare = prepare
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._turn = asyncio.Lock()
+
+    async def fetch(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows, none for a statement without a result.
+
+        Raises:
+            StoreError: the statement did not get through, or its outcome is not known.
+        """
+        async with self._turn:
+            try:
+                return await self._run(statement, values)
+            except psycopg.Error as error:
+                raise _store_error(error) from error
+            except BaseException:
+                # Cancelled in the middle of a statement: the connection's state is not known.
+                await self._drop()
+                raise
+
+    async def aclose(self) -> None:
+        """Close the connection; the next statement opens a new one."""
+        async with self._turn:
+            await self._drop()
+
+    async def _run(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        connection = await self._connected()
+        async with connection.cursor(binary=True) as cursor:
+            await cursor.execute(statement, values)
+            return await cursor.fetchall() if cursor.description else []
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = await psycopg.AsyncConnection.connect(
+                self._conninfo,
+                autocommit=True,
+                application_name=self._application_name,
+                prepare_threshold=0 if self._prepare else None,
+                **KEEPALIVE,  # type: ignore[arg-type]
+            )
+        return self._connection
+
+    async def _drop(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+
+def _store_error(error: psycopg.Error) -> StoreError:
+    """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
+    primary = (error.diag.message_primary or str(error).strip().split("\n")[0]).rstrip(".")
+    advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
+    if advice:
+        return StoreError(f"{advice} ({primary}).")
+    if error.sqlstate is None:
+        return StoreError(f"PostgreSQL does not answer: check that it runs and RELAY_DATABASE_URL ({_censored(primary)}).")
+    if _names_no_partition(error):
+        return StoreError(f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).")
+    guilty = error.sqlstate[:2] in {"22", "23"}
+    return StoreError(f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}: {primary}.", row_is_guilty=guilty)
+
+
+def _names_no_partition(error: psycopg.Error) -> bool:
+    """A missing partition is reported as a check violation without the name of a constraint."""
+    return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
+
+
+def _censored(text: str) -> str:
+    """Connection errors may repeat the conninfo; a password must not reach a log."""
+    return " ".join("password=***" if word.startswith("password=") else word for word in text.split())

@@ -1,0 +1,160 @@
+"""The core loop: claim → publish → decide → settle, several batches in the air."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+
+from relay import events
+from relay.errors import StoreError
+from relay.inhand import InHand
+from relay.message import Batch, Outcome, Portion
+from relay.ports import Intake, Publisher, Settler, Wakeup
+from relay.retry import RetryPolicy, decide
+from relay.tally import tally
+
+FULL_ENOUGH = 0.25
+"""Share of a batch that must be free in the window before the next claim: few large claims beat many small ones."""
+SETTLE_GRACE = 5.0
+"""Seconds after the drain in which outcomes that are known may still be written."""
+
+
+class Engine:
+    """Moves messages from the queue to the archive until it is told to stop."""
+
+    def __init__(
+        self,
+        *,
+        intake: Intake,
+        publisher: Publisher,
+        settler: Settler,
+        wakeup: Wakeup,
+        in_hand: InHand,
+        policy: Callable[[], RetryPolicy],
+        batch_size: int,
+        emit: events.Sink,
+    ) -> None:
+        self._intake = intake
+        self._publisher = publisher
+        self._settler = settler
+        self._wakeup = wakeup
+        self._in_hand = in_hand
+        self._policy = policy
+        self._batch_size = batch_size
+        self._emit = emit
+        self._stopping = asyncio.Event()
+        self._nudged = asyncio.Event()
+        self._leaving = False
+        self._moves: set[asyncio.Task[None]] = set()
+        self._database_failures = 0
+
+    async def run(self, *, drain_seconds: float) -> None:
+        """Claim until `stop`, then let what is in flight finish within `drain_seconds` and cut the rest."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping.is_set():
+                if batch := await self._next_batch():
+                    move = tasks.create_task(self._move(batch))
+                    self._moves.add(move)
+                    move.add_done_callback(self._moves.discard)
+            await self._drain(drain_seconds)
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns when what is in flight is through."""
+        self._stopping.set()
+        self._nudged.set()
+
+    def cut(self) -> None:
+        """Stop, and wait for no confirm any more: what is written and not confirmed keeps its lock."""
+        self._leaving = True
+        self.stop()
+        self._publisher.cut()
+
+    def hint(self) -> None:
+        """Messages may have been inserted: look at once."""
+        self._intake.hint()
+        self._nudged.set()
+
+    async def _next_batch(self) -> Batch | None:
+        if not self._publisher.ready:
+            await self._unless_stopping(self._publisher.wait_ready())
+            return None
+        self._nudged.clear()
+        room, room_bytes = self._in_hand.room()
+        if room < self._batch_size * FULL_ENOUGH or room_bytes <= 0:
+            await self._unless_stopping(self._nudged.wait())
+            return None
+        batch = await self._claim(min(room, self._batch_size), room_bytes)
+        if batch is None and not self._stopping.is_set():
+            await self._rest()
+        return batch
+
+    async def _claim(self, room: int, room_bytes: int) -> Batch | None:
+        began = time.monotonic()
+        try:
+            batch = await self._intake.claim(room, room_bytes)
+        except StoreError as error:
+            await self._database_is_down(error)
+            return None
+        if self._database_failures:
+            self._database_failures = 0
+            self._emit(events.DatabaseUp())
+        if batch:
+            self._in_hand.add(batch)
+            self._wakeup.busy(len(batch.claims))
+            self._emit(events.BatchClaimed(batch.source, len(batch.claims), batch.size, time.monotonic() - began))
+        return batch
+
+    async def _rest(self) -> None:
+        """Nothing is due: have writers notify, look once more, and sleep until a hint or the next look."""
+        if await self._wakeup.idle():
+            self._intake.hint()
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._nudged.wait(), self._intake.until_next_look())
+
+    async def _move(self, batch: Batch) -> None:
+        async for portion in self._publisher.publish(batch):
+            policy = self._policy()
+            outcomes = [
+                decide(claim, result, policy, chance=random.random(), leaving=self._leaving)  # noqa: S311 - jitter, not cryptography
+                for claim, result in zip(portion.claims, portion.results, strict=True)
+            ]
+            await self._settle(batch, portion, outcomes)
+
+    async def _settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        began = time.monotonic()
+        settled = await self._settler.settle(batch, portion, outcomes)
+        self._in_hand.remove(batch, portion.claims)
+        self._intake.settled(portion, outcomes)
+        self._nudged.set()
+        for event in tally(portion, outcomes, settled, time.monotonic() - began):
+            self._emit(event)
+
+    async def _drain(self, seconds: float) -> None:
+        if self._moves:
+            await asyncio.wait(self._moves, timeout=seconds)
+        self._leaving = True
+        self._publisher.cut()
+        if self._moves:
+            await asyncio.wait(self._moves, timeout=SETTLE_GRACE)
+        for move in self._moves:
+            move.cancel()
+
+    async def _database_is_down(self, error: StoreError) -> None:
+        self._intake.reset()
+        self._database_failures += 1
+        self._emit(events.DatabaseDown(str(error), self._database_failures))
+        pause = min(0.1 * 2 ** min(self._database_failures, 6), 5.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter
+        await self._unless_stopping(asyncio.sleep(pause))
+
+    async def _unless_stopping(self, waiting: Coroutine[object, object, object]) -> None:
+        """Wait, but no longer than until `stop`."""
+        wait = asyncio.ensure_future(waiting)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((wait, stop), return_when=asyncio.FIRST_COMPLETED)
+        for task in (wait, stop):
+            task.cancel()
+        await asyncio.gather(wait, stop, return_exceptions=True)

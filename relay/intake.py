@@ -1,0 +1,140 @@
+"""Where batches come from: streams, waiting messages, suspects and lanes, each looked at when it is worth a statement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from relay.lanes import Lanes, LaneStore
+from relay.message import Batch, Outcome, Portion, Position
+from relay.ports import Due
+from relay.streams import Streams
+
+FIRST_GAP = 0.01
+"""Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
+
+Claim = Callable[[int, int], Awaitable[Batch | None]]
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """One kind of claim and when to look at it again."""
+
+    name: str
+    claim: Claim
+    look_at: float = 0.0
+    gap: float = FIRST_GAP
+
+    def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
+        """Look again at once after a find, later and later after none."""
+        self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
+        self.look_at = now if batch else now + self.gap
+
+    def hint(self) -> None:
+        """Something may be there: look at once."""
+        self.look_at, self.gap = 0.0, FIRST_GAP
+
+
+class Intake:
+    """Claims from each source in turn; a full source cannot starve another."""
+
+    def __init__(self, *, store: LaneStore, poll_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._poll_interval = poll_interval
+        self._clock = clock
+        self.streams = Streams(store)
+        self.lanes = Lanes(store)
+        self._suspect: str | None = None
+        self._fresh = Source("streams", self._claim_streams)
+        self._ordered = Source("lanes", self._claim_lanes)
+        self._turns = [
+            self._fresh,
+            self._ordered,
+            Source("waiting", self._claim_waiting),
+            Source("suspect", self._claim_suspect),
+            Source("lanes_waiting", self._claim_lanes_waiting),
+        ]
+
+    async def claim(self, room: int, room_bytes: int) -> Batch | None:
+        """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
+        for source in self._turns:
+            if source.look_at > self._clock():
+                continue
+            batch = await source.claim(room, room_bytes)
+            source.came_up(batch, self._clock(), self._poll_interval)
+            if batch:
+                self._to_the_end(source)
+                return batch
+        return None
+
+    def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Learn what became of claims: the suspect is through, keys have come free."""
+        if self._suspect is not None and any(claim.id == self._suspect for claim in portion.claims):
+            self._suspect = None
+            self._turn_of("suspect").hint()
+        if self.lanes.settled(portion, outcomes):
+            self._ordered.hint()
+
+    def hint(self) -> None:
+        """Messages were inserted: look at fresh ones at once."""
+        self._fresh.hint()
+        self._ordered.hint()
+
+    def hint_waiting(self) -> None:
+        """Messages came back to the queue: look at the waiting ones at once."""
+        for name in ("waiting", "suspect", "lanes_waiting"):
+            self._turn_of(name).hint()
+
+    def hold(self, exchanges: Collection[str]) -> None:
+        """Hold exactly these exchanges; what was let go is looked for at once."""
+        if self.streams.hold(exchanges):
+            self.lanes.rediscover()
+            self.hint()
+            self.hint_waiting()
+
+    def until_next_look(self) -> float:
+        """Seconds until a source is due, at least 0."""
+        return max(0.0, min(source.look_at for source in self._turns) - self._clock())
+
+    def reset(self) -> None:
+        """The database connection is new: frontiers and lanes begin again."""
+        self.streams.reset()
+        self.lanes.reset()
+        self._suspect = None
+        self.hint()
+        self.hint_waiting()
+
+    @property
+    def low(self) -> Position:
+        """The lowest position at which a stream may still claim."""
+        return self.streams.low
+
+    def _to_the_end(self, source: Source) -> None:
+        self._turns.remove(source)
+        self._turns.append(source)
+
+    def _turn_of(self, name: str) -> Source:
+        return next(source for source in self._turns if source.name == name)
+
+    async def _claim_streams(self, room: int, room_bytes: int) -> Batch | None:
+        return await self.streams.claim(limit=room, limit_bytes=room_bytes)
+
+    async def _claim_lanes(self, room: int, room_bytes: int) -> Batch | None:
+        return await self.lanes.claim(limit=room, limit_bytes=room_bytes, held=self.streams.held)
+
+    async def _claim_lanes_waiting(self, room: int, room_bytes: int) -> Batch | None:
+        return await self.lanes.claim_waiting(limit=room, limit_bytes=room_bytes, held=self.streams.held)
+
+    async def _claim_waiting(self, room: int, room_bytes: int) -> Batch | None:
+        where = {"except": self.streams.held}
+        return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
+
+    async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
+        del room
+        if self._suspect is not None:
+            return None
+        where = {"except": self.streams.held}
+        batch = (await self._store.claim_low(Due.SUSPECT, limit=1, limit_bytes=room_bytes, where=where)).batch
+        self._suspect = batch.claims[0].id if batch else None
+        return batch

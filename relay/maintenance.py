@@ -1,0 +1,164 @@
+"""What a relay does beside the loop: keeps its locks and lanes, reports itself, frees what others left, tends the archive."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay import events
+from relay.errors import StoreError
+from relay.inhand import InHand
+from relay.intake import Intake
+from relay.message import Batch, Position
+
+HEARTBEAT = 2.0
+"""Seconds between two reports of a living relay."""
+SWEEP = 2.0
+"""Seconds between two looks at the locks of silent relays: with the heartbeat well below the five that are promised."""
+MINUTE = 60.0
+HOUR = 3600.0
+RENEWAL = 0.5
+"""Share of the relay's own deadline that must be left, else the locks are renewed."""
+
+
+class MaintenanceStore(Protocol):
+    """The statements behind the chores; each may raise StoreError."""
+
+    async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
+        """Move locks ahead; return how many are still ours."""
+
+    async def heartbeat(self, *, low: Position, head: Position, state: Mapping[str, object]) -> None:
+        """Tell that this relay lives."""
+
+    async def sweep_silent(self, head: Position) -> tuple[int, int]:
+        """Free the expired locks of silent relays; return released, archived."""
+
+    async def sweep_all(self) -> tuple[int, int]:
+        """Free every expired lock; return released, archived."""
+
+    async def free_stranded(self) -> int:
+        """Make due what is claimable below every head; return how many."""
+
+    async def tend_archive(self) -> tuple[int, int]:
+        """Partitions ahead and retention; return created, dropped."""
+
+    async def renotify(self) -> None:
+        """In mode `always`, notify waiting messages again."""
+
+    async def refresh_policy(self) -> list[str]:
+        """Read the database's policy; return the exchanges that are paused."""
+
+
+@dataclass(slots=True, eq=False)
+class Chore:
+    """One thing to do every so often."""
+
+    name: str
+    every: float
+    do: Callable[[], Awaitable[None]]
+    due_at: float = 0.0
+
+
+class Maintenance:
+    """Runs the chores one after the other until cancelled; a chore that fails is told of and tried again."""
+
+    def __init__(
+        self,
+        *,
+        store: MaintenanceStore,
+        intake: Intake,
+        in_hand: InHand,
+        lock_seconds: float,
+        state: Callable[[], Mapping[str, object]],
+        silent: Callable[[], Mapping[str, float]],
+        emit: events.Sink,
+        nudge: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._intake = intake
+        self._in_hand = in_hand
+        self._lock_seconds = lock_seconds
+        self._state = state
+        self._silent = silent
+        self._emit = emit
+        self._nudge = nudge
+        self._paused: list[str] = []
+        self._chores = [
+            Chore("policy", HEARTBEAT, self._refresh_policy),
+            Chore("heartbeat", HEARTBEAT, self._heartbeat),
+            Chore("lanes", lock_seconds / 4, intake.lanes.keep),
+            Chore("archive", HOUR, self._tend_archive),
+            Chore("sweep of silent relays", SWEEP, self._sweep_silent),
+            Chore("sweep", MINUTE, self._sweep_all),
+            Chore("stranded messages", MINUTE, self._free_stranded),
+            Chore("notifications", MINUTE, store.renotify),
+        ]
+
+    async def run(self) -> None:
+        """Do what is due, for ever."""
+        while True:
+            for chore in self._chores:
+                if chore.due_at <= time.monotonic():
+                    await self._try(chore)
+            await asyncio.sleep(max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic()))
+
+    async def keep_locks(self) -> None:
+        """Renew the locks of what takes long, for ever; apart from the chores, which may take long themselves."""
+        while True:
+            await asyncio.sleep(min(1.0, self._lock_seconds / 10))
+            for batch, positions in self._in_hand.due_for_renewal(time.monotonic(), self._lock_seconds * RENEWAL):
+                try:
+                    await self._store.renew(batch, positions)
+                except StoreError as error:
+                    self._emit(events.MaintenanceFailed("lock renewal", str(error)))
+
+    async def _try(self, chore: Chore) -> None:
+        try:
+            await chore.do()
+        except StoreError as error:
+            self._emit(events.MaintenanceFailed(chore.name, str(error)))
+            chore.due_at = time.monotonic() + min(chore.every, HEARTBEAT)
+            return
+        # Spread, so that relays started together do not sweep together.
+        chore.due_at = time.monotonic() + chore.every * (0.9 + random.random() / 5)  # noqa: S311 - jitter
+
+    async def _refresh_policy(self) -> None:
+        self._paused = await self._store.refresh_policy()
+        self._intake.hold({*self._paused, *self._stuck()})
+        self._nudge()
+
+    def _stuck(self) -> list[str]:
+        """Exchanges whose confirms do not come and that hold half of the window: the others must go on."""
+        return [exchange for exchange in self._silent() if self._in_hand.of_exchange(exchange) * 2 >= self._in_hand.window]
+
+    async def _heartbeat(self) -> None:
+        low = min(filter(None, (self._in_hand.lowest(), self._intake.low)))
+        await self._store.heartbeat(low=low, head=self._intake.streams.head, state=self._state())
+
+    async def _sweep_silent(self) -> None:
+        self._tell_swept(*await self._store.sweep_silent(self._intake.streams.head))
+
+    async def _sweep_all(self) -> None:
+        self._tell_swept(*await self._store.sweep_all())
+        self._intake.lanes.rediscover()
+
+    def _tell_swept(self, released: int, archived: int) -> None:
+        if released or archived:
+            self._emit(events.LocksSwept(released, archived))
+            self._intake.hint_waiting()
+            self._nudge()
+
+    async def _free_stranded(self) -> None:
+        if stranded := await self._store.free_stranded():
+            self._emit(events.StrandedFound(stranded))
+            self._intake.hint_waiting()
+            self._nudge()
+
+    async def _tend_archive(self) -> None:
+        created, dropped = await self._store.tend_archive()
+        if created or dropped:
+            self._emit(events.PartitionsEnsured(created, dropped))

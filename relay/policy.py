@@ -1,0 +1,53 @@
+"""Policy that the database carries out, as the relay reads it from `queue_message_setting`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+from relay.retry import RetryPolicy, Unroutable
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What holds now."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    keep_successes: bool = True
+    """False: of the successes nothing is archived (setting `archive` = failures)."""
+    park_dead_keys: bool = False
+    """True: a head that becomes dead parks its ordering key (setting `on_dead_key` = park)."""
+    notify: str = "idle"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Self:
+        """Read the table's rows; the database has checked their values, and what is missing has its default."""
+        default = RetryPolicy()
+        unroutable, by_exchange = _unroutable(settings.get("unroutable", default.unroutable))
+        retry = RetryPolicy(
+            max_attempts=int(settings.get("max_attempts", default.max_attempts)),
+            backoff_base=float(settings.get("backoff_base", default.backoff_base)),
+            backoff_max=float(settings.get("backoff_max", default.backoff_max)),
+            unroutable=unroutable,
+            unroutable_by_exchange=by_exchange,
+        )
+        return cls(
+            retry=retry,
+            keep_successes=settings.get("archive", "all") == "all",
+            park_dead_keys=settings.get("on_dead_key", "continue") == "park",
+            notify=settings.get("notify", "idle"),
+        )
+
+
+def _unroutable(text: str) -> tuple[Unroutable, dict[str, Unroutable]]:
+    """Read `retry,audit=accept`: a default and exceptions by exchange."""
+    default: Unroutable = "retry"
+    by_exchange: dict[str, Unroutable] = {}
+    for part in text.split(","):
+        exchange, separator, word = part.rpartition("=")
+        if separator:
+            by_exchange[exchange] = cast("Unroutable", word)
+        else:
+            default = cast("Unroutable", word)
+    return default, by_exchange

@@ -1,0 +1,29 @@
+-- Lock due messages up to a number of bytes (at least one) and return them in claim order.
+-- Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT restores it.
+-- The header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock.
+WITH due AS MATERIALIZED (
+@due@
+), chosen AS MATERIALIZED (
+    SELECT xid, seq
+    FROM (SELECT xid, seq, sum(size) OVER (ORDER BY xid, seq) - size AS before FROM due) AS sized
+    WHERE before < %(limit_bytes)s
+), claimed AS (
+    UPDATE @schema@.queue_message AS message
+    SET lock_expires_at = coalesce(%(now)s, now()) + make_interval(secs => %(lock_seconds)s),
+        lock_token = %(token)s, locked_by = %(relay_id)s, attempts = message.attempts + 1
+    FROM chosen
+    WHERE (message.xid, message.seq) = (chosen.xid, chosen.seq)
+    RETURNING message.xid, message.seq, message.id, message.exchange, message.routing_key,
+        coalesce(message.body, convert_to(message.content::text, 'UTF8')) AS payload, message.body IS NOT NULL AS is_binary,
+        CASE WHEN message.options <> '{}' THEN message.options::text END AS options,
+        message.ordering_key, message.replay_of, message.attempts, message.expires_at
+)
+SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,
+    extract(epoch FROM expires_at - coalesce(%(now)s, now()))::float8,
+    CASE WHEN row_number() OVER in_order = 1 THEN pg_current_snapshot()::text END,
+    header.due,
+    header.clock
+FROM (SELECT (SELECT count(*) FROM due) AS due, extract(epoch FROM coalesce(%(now)s, now()))::float8 AS clock) AS header
+LEFT JOIN claimed ON true
+WINDOW in_order AS (ORDER BY claimed.xid, seq)
+ORDER BY claimed.xid, seq

@@ -1,0 +1,4 @@
+-- A relay comes to life; its id is what locked_by will hold.
+INSERT INTO @schema@.queue_message_relay (name, version, host, pid)
+VALUES (%(name)s, %(version)s, %(host)s, %(pid)s)
+RETURNING id

@@ -1,0 +1,11 @@
+-- Free the expired locks of relays that fell silent lately, each from the lowest position that it reported and below a bound: never the whole backlog.
+WITH silent AS (
+    SELECT id, low_xid, low_seq
+    FROM @schema@.queue_message_relay
+    WHERE heartbeat_at < coalesce(%(now)s, now()) - make_interval(secs => %(silence)s)
+        AND heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(forgotten)s)
+)
+SELECT coalesce(sum(swept.released), 0)::bigint, coalesce(sum(swept.archived), 0)::bigint
+FROM silent
+CROSS JOIN LATERAL @schema@.queue_message_sweep(
+    %(now)s::timestamptz, silent.id, silent.low_xid, silent.low_seq, %(below_xid)s::text::xid8, 0, 10000) AS swept

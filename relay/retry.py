@@ -1,0 +1,85 @@
+"""Decides what becomes of a message after a publish: a pure function over the result, the attempts and the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from relay.message import SUCCESS, Archive, Claim, GiveBack, Keep, Outcome, PublishResult, Result, Retry, Verdict
+
+Unroutable = Literal["retry", "reject", "accept"]
+JITTER = 0.2
+"""Share of a backoff that chance adds or takes, so that messages that failed together do not return together."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long to try; the database's settings of the same names decide."""
+
+    max_attempts: int = 12
+    backoff_base: float = 1.0
+    """Seconds after the first spoiled attempt; doubles with each further one."""
+    backoff_max: float = 600.0
+    """Seconds at the most. The defaults wait half an hour in all."""
+    unroutable: Unroutable = "retry"
+    unroutable_by_exchange: Mapping[str, Unroutable] = field(default_factory=dict)
+
+    def unroutable_of(self, exchange: str) -> Unroutable:
+        """The policy for messages that an exchange could route nowhere."""
+        return self.unroutable_by_exchange.get(exchange, self.unroutable)
+
+
+def backoff(attempt: int, policy: RetryPolicy, chance: float) -> float:
+    """Seconds to wait after the given attempt (1 is the first); `chance` in [0, 1) is the jitter."""
+    plain = min(policy.backoff_base * 2.0 ** min(attempt - 1, 60), policy.backoff_max)
+    return plain * (1 - JITTER + 2 * JITTER * chance)
+
+
+def decide(claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: float, leaving: bool = False) -> Outcome:
+    """One outcome for one result.
+
+    Args:
+        claim: the message, with its attempts so far.
+        result: what the publisher said.
+        policy: attempts, backoff and what to do with unroutable messages.
+        chance: a random number in [0, 1) for the jitter.
+        leaving: the drain time is over, so what was written and not confirmed keeps its lock.
+
+    """
+    match result.verdict:
+        case Verdict.CONFIRMED:
+            return SUCCESS
+        case Verdict.INVALID | Verdict.EXPIRED:
+            return Archive(Result.REJECTED, result.code, result.detail)
+        case Verdict.RETURNED:
+            return _unroutable(claim, result, policy, chance)
+        case Verdict.REFUSED:
+            return _attempt(claim, result, policy, chance)
+        case Verdict.UNWRITTEN:
+            return GiveBack(result.code, result.detail)
+        case Verdict.UNKNOWN:
+            return _unknown(claim, result, policy, chance, leaving=leaving)
+    assert_never(result.verdict)
+
+
+def _unknown(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float, *, leaving: bool) -> Outcome:
+    if leaving:
+        return Keep()
+    return _attempt(claim, result, policy, chance) if result.blame else GiveBack(result.code, result.detail)
+
+
+def _unroutable(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float) -> Outcome:
+    match policy.unroutable_of(claim.exchange):
+        case "accept":
+            return Archive(Result.SUCCESS, result.code, result.detail)
+        case "reject":
+            return Archive(Result.REJECTED, result.code, result.detail)
+        case "retry":
+            return _attempt(claim, result, policy, chance)
+
+
+def _attempt(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float) -> Outcome:
+    if claim.attempts >= policy.max_attempts:
+        return Archive(Result.FAILED, result.code, f"{result.detail} (attempt {claim.attempts} of {policy.max_attempts})")
+    return Retry(backoff(claim.attempts, policy, chance), result.code, result.detail)

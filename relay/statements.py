@@ -1,0 +1,37 @@
+"""The relay's SQL: one statement per file of `relay/queries`, rendered for one schema."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from psycopg import sql
+
+
+class Statements:
+    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = sql.Identifier(schema).as_string(None).replace("%", "%%")
+        self._rendered: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        """The statement of `queries/<name>.sql`."""
+        if name not in self._rendered:
+            self._rendered[name] = self._render(_text(name))
+        return self._rendered[name]
+
+    def claim(self, due: str) -> bytes:
+        """The claim of what `queries/due_<due>.sql` selects."""
+        name = f"claim {due}"
+        if name not in self._rendered:
+            self._rendered[name] = self._render(_text("claim").replace("@due@", _text(f"due_{due}").rstrip()))
+        return self._rendered[name]
+
+    def _render(self, text: str) -> bytes:
+        return text.replace("@schema@", self._schema).encode()
+
+
+@cache
+def _text(name: str) -> str:
+    return (files("relay") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,187 @@
+"""The relay's statements: claim, settle, release, renew, and the relay's own row and lanes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from relay import __version__
+from relay.database import Session
+from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
+from relay.ports import Claimed, Due, Row
+from relay.statements import Statements
+
+SAFETY = 0.2
+"""Share of the lock by which the relay's own deadline is earlier than the database's."""
+WIDTH = len(Claim._fields)
+
+
+class Store:
+    """Runs statements on three connections: one claims, one settles, one does everything else."""
+
+    def __init__(self, *, conninfo: str, schema: str, name: str, lock_seconds: float, prepare: bool = True) -> None:
+        self._statements = Statements(schema)
+        self._sessions = [
+            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare) for role in ("claim", "settle", "control")
+        ]
+        self._claims, self._settles, self._control = self._sessions
+        self._name = name
+        self._lock_seconds = lock_seconds
+        self._low = Position(0, 0)
+        self.relay_id = 0
+        self.keep_successes = True
+        self.park_dead_keys = False
+
+    async def register(self) -> int:
+        """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""
+        values = {"name": self._name, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
+        [(self.relay_id,)] = await self._control.fetch(self._statements["register_relay"], values)
+        return self.relay_id
+
+    async def unregister(self, *, holds_locks: bool) -> None:
+        """Free the lanes, and leave `queue_message_relay` unless locks still carry the id."""
+        await self._control.fetch(self._statements["unregister_relay"], {"relay_id": self.relay_id, "holds_locks": holds_locks})
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for session in self._sessions:
+            await session.aclose()
+
+    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """See `relay.ports.ClaimStore`."""
+        token, tick = str(uuid.uuid4()), time.monotonic()
+        values = {
+            **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
+            "lock_seconds": self._lock_seconds, "now": None,
+        }  # fmt: skip
+        rows = await self._claims.fetch(self._statements.claim(due.value), values)
+        snapshot, found, clock = rows[0][WIDTH:]
+        claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
+        batch = Batch(token, claims, clock, tick, tick + self._lock_seconds * (1 - SAFETY), due.value) if claims else None
+        return Claimed(batch, snapshot, exhausted=found < limit and len(claims) == found)
+
+    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """See `relay.ports.ClaimStore`."""
+        claimed = await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
+        if claimed.batch and claimed.batch.claims[0].position < self._low:
+            self._low = claimed.batch.claims[0].position
+            await self._control.fetch(self._statements["lower_relay"], {"relay_id": self.relay_id, **at("low", self._low)})
+        return claimed
+
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """See `relay.ports.SettleStore`."""
+        values = {
+            **_positions(rows), **_results(rows), "token": batch.token, "handled_by": self._name, "claimed_at": batch.claimed_at,
+            "keep_successes": self.keep_successes, "park_dead_keys": self.park_dead_keys,
+            "published": _literal([row.published for row in rows]), "confirmed": _literal([row.confirmed for row in rows]),
+        }  # fmt: skip
+        lost = _ids(rows, await self._settles.fetch(self._statements["settle"], values))
+        return await self._not_archived(batch, lost) if again and lost else lost
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """See `relay.ports.SettleStore`."""
+        values = {**_positions(rows), **_returns(rows), "token": batch.token, "now": None}
+        lost = _ids(rows, await self._settles.fetch(self._statements["release"], values))
+        return [] if again else lost
+
+    async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
+        """Move the locks of these positions ahead, and the batch's deadline with them; return how many are still ours.
+
+        Raises:
+            StoreError: nothing may be assumed; the old deadline holds.
+        """
+        tick = time.monotonic()
+        values = {
+            "xids": _literal([xid for xid, _ in positions]), "seqs": _literal([seq for _, seq in positions]),
+            "token": batch.token, "lock_seconds": self._lock_seconds, "now": None,
+        }  # fmt: skip
+        [(renewed,)] = await self._settles.fetch(self._statements["renew_locks"], values)
+        batch.deadline = tick + self._lock_seconds * (1 - SAFETY)
+        return int(renewed)
+
+    async def heartbeat(self, *, low: Position, head: Position, state: str) -> bool:
+        """Tell that this relay lives, how low it may hold locks and how far it has come; False if its row is gone."""
+        values = {**at("low", low), **at("head", head), "state": state, "relay_id": self.relay_id, "now": None}
+        self._low = low
+        return bool(await self._control.fetch(self._statements["heartbeat"], values))
+
+    async def keep_lanes(self) -> dict[int, int]:
+        """See `relay.lanes.LaneStore`."""
+        values = {"relay_id": self.relay_id, "lease_seconds": self._lock_seconds, "now": None}
+        kept = dict(await self._control.fetch(self._statements["renew_lanes"], values))
+        for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "owned": len(kept)}):
+            del kept[lane]
+        kept.update(await self._control.fetch(self._statements["acquire_lanes"], {**values, "owned": len(kept)}))
+        return kept
+
+    async def wake_successors(self, keys: Sequence[str]) -> None:
+        """See `relay.lanes.LaneStore`."""
+        await self._control.fetch(self._statements["wake_successors"], {"keys": list(keys), "now": None})
+
+    async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
+        """Run a maintenance statement by its name.
+
+        Raises:
+            StoreError: it did not get through.
+        """
+        return await self._control.fetch(self._statements[name], values)
+
+    async def _not_archived(self, batch: Batch, lost: list[str]) -> list[str]:
+        """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""
+        if not self.keep_successes:
+            return []
+        values = {"ids": lost, "handled_by": self._name, "claimed_at": batch.claimed_at}
+        ours = {id_ for (id_,) in await self._settles.fetch(self._statements["find_archived"], values)}
+        return [id_ for id_ in lost if id_ not in ours]
+
+
+def _literal(values: Sequence[object]) -> str:
+    """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
+def at(name: str, position: Position) -> dict[str, object]:
+    """Parameters of a position; an xid8 travels as text."""
+    return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
+
+
+def _positions(rows: Sequence[Row]) -> dict[str, object]:
+    return {"xids": _literal([row.claim.xid for row in rows]), "seqs": _literal([row.claim.seq for row in rows])}
+
+
+def _results(rows: Sequence[Row]) -> dict[str, object]:
+    """Result, code and detail of each row; nothing at all where every row is a plain success."""
+    outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
+    if all(outcome.result is Result.SUCCESS and not outcome.code for outcome in outcomes):
+        return {"results": None, "codes": None, "details": None}
+    return {
+        "results": [outcome.result.value for outcome in outcomes],
+        "codes": [outcome.code or None for outcome in outcomes],
+        "details": [_storable(outcome.detail) for outcome in outcomes],
+    }
+
+
+def _returns(rows: Sequence[Row]) -> dict[str, object]:
+    """Delay, whether the claim is given back, and what spoiled the attempt."""
+    returns = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
+    return {
+        "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in returns],
+        "given_back": [int(isinstance(outcome, GiveBack)) for outcome in returns],
+        "errors": [_storable(f"{outcome.code}: {outcome.detail}") for outcome in returns],
+    }
+
+
+def _storable(detail: str) -> str | None:
+    """A text that PostgreSQL takes and that keeps the row narrow."""
+    return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
+
+
+def _ids(rows: Sequence[Row], lost: Sequence[tuple[int, int]]) -> list[str]:
+    if not lost:
+        return []
+    ids = {(row.claim.xid, row.claim.seq): row.claim.id for row in rows}
+    return [ids[position] for position in lost]

@@ -1,0 +1,63 @@
+"""The relay's statements beside claim and settle: its own row, sweeps, the archive, the database's policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from relay.message import Batch, Position
+from relay.policy import Policy
+from relay.store import Store
+
+FORGOTTEN = 3600.0
+"""Seconds after which a silent relay leaves the list; its locks were swept long before."""
+
+
+class Upkeep:
+    """What `relay.maintenance` asks of the database."""
+
+    def __init__(self, *, store: Store, silence: float, adopt: Callable[[Policy, Mapping[str, str]], None]) -> None:
+        self._store = store
+        self._silence = silence
+        self._adopt = adopt
+
+    async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
+        """Move locks ahead; return how many are still ours."""
+        return await self._store.renew(batch, positions)
+
+    async def heartbeat(self, *, low: Position, head: Position, state: Mapping[str, object]) -> None:
+        """Tell that this relay lives; one whose row was forgotten enters again."""
+        if not await self._store.heartbeat(low=low, head=head, state=json.dumps(state)):
+            await self._store.register()
+
+    async def sweep_silent(self, head: Position) -> tuple[int, int]:
+        """Free the expired locks of silent relays, below and at the transaction of our head."""
+        bound = str(head.xid + 1)
+        [row] = await self._store.run("sweep_silent", silence=self._silence, forgotten=FORGOTTEN, below_xid=bound, now=None)
+        return row[0], row[1]
+
+    async def sweep_all(self) -> tuple[int, int]:
+        """Free every expired lock; forget relays that are long gone."""
+        await self._store.run("forget_relays", forgotten=FORGOTTEN, now=None)
+        [row] = await self._store.run("sweep_all", now=None)
+        return row[0], row[1]
+
+    async def free_stranded(self) -> int:
+        """Make due what is claimable below every living head."""
+        return len(await self._store.run("free_stranded", silence=self._silence, now=None))
+
+    async def tend_archive(self) -> tuple[int, int]:
+        """Partitions ahead and retention."""
+        [row] = await self._store.run("tend_archive")
+        return row[0], row[1]
+
+    async def renotify(self) -> None:
+        """In mode `always`, notify waiting messages again."""
+        await self._store.run("renotify")
+
+    async def refresh_policy(self) -> list[str]:
+        """Read the database's policy and hand it on; return the exchanges that are paused."""
+        rows = await self._store.run("read_policy")
+        settings = {name: value for kind, name, value in rows if kind == "setting"}
+        self._adopt(Policy.of(settings), settings)
+        return [name for kind, name, _ in rows if kind == "paused"]
