@@ -19,6 +19,8 @@ HEARTBEAT = 2.0
 """Seconds between two reports of a living relay."""
 SWEEP = 2.0
 """Seconds between two looks at the locks of silent relays: with the heartbeat well below the five that are promised."""
+LANES = 2.5
+"""Seconds between two renewals of the lanes' leases, which last as long as a lock."""
 MINUTE = 60.0
 HOUR = 3600.0
 RENEWAL = 0.5
@@ -72,7 +74,7 @@ class Maintenance:
         store: MaintenanceStore,
         intake: Intake,
         in_hand: InHand,
-        lock_seconds: float,
+        lock_seconds: Callable[[], float],
         state: Callable[[], Mapping[str, object]],
         silent: Callable[[], Mapping[str, float]],
         emit: events.Sink,
@@ -90,7 +92,7 @@ class Maintenance:
         self._chores = [
             Chore("policy", HEARTBEAT, self._refresh_policy),
             Chore("heartbeat", HEARTBEAT, self._heartbeat),
-            Chore("lanes", lock_seconds / 4, intake.lanes.keep),
+            Chore("lanes", LANES, intake.lanes.keep),
             Chore("archive", HOUR, self._tend_archive),
             Chore("sweep of silent relays", SWEEP, self._sweep_silent),
             Chore("sweep", MINUTE, self._sweep_all),
@@ -109,8 +111,8 @@ class Maintenance:
     async def keep_locks(self) -> None:
         """Renew the locks of what takes long, for ever; apart from the chores, which may take long themselves."""
         while True:
-            await asyncio.sleep(min(1.0, self._lock_seconds / 10))
-            for batch, positions in self._in_hand.due_for_renewal(time.monotonic(), self._lock_seconds * RENEWAL):
+            await asyncio.sleep(min(1.0, self._lock_seconds() / 10))
+            for batch, positions in self._in_hand.due_for_renewal(time.monotonic(), self._lock_seconds() * RENEWAL):
                 try:
                     await self._store.renew(batch, positions)
                 except StoreError as error:

@@ -19,6 +19,8 @@ class Policy:
     park_dead_keys: bool = False
     """True: a head that becomes dead parks its ordering key (setting `on_dead_key` = park)."""
     notify: str = "idle"
+    lock_seconds: float = 30.0
+    max_body_bytes: int = 16 << 20
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
@@ -37,6 +39,8 @@ class Policy:
             keep_successes=settings.get("archive", "all") == "all",
             park_dead_keys=settings.get("on_dead_key", "continue") == "park",
             notify=settings.get("notify", "idle"),
+            lock_seconds=float(settings.get("lock_seconds", 30)),
+            max_body_bytes=int(settings.get("max_body_bytes", 16 << 20)),
         )
 
 

@@ -6,12 +6,13 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
 from relay.database import Session
 from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
+from relay.policy import Policy
 from relay.ports import Claimed, Due, Row
 from relay.statements import Statements
 
@@ -23,18 +24,16 @@ WIDTH = len(Claim._fields)
 class Store:
     """Runs statements on three connections: one claims, one settles, one does everything else."""
 
-    def __init__(self, *, conninfo: str, schema: str, name: str, lock_seconds: float, prepare: bool = True) -> None:
+    def __init__(self, *, conninfo: str, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
         self._statements = Statements(schema)
         self._sessions = [
             Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare) for role in ("claim", "settle", "control")
         ]
         self._claims, self._settles, self._control = self._sessions
         self._name = name
-        self._lock_seconds = lock_seconds
+        self._policy = policy
         self._low = Position(0, 0)
         self.relay_id = 0
-        self.keep_successes = True
-        self.park_dead_keys = False
 
     async def register(self) -> int:
         """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""
@@ -53,15 +52,15 @@ class Store:
 
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
-        token, tick = str(uuid.uuid4()), time.monotonic()
+        token, tick, lock_seconds = str(uuid.uuid4()), time.monotonic(), self._policy().lock_seconds
         values = {
             **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
-            "lock_seconds": self._lock_seconds, "now": None,
+            "lock_seconds": lock_seconds, "now": None,
         }  # fmt: skip
         rows = await self._claims.fetch(self._statements.claim(due.value), values)
         snapshot, found, clock = rows[0][WIDTH:]
         claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
-        batch = Batch(token, claims, clock, tick, tick + self._lock_seconds * (1 - SAFETY), due.value) if claims else None
+        batch = Batch(token, claims, clock, tick, tick + lock_seconds * (1 - SAFETY), due.value) if claims else None
         return Claimed(batch, snapshot, exhausted=found < limit and len(claims) == found)
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
@@ -74,9 +73,10 @@ class Store:
 
     async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """See `relay.ports.SettleStore`."""
+        policy = self._policy()
         values = {
             **_positions(rows), **_results(rows), "token": batch.token, "handled_by": self._name, "claimed_at": batch.claimed_at,
-            "keep_successes": self.keep_successes, "park_dead_keys": self.park_dead_keys,
+            "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
             "published": _literal([row.published for row in rows]), "confirmed": _literal([row.confirmed for row in rows]),
         }  # fmt: skip
         lost = _ids(rows, await self._settles.fetch(self._statements["settle"], values))
@@ -94,13 +94,13 @@ class Store:
         Raises:
             StoreError: nothing may be assumed; the old deadline holds.
         """
-        tick = time.monotonic()
+        tick, lock_seconds = time.monotonic(), self._policy().lock_seconds
         values = {
             "xids": _literal([xid for xid, _ in positions]), "seqs": _literal([seq for _, seq in positions]),
-            "token": batch.token, "lock_seconds": self._lock_seconds, "now": None,
+            "token": batch.token, "lock_seconds": lock_seconds, "now": None,
         }  # fmt: skip
         [(renewed,)] = await self._settles.fetch(self._statements["renew_locks"], values)
-        batch.deadline = tick + self._lock_seconds * (1 - SAFETY)
+        batch.deadline = tick + lock_seconds * (1 - SAFETY)
         return int(renewed)
 
     async def heartbeat(self, *, low: Position, head: Position, state: str) -> bool:
@@ -111,7 +111,7 @@ class Store:
 
     async def keep_lanes(self) -> dict[int, int]:
         """See `relay.lanes.LaneStore`."""
-        values = {"relay_id": self.relay_id, "lease_seconds": self._lock_seconds, "now": None}
+        values = {"relay_id": self.relay_id, "lease_seconds": self._policy().lock_seconds, "now": None}
         kept = dict(await self._control.fetch(self._statements["renew_lanes"], values))
         for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "owned": len(kept)}):
             del kept[lane]
@@ -132,7 +132,7 @@ class Store:
 
     async def _not_archived(self, batch: Batch, lost: list[str]) -> list[str]:
         """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""
-        if not self.keep_successes:
+        if not self._policy().keep_successes:
             return []
         values = {"ids": lost, "handled_by": self._name, "claimed_at": batch.claimed_at}
         ours = {id_ for (id_,) in await self._settles.fetch(self._statements["find_archived"], values)}
