@@ -1,0 +1,133 @@
+-- The control plane: everything an operator does is a function, so psql is enough in an emergency. Definer's rights, granted by role.
+
+-- Exchanges that are held; relays read it each second.
+CREATE TABLE @schema@.queue_message_pause (
+    exchange  text        PRIMARY KEY,
+    paused_at timestamptz NOT NULL DEFAULT now(),
+    paused_by text        NOT NULL DEFAULT session_user,
+    reason    text        NOT NULL DEFAULT ''
+);
+
+-- Ordering keys that are parked, by an operator or because their head became dead (policy on_dead_key = park).
+CREATE TABLE @schema@.queue_message_key_hold (
+    ordering_key text        PRIMARY KEY,
+    held_at      timestamptz NOT NULL DEFAULT now(),
+    held_by      text        NOT NULL DEFAULT session_user,
+    reason       text        NOT NULL DEFAULT ''
+);
+
+-- Holds an exchange; true if it was not held before.
+CREATE FUNCTION @schema@.queue_message_pause(exchange text, reason text DEFAULT '', by text DEFAULT session_user) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    WITH held AS (
+        INSERT INTO @schema@.queue_message_pause (exchange, reason, paused_by)
+        VALUES (queue_message_pause.exchange, queue_message_pause.reason, queue_message_pause.by) ON CONFLICT DO NOTHING RETURNING 1
+    )
+    SELECT EXISTS (SELECT FROM held)
+$body$;
+
+-- Lets an exchange go on; true if it was held.
+CREATE FUNCTION @schema@.queue_message_resume(exchange text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    WITH freed AS (DELETE FROM @schema@.queue_message_pause p WHERE p.exchange = queue_message_resume.exchange RETURNING 1)
+    SELECT EXISTS (SELECT FROM freed)
+$body$;
+
+-- Makes the head of an ordering key due, so that the lane's owner finds it by the small index of waiting messages.
+CREATE FUNCTION @schema@.queue_message_wake_key(key text, now timestamptz DEFAULT NULL) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    WITH head AS (
+        SELECT m.xid, m.seq FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1
+    )
+    UPDATE @schema@.queue_message m SET available_at = coalesce(queue_message_wake_key.now, pg_catalog.now())
+    FROM head WHERE (m.xid, m.seq) = (head.xid, head.seq) AND m.lock_expires_at IS NULL AND m.available_at IS NULL
+$body$;
+
+-- Parks an ordering key: nothing of it is claimed until it is resumed. True if it was not parked before.
+CREATE FUNCTION @schema@.queue_message_key_park(key text, reason text DEFAULT '', by text DEFAULT session_user) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    WITH held AS (
+        INSERT INTO @schema@.queue_message_key_hold (ordering_key, reason, held_by)
+        VALUES (key, queue_message_key_park.reason, queue_message_key_park.by) ON CONFLICT DO NOTHING RETURNING 1
+    )
+    SELECT EXISTS (SELECT FROM held)
+$body$;
+
+-- Lets an ordering key go on; true if it was parked.
+CREATE FUNCTION @schema@.queue_message_key_resume(key text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    held boolean;
+BEGIN
+    DELETE FROM @schema@.queue_message_key_hold h WHERE h.ordering_key = key;
+    held := FOUND;
+    PERFORM @schema@.queue_message_wake_key(key);
+    RETURN held;
+END
+$body$;
+
+-- Moves queued messages to the archive with a result that no broker gave; returns what it moved. The one way out of the queue beside a settle.
+CREATE FUNCTION @schema@.queue_message_archive_now(ids uuid[], result text, error_code text, error_detail text, handled_by text) RETURNS bigint
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
+    WITH gone AS (
+        DELETE FROM @schema@.queue_message m WHERE m.id = ANY (ids) RETURNING m.*
+    ), kept AS (
+        INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, ordering_key, available_at,
+            expires_at, created_at, attempts, replay_of, result, error_code, error_detail, handled_by)
+        SELECT g.xid, g.seq, g.id, g.exchange, g.routing_key, g.content, g.body, g.options, g.ordering_key, g.available_at,
+            g.expires_at, g.created_at, g.attempts, g.replay_of, queue_message_archive_now.result, queue_message_archive_now.error_code,
+            queue_message_archive_now.error_detail, queue_message_archive_now.handled_by
+        FROM gone g
+        RETURNING 1
+    )
+    SELECT count(*) FROM kept
+$body$;
+
+-- Archives the head of an ordering key as discarded, code skipped, and makes its successor due. Returns the head's id.
+-- Refused while a living lock holds the head: it may be with the broker.
+CREATE FUNCTION @schema@.queue_message_key_skip(key text, by text DEFAULT session_user) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    head record;
+BEGIN
+    SELECT m.id, m.lock_expires_at, m.last_error INTO head
+    FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1 FOR UPDATE;
+    IF head.id IS NULL THEN
+        RAISE EXCEPTION 'No message waits under the ordering key "%".', @schema@.queue_message_printable(key) USING ERRCODE = 'no_data_found';
+    ELSIF head.lock_expires_at > now() THEN
+        RAISE EXCEPTION 'Message % is locked until %; try again after that.', head.id, head.lock_expires_at USING ERRCODE = 'object_in_use';
+    END IF;
+    PERFORM @schema@.queue_message_archive_now(ARRAY[head.id], 'discarded', 'skipped', head.last_error, by);
+    PERFORM @schema@.queue_message_wake_key(key);
+    RETURN head.id;
+END
+$body$;
+
+-- Answers a dead message: it counts as seen, with who and why. Returns how many archived messages of that id it answered now.
+CREATE FUNCTION @schema@.queue_message_dead_acknowledge(message uuid, by text DEFAULT session_user, note text DEFAULT '') RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answered bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM @schema@.queue_message_dead d WHERE d.id = message) THEN
+        RAISE EXCEPTION 'No dead message has the id %.', message USING ERRCODE = 'no_data_found';
+    END IF;
+    INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
+    SELECT d.xid, d.seq, by, queue_message_dead_acknowledge.note FROM @schema@.queue_message_dead d WHERE d.id = message
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS answered = ROW_COUNT;
+    RETURN answered;
+END
+$body$;
+
+-- Changes a setting and returns what held before; a value that makes no sense is refused with a sentence.
+CREATE FUNCTION @schema@.queue_message_config_set(setting text, value text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    previous text := @schema@.queue_message_setting_value(setting);
+BEGIN
+    INSERT INTO @schema@.queue_message_setting AS s (name, value) VALUES (setting, queue_message_config_set.value)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+    RETURN previous;
+END
+$body$;

@@ -1,0 +1,71 @@
+-- Replay: an archived message becomes a new one, with lineage. Works for successes too.
+
+-- Enqueues one archived message again (the newest of that id) and returns the new message's id.
+-- A deadline that has passed is left out, or the new message would only be rejected as expired.
+CREATE FUNCTION @schema@.queue_message_replay(message uuid, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    old record;
+    new_id uuid := CASE WHEN same_id THEN message ELSE @schema@.queue_message_uuid() END;
+BEGIN
+    SELECT * INTO old FROM @schema@.queue_message_archive a WHERE a.id = message ORDER BY a.archived_xid DESC, a.archived_at DESC LIMIT 1;
+    IF EXISTS (SELECT FROM @schema@.queue_message m WHERE m.id = message) AND (same_id OR old.id IS NULL) THEN
+        RAISE EXCEPTION 'Message % is still in the queue; it goes out from there.', message USING ERRCODE = 'object_in_use';
+    ELSIF old.id IS NULL THEN
+        RAISE EXCEPTION 'No archived message has the id %.', message USING ERRCODE = 'no_data_found';
+    END IF;
+    INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
+    VALUES (new_id, old.exchange, old.routing_key, old.content, old.body, old.options, old.ordering_key,
+            CASE WHEN old.expires_at > now() THEN old.expires_at END, message);
+    IF old.result IN ('rejected', 'failed', 'lock_expired') THEN
+        INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
+        VALUES (old.xid, old.seq, by, 'replayed as ' || new_id) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN new_id;
+END
+$body$;
+
+-- Archived messages that a filter selects, in archive order, without contents. Null means any; in routing_key a star is any run of characters.
+-- A page begins after a position; messages that were replayed already are left out unless again is true.
+CREATE FUNCTION @schema@.queue_message_find(
+    archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
+    result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
+    after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000
+) RETURNS TABLE (id uuid, archived_xid xid8, xid xid8, seq bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT a.id, a.archived_xid, a.xid, a.seq
+    FROM @schema@.queue_message_archive a
+    WHERE a.archived_xid >= after_archived_xid
+      AND (a.archived_xid, a.xid, a.seq) > (after_archived_xid, after_xid, after_seq)
+      AND a.archived_at >= coalesce(archived_from, '-infinity') AND a.archived_at < coalesce(archived_to, 'infinity')
+      AND (queue_message_find.exchange IS NULL OR a.exchange = queue_message_find.exchange)
+      AND (queue_message_find.routing_key IS NULL OR a.routing_key LIKE
+           replace(replace(replace(replace(queue_message_find.routing_key, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'))
+      AND (queue_message_find.result IS NULL OR a.result = queue_message_find.result)
+      AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
+      AND (again OR NOT EXISTS (SELECT FROM @schema@.queue_message_archive r WHERE r.replay_of = a.id)
+                AND NOT EXISTS (SELECT FROM @schema@.queue_message q WHERE q.replay_of = a.id))
+    ORDER BY a.archived_xid, a.xid, a.seq
+    LIMIT most
+$body$;
+
+-- Replays what a filter selects (see queue_message_find), or with dry_run, the default, only says what it would replay.
+-- The last row returned is the position after which the next page begins.
+CREATE FUNCTION @schema@.queue_message_replay_many(
+    archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
+    result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
+    after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000,
+    dry_run boolean DEFAULT true, same_id boolean DEFAULT false, by text DEFAULT session_user
+) RETURNS TABLE (id uuid, replayed_as uuid, archived_xid xid8, xid xid8, seq bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    FOR id, archived_xid, xid, seq IN
+        SELECT f.id, f.archived_xid, f.xid, f.seq
+        FROM @schema@.queue_message_find(archived_from, archived_to, queue_message_replay_many.exchange, queue_message_replay_many.routing_key,
+            queue_message_replay_many.result, queue_message_replay_many.error_code, again, after_archived_xid, after_xid, after_seq, most) f
+    LOOP
+        replayed_as := CASE WHEN NOT dry_run THEN @schema@.queue_message_replay(id, same_id, by) END;
+        RETURN NEXT;
+    END LOOP;
+END
+$body$;

@@ -1,0 +1,103 @@
+-- Expired locks: back to the queue with the attempt counted, or to the archive. Run by living relays and by pg_cron.
+
+-- Frees up to most messages whose lock has expired; call again while it returns that many.
+-- holder narrows it to one relay's locks; from and below narrow it to positions (from included, below not).
+-- What comes back is due at once and keeps locked_by: that marks a suspect, which is claimed alone from now on.
+CREATE FUNCTION @schema@.queue_message_sweep(
+    now timestamptz DEFAULT NULL, holder integer DEFAULT NULL, from_xid xid8 DEFAULT '0', from_seq bigint DEFAULT 0,
+    below_xid xid8 DEFAULT NULL, below_seq bigint DEFAULT 0, most integer DEFAULT 1000, OUT released bigint, OUT archived bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    clock timestamptz := coalesce(now, pg_catalog.now());
+    -- 'archive' is the strict convention: one lost lock, and the message is dead.
+    allowed integer := CASE @schema@.queue_message_setting_value('on_lock_expired')
+        WHEN 'archive' THEN 0 ELSE @schema@.queue_message_setting_value('max_attempts')::integer END;
+    dead uuid[];
+BEGIN
+    WITH expired AS MATERIALIZED (
+        SELECT m.xid, m.seq, m.id,
+            -- A lock set by hand did not count an attempt when it was taken.
+            m.attempts + (m.locked_by IS NULL)::integer AS attempts
+        FROM @schema@.queue_message m
+        WHERE m.lock_expires_at <= clock AND (m.xid, m.seq) >= (from_xid, from_seq)
+          AND (below_xid IS NULL OR (m.xid, m.seq) < (below_xid, below_seq))
+          AND (holder IS NULL OR m.locked_by = holder)
+        ORDER BY m.xid, m.seq LIMIT most FOR UPDATE SKIP LOCKED
+    ), freed AS (
+        UPDATE @schema@.queue_message m
+        SET lock_expires_at = NULL, lock_token = NULL, locked_by = coalesce(m.locked_by, 0), attempts = e.attempts, available_at = clock,
+            last_error = format('lock expired at %s', m.lock_expires_at)
+        FROM expired e WHERE (m.xid, m.seq) = (e.xid, e.seq) AND e.attempts < allowed
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM freed), coalesce(array_agg(e.id) FILTER (WHERE e.attempts >= allowed), '{}') INTO released, dead FROM expired e;
+    archived := @schema@.queue_message_sweep_dead(dead, clock);
+END
+$body$;
+
+-- Archives messages whose lock expired once too often, and sets their ordering keys free, or parks them, by policy.
+CREATE FUNCTION @schema@.queue_message_sweep_dead(dead uuid[], clock timestamptz) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    one record;
+    moved bigint := 0;
+BEGIN
+    FOR one IN
+        SELECT m.id, m.ordering_key, m.attempts + (m.locked_by IS NULL)::integer AS attempts, m.lock_expires_at, r.name
+        FROM @schema@.queue_message m LEFT JOIN @schema@.queue_message_relay r ON r.id = m.locked_by
+        WHERE m.id = ANY (dead) ORDER BY m.xid, m.seq
+    LOOP
+        -- One that the archive refuses must not keep the others from being freed.
+        BEGIN
+            moved := moved + @schema@.queue_message_archive_now(ARRAY[one.id], 'lock_expired', 'lock_expired',
+                format('The lock of %s expired at %s, attempt %s.', coalesce(one.name, 'an unknown holder'), one.lock_expires_at, one.attempts),
+                coalesce(one.name, 'sweep'));
+            IF one.ordering_key IS NOT NULL AND @schema@.queue_message_setting_value('on_dead_key') = 'park' THEN
+                PERFORM @schema@.queue_message_key_park(one.ordering_key, format('head %s became dead: lock_expired', one.id), 'sweep');
+            ELSIF one.ordering_key IS NOT NULL THEN
+                PERFORM @schema@.queue_message_wake_key(one.ordering_key, clock);
+            END IF;
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
+            RAISE WARNING 'message % cannot be archived: %', one.id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN moved;
+END
+$body$;
+
+-- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour;
+-- else only below the highest position that a relay has reported, so that a long backlog is not walked each minute.
+CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    clock timestamptz := coalesce(now, pg_catalog.now());
+    whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
+        OR extract(minute FROM clock) = 0;
+    top record;
+BEGIN
+    IF NOT whole THEN
+        SELECT r.head_xid, r.head_seq + 1 AS head_seq INTO top FROM @schema@.queue_message_relay r ORDER BY r.head_xid DESC, r.head_seq DESC LIMIT 1;
+        whole := top.head_xid IS NULL;
+    END IF;
+    SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
+        clock, below_xid => CASE WHEN NOT whole THEN top.head_xid END, below_seq => CASE WHEN whole THEN 0 ELSE top.head_seq END, most => 10000) s;
+END
+$body$;
+
+-- Mode always: notifies again the 1,000 oldest messages that nobody has claimed; returns how many.
+CREATE FUNCTION @schema@.queue_message_renotify() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    notified bigint;
+BEGIN
+    IF @schema@.queue_message_setting_value('notify') <> 'always' OR pg_notification_queue_usage() > 0.5 THEN
+        RETURN 0;
+    END IF;
+    PERFORM pg_notify('queue_message_notify', @schema@.queue_message_payload(oldest.id, 'queue_message')) FROM (
+        SELECT m.id FROM @schema@.queue_message m
+        WHERE m.lock_expires_at IS NULL AND (m.available_at IS NULL OR m.available_at <= now())
+        ORDER BY m.xid, m.seq LIMIT 1000) AS oldest;
+    GET DIAGNOSTICS notified = ROW_COUNT;
+    RETURN notified;
+END
+$body$;

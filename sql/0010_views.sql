@@ -1,0 +1,104 @@
+-- Views: the application's face, and what an operator looks at. Operators' views hold no contents, headers or options.
+
+-- The simple face: what an application may write, and nothing of the relay's. INSERT … RETURNING id and ON CONFLICT (id) DO NOTHING work through it.
+CREATE VIEW @schema@.queue_message_app AS
+    SELECT id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at FROM @schema@.queue_message;
+COMMENT ON VIEW @schema@.queue_message_app IS 'What an application inserts: no column of the relay''s.';
+
+-- Where is message X? Over queue and archive. state: ready, locked, delayed, or the result.
+CREATE VIEW @schema@.queue_message_state AS
+    SELECT m.id,
+        CASE WHEN m.lock_expires_at IS NOT NULL THEN 'locked' WHEN m.available_at > now() THEN 'delayed' ELSE 'ready' END AS state,
+        m.exchange, m.routing_key, m.ordering_key, m.attempts, m.created_at, m.available_at, m.expires_at, m.lock_expires_at,
+        coalesce(r.name, CASE WHEN m.locked_by = 0 THEN 'lock set by hand' WHEN m.locked_by IS NOT NULL THEN 'relay ' || m.locked_by END) AS handled_by,
+        NULL::text AS error_code, m.last_error AS error_detail, m.replay_of,
+        NULL::timestamptz AS claimed_at, NULL::timestamptz AS published_at, NULL::timestamptz AS confirmed_at, NULL::timestamptz AS archived_at,
+        m.xid, m.seq
+    FROM @schema@.queue_message m LEFT JOIN @schema@.queue_message_relay r ON r.id = m.locked_by
+    UNION ALL
+    SELECT a.id, a.result, a.exchange, a.routing_key, a.ordering_key, a.attempts, a.created_at, a.available_at, a.expires_at, NULL,
+        a.handled_by, a.error_code, a.error_detail, a.replay_of, a.claimed_at, a.published_at, a.confirmed_at, a.archived_at, a.xid, a.seq
+    FROM @schema@.queue_message_archive a;
+
+-- Dead messages with what was said and done about them.
+CREATE VIEW @schema@.queue_message_dead_list AS
+    SELECT d.id, d.exchange, d.routing_key, d.ordering_key, d.result, d.error_code, d.error_detail, d.attempts, d.handled_by,
+        d.created_at, d.archived_at, a.acknowledged_at, a.acknowledged_by, a.note, d.replay_of, d.archived_xid, d.xid, d.seq
+    FROM @schema@.queue_message_dead d LEFT JOIN @schema@.queue_message_dead_ack a ON (a.xid, a.seq) = (d.xid, d.seq);
+
+-- Ordering keys that wait: parked, or their head waits for its next attempt or its own time. behind: messages that wait for the head.
+CREATE VIEW @schema@.queue_message_blocked_key AS
+    SELECT k.ordering_key, CASE WHEN h.ordering_key IS NOT NULL THEN 'parked' ELSE 'head waits' END AS why,
+        head.id AS head_id, head.exchange, head.routing_key, head.attempts, head.available_at, head.last_error,
+        h.held_at, h.held_by, h.reason,
+        greatest((SELECT count(*) FROM @schema@.queue_message b WHERE b.ordering_key = k.ordering_key) - 1, 0) AS behind
+    FROM (
+        SELECT m.ordering_key FROM @schema@.queue_message m
+        WHERE m.available_at > now() AND m.ordering_key IS NOT NULL AND m.lock_expires_at IS NULL
+          AND NOT EXISTS (SELECT FROM @schema@.queue_message e WHERE e.ordering_key = m.ordering_key AND (e.xid, e.seq) < (m.xid, m.seq))
+        UNION SELECT ordering_key FROM @schema@.queue_message_key_hold
+    ) k
+    LEFT JOIN @schema@.queue_message_key_hold h ON h.ordering_key = k.ordering_key
+    LEFT JOIN LATERAL (SELECT m.id, m.exchange, m.routing_key, m.attempts, m.available_at, m.last_error FROM @schema@.queue_message m
+                       WHERE m.ordering_key = k.ordering_key ORDER BY m.xid, m.seq LIMIT 1) head ON true;
+
+-- Relays that run or ran lately. alive: heard from within the lock time.
+CREATE VIEW @schema@.queue_message_relay_state AS
+    SELECT r.id, r.name, r.version, r.host, r.pid, r.started_at, r.heartbeat_at, now() - r.heartbeat_at AS silent_for,
+        r.heartbeat_at > now() - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS alive,
+        (SELECT count(*) FROM @schema@.queue_message_lane l WHERE l.owner = r.id AND l.lease_expires_at > now()) AS lanes, r.state
+    FROM @schema@.queue_message_relay r;
+
+-- Counts of the queue. A large queue is not walked for them: then waiting comes from the statistics (counted is false),
+-- and only what lies between the relays' lowest and highest position is looked at for locks.
+CREATE FUNCTION @schema@.queue_message_count(OUT counted boolean, OUT waiting bigint, OUT locked bigint, OUT delayed bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    queue regclass := format('%I.queue_message', @schema_literal@::text)::regclass;
+    low record;
+    high record;
+BEGIN
+    counted := pg_relation_size(queue) < 128 * 1024 * 1024;
+    SELECT count(*) INTO delayed FROM @schema@.queue_message m WHERE m.available_at > now() AND m.lock_expires_at IS NULL;
+    IF counted THEN
+        SELECT count(*), count(m.lock_expires_at) INTO waiting, locked FROM @schema@.queue_message m;
+        RETURN;
+    END IF;
+    SELECT greatest(s.n_live_tup, 0) INTO waiting FROM pg_stat_all_tables s WHERE s.relid = queue;
+    SELECT r.low_xid AS xid, r.low_seq AS seq INTO low FROM @schema@.queue_message_relay r ORDER BY 1, 2 LIMIT 1;
+    SELECT r.head_xid AS xid, r.head_seq AS seq INTO high FROM @schema@.queue_message_relay r ORDER BY 1 DESC, 2 DESC LIMIT 1;
+    SELECT count(*) INTO locked FROM @schema@.queue_message m
+    WHERE (m.xid, m.seq) >= (low.xid, low.seq) AND (m.xid, m.seq) <= (high.xid, high.seq) AND m.lock_expires_at IS NOT NULL;
+END
+$body$;
+
+-- When the oldest message that could be claimed was inserted; null where none waits.
+CREATE FUNCTION @schema@.queue_message_oldest() RETURNS timestamptz
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT least(
+        (SELECT m.created_at FROM @schema@.queue_message m
+         WHERE m.lock_expires_at IS NULL AND m.available_at IS NULL ORDER BY m.xid, m.seq LIMIT 1),
+        (SELECT m.available_at FROM @schema@.queue_message m
+         WHERE m.lock_expires_at IS NULL AND m.available_at <= now() ORDER BY m.available_at LIMIT 1))
+$body$;
+
+-- Whole UTC days after today for which the archive has a partition; below 1 is an alarm.
+CREATE FUNCTION @schema@.queue_message_days_ahead() RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() AT TIME ZONE 'UTC')::date, -1)
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname ~ '_\d{8}$'
+$body$;
+
+-- The whole outbox in one row.
+CREATE VIEW @schema@.queue_message_status AS
+    SELECT n.waiting, n.locked, n.delayed, greatest(n.waiting - n.locked - n.delayed, 0) AS ready, n.counted,
+        greatest(extract(epoch FROM now() - @schema@.queue_message_oldest()), 0)::double precision AS oldest_seconds,
+        (SELECT count(*) FROM @schema@.queue_message_dead d
+         WHERE NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq))) AS dead_unacknowledged,
+        (SELECT count(*) FROM @schema@.queue_message_blocked_key) AS blocked_keys,
+        (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
+        (SELECT count(*) FROM @schema@.queue_message_relay_state s WHERE s.alive) AS relays_alive,
+        @schema@.queue_message_days_ahead() AS partition_days_ahead,
+        pg_notification_queue_usage() AS notification_queue_usage
+    FROM @schema@.queue_message_count() n;
