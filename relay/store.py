@@ -18,6 +18,8 @@ from relay.statements import Statements
 
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
+SHORTEST_LEASE = 10.0
+"""Seconds that lanes stay ours at least without a renewal."""
 WIDTH = len(Claim._fields)
 
 
@@ -111,7 +113,7 @@ class Store:
 
     async def keep_lanes(self) -> dict[int, int]:
         """See `relay.lanes.LaneStore`."""
-        values = {"relay_id": self.relay_id, "lease_seconds": self._policy().lock_seconds, "now": None}
+        values = {"relay_id": self.relay_id, "lease_seconds": max(self._policy().lock_seconds, SHORTEST_LEASE), "now": None}
         kept = dict(await self._control.fetch(self._statements["renew_lanes"], values))
         for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "owned": len(kept)}):
             del kept[lane]
