@@ -77,13 +77,12 @@ def test_a_server_with_fsync_keeps_its_promise_to_the_disk() -> None:
         assert ("on",) == db.execute("SHOW full_page_writes").fetchone()
 
 
-def test_the_users_own_settings_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PG* variables of the user lead nowhere, and the private server starts all the same."""
-    for name, value in {"PGHOST": "nowhere.invalid", "PGPORT": "1", "PGDATA": "/nowhere", "PGOPTIONS": "-c nonsense=1"}.items():
-        monkeypatch.setenv(name, value)
+def test_the_users_own_settings_do_not_reach_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's environment holds no variable of the user's but PATH."""
+    for name in ("PGHOST", "PGDATA", "PGOPTIONS", "RELAY_SCHEMA", "HOME"):
+        monkeypatch.setenv(name, "/the-users-own")
     with local.postgres(say=print, private=True) as server:
-        monkeypatch.delenv("PGOPTIONS")  # libpq of this test would send it
-        assert 42 == _answer(server.url)
+        assert b"the-users-own" not in Path(f"/proc/{server.pid()}/environ").read_bytes()
 
 
 def test_a_crashed_postgres_starts_again_with_what_was_committed(private_postgres: local.Postgres) -> None:

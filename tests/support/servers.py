@@ -67,7 +67,7 @@ def say(pytestconfig: pytest.Config) -> Say:
 
     def show(line: str) -> None:
         with capture.global_and_fixture_disabled():
-            print(f"\n{line}", end="", flush=True)  # noqa: T201
+            print(f"\n{line}", flush=True)  # noqa: T201
 
     return show
 
