@@ -77,6 +77,10 @@ class Engine:
         self._intake.hint()
         self._nudged.set()
 
+    def nudge(self) -> None:
+        """Something has changed: do not sleep past it."""
+        self._nudged.set()
+
     async def _next_batch(self) -> Batch | None:
         if not self._publisher.ready:
             await self._unless_stopping(self._publisher.wait_ready())

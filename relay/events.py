@@ -34,9 +34,8 @@ class Stopping(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Event):
-    """The drain is over; `kept` written messages keep their lock because no confirm came in time."""
+    """The relay has left; `kept` written messages keep their lock because no confirm came in time."""
 
-    released: int
     kept: int
 
 

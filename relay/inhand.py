@@ -16,6 +16,8 @@ class InHand:
         self._window_bytes = window_bytes
         self._batches: dict[Batch, dict[tuple[int, int], Claim]] = {}
         self._by_exchange: Counter[str] = Counter()
+        self.taken = 0
+        """Messages taken in hand since the start."""
         self.messages = 0
         self.size = 0
 
@@ -24,6 +26,7 @@ class InHand:
         self._batches[batch] = {(claim.xid, claim.seq): claim for claim in batch.claims}
         self._by_exchange.update([claim.exchange for claim in batch.claims])
         self.messages += len(batch.claims)
+        self.taken += len(batch.claims)
         self.size += batch.size
 
     def remove(self, batch: Batch, claims: Iterable[Claim]) -> None:

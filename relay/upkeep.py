@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from relay.errors import StoreError
 from relay.message import Batch, Position
 from relay.policy import Policy
 from relay.store import Store
@@ -16,10 +17,21 @@ FORGOTTEN = 3600.0
 class Upkeep:
     """What `relay.maintenance` asks of the database."""
 
-    def __init__(self, *, store: Store, silence: float, adopt: Callable[[Policy, Mapping[str, str]], None]) -> None:
+    def __init__(self, *, store: Store, silence: float, needs: int, adopt: Callable[[Policy, Mapping[str, str]], None]) -> None:
         self._store = store
+        self._needs = needs
         self._silence = silence
         self._adopt = adopt
+
+    async def check_schema(self) -> None:
+        """See that the schema is not older than this relay; a newer one only adds to what an older relay uses.
+
+        Raises:
+            StoreError: run `relay migrate`.
+        """
+        [(version,)] = await self._store.run("read_version")
+        if version < self._needs:
+            raise StoreError(f"The schema is at version {version} and this relay needs {self._needs}: run `relay migrate`.")
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
         """Move locks ahead; return how many are still ours."""
