@@ -78,7 +78,7 @@ CREATE TABLE @schema@.queue_message_export (
 );
 
 -- One line of printable text for a log: control characters, line ends and terminal escapes become spaces.
-CREATE FUNCTION @schema@.queue_message_printable(words text, longest integer DEFAULT 255) RETURNS text
+CREATE FUNCTION @schema@.queue_message_one_line(words text, longest integer DEFAULT 255) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
     SELECT left(regexp_replace(coalesce(words, ''), '[[:cntrl:]\x7f-\x9f]+', ' ', 'g'), longest)
 $body$;
@@ -94,7 +94,7 @@ CREATE FUNCTION @schema@.queue_message_dead_alarm() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     RAISE WARNING 'dead message % in %: result %, code %, exchange "%"', NEW.id, @schema_literal@, NEW.result,
-        @schema@.queue_message_printable(NEW.error_code, 63), @schema@.queue_message_printable(NEW.exchange)
+        @schema@.queue_message_one_line(NEW.error_code, 63), @schema@.queue_message_one_line(NEW.exchange)
         USING HINT = format('relay show %s', NEW.id);
     -- A full notification queue would make the settle itself fail.
     IF pg_notification_queue_usage() < 0.5 THEN

@@ -93,7 +93,7 @@ BEGIN
     SELECT m.id, m.lock_expires_at, m.last_error INTO head
     FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1 FOR UPDATE;
     IF head.id IS NULL THEN
-        RAISE EXCEPTION 'No message waits under the ordering key "%".', @schema@.queue_message_printable(key) USING ERRCODE = 'no_data_found';
+        RAISE EXCEPTION 'No message waits under the ordering key "%".', @schema@.queue_message_one_line(key) USING ERRCODE = 'no_data_found';
     ELSIF head.lock_expires_at > now() THEN
         RAISE EXCEPTION 'Message % is locked until %; try again after that.', head.id, head.lock_expires_at USING ERRCODE = 'object_in_use';
     END IF;
