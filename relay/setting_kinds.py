@@ -1,0 +1,103 @@
+"""Kinds of settings: what a value may be, and how that is said in a sentence."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any, Literal, get_args
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from yarl import URL
+
+from relay.retry import Unroutable
+
+
+def setting(default: Any, allowed: str, meaning: str, shown: str | None = None, **more: Any) -> Any:
+    """A field with a default, what it may be, what it means, and how the default is shown to people."""
+    way = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**way, description=meaning, json_schema_extra={"allowed": allowed, "shown": shown}, **more)
+
+
+def whole(default: int | None, low: int, high: int, meaning: str, also: str = "") -> Any:
+    """A whole number within bounds."""
+    return setting(default, f"a whole number from {low} to {high}{also}", meaning, ge=low, le=high)
+
+
+def seconds(default: float | None, low: float, high: float, meaning: str, also: str = "") -> Any:
+    """A number of seconds within bounds."""
+    return setting(default, f"a number from {low:g} to {high:g}{also}", meaning, ge=low, le=high, allow_inf_nan=False)
+
+
+def word(default: str | None, words: Any, meaning: str, shown: str | None = None) -> Any:
+    """One of the words of a Literal."""
+    return setting(default, f"one of {', '.join(get_args(words))}", meaning, shown=shown)
+
+
+def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:
+    """Policy for unroutable messages and its exceptions by exchange, from text such as `retry,audit=accept`.
+
+    Raises:
+        ValueError: a part is not one of the words, or two parts contradict each other.
+
+    """
+    found: dict[str | None, Unroutable] = {}
+    for part in value.split(","):
+        exchange, equals, chosen = part.strip().rpartition("=")
+        name = exchange.strip() if equals else None
+        choice = next((known for known in get_args(Unroutable) if known == chosen.strip()), None)
+        if choice is None or "=" in exchange or found.get(name, choice) != choice:
+            raise ValueError(f"{part.strip()!r} is no policy or contradicts another part: write one such as retry,audit=accept.")
+        found[name] = choice
+    default = found.pop(None, "retry")
+    return default, {exchange: choice for exchange, choice in found.items() if exchange is not None}
+
+
+def _checked_unroutable(value: str) -> str:
+    default, exceptions = parse_unroutable(value)
+    return ",".join([default, *(f"{exchange}={chosen}" for exchange, chosen in exceptions.items())])
+
+
+def _checked_conninfo(value: SecretStr) -> SecretStr:
+    try:
+        conninfo_to_dict(value.get_secret_value())
+    except ProgrammingError:
+        raise ValueError("no conninfo") from None
+    return value
+
+
+def _checked_amqp(value: SecretStr) -> SecretStr:
+    url = URL(value.get_secret_value())
+    if url.scheme not in {"amqp", "amqps"} or not url.host:
+        raise ValueError("no AMQP URL")
+    return value
+
+
+def _checked_name(value: str) -> str:
+    if not value or not value.isprintable():
+        raise ValueError("not printable")
+    return value
+
+
+def host_name() -> str:
+    """A name for a relay that was given none."""
+    return socket.gethostname()[:40] or "relay"
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+CONNINFO = "a PostgreSQL URL (postgresql://user:password@host/database) or a conninfo (host=... dbname=...)"
+AMQP = "an AMQP URL such as amqps://user:password@host/vhost"
+Conninfo = Annotated[SecretStr, AfterValidator(_checked_conninfo)]
+Printable = Annotated[str, AfterValidator(_checked_name)]
+AmqpUrl = Annotated[SecretStr, AfterValidator(_checked_amqp)]
+UnroutablePolicy = Annotated[str, AfterValidator(_checked_unroutable)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Notify = Literal["idle", "always", "off"]
+OnDeadKey = Literal["continue", "park"]
+OnLockExpired = Literal["retry", "archive"]
+Archived = Literal["all", "failures"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json"]

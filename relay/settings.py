@@ -1,0 +1,257 @@
+"""Settings of a relay, validated all at once by `load`; components get plain values from here and read no environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic import SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from relay.environment import PREFIX, Found, gather
+from relay.errors import SettingsError
+from relay.setting_kinds import (
+    AMQP,
+    CONNINFO,
+    AmqpUrl,
+    Archived,
+    Conninfo,
+    LogFormat,
+    LogLevel,
+    Names,
+    Notify,
+    OnDeadKey,
+    OnLockExpired,
+    Printable,
+    UnroutablePolicy,
+    host_name,
+    seconds,
+    setting,
+    whole,
+    word,
+)
+
+LOCK_SHARE = 0.8
+"""Share of the lock time in which a relay may write; a drain must fit in, or others take over what it still waits for."""
+POLICY = (
+    "max_attempts", "backoff_base", "backoff_max", "lock_seconds", "max_body_bytes", "retention_days", "dead_retention_days",
+    "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify",
+)  # fmt: skip
+"""Settings that the database carries out; the names of `queue_message_setting`."""
+
+
+class Row(NamedTuple):
+    """One setting for people; the default and the meaning are Markdown."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+class Settings(BaseSettings):
+    """Every setting by its name without the prefix; made by `load`, or by keyword arguments alone in a test."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    database_url: Conninfo = setting(SecretStr(""), CONNINFO, "PostgreSQL that holds the queue", shown="libpq's `PG*`")
+    listen_url: Conninfo | None = setting(
+        None, CONNINFO, "Connection for LISTEN where it differs, such as past PgBouncer", shown="`RELAY_DATABASE_URL`"
+    )
+    amqp_url: AmqpUrl = setting(
+        SecretStr("amqp://guest:guest@localhost/"), AMQP, "RabbitMQ", shown="`AMQP_URL`, else `amqp://guest:guest@localhost/`"
+    )
+    schema_name: Printable = setting(
+        "public", "1 to 63 printable characters", "Schema of the queue's tables", max_length=63, alias="schema"
+    )
+    name: Printable = setting(
+        host_name, "1 to 40 printable characters", "This relay in logs, archive and connections", "the host's name", max_length=40
+    )
+    batch_size: int = whole(500, 1, 10_000, "Messages of one claim")
+    window: int = whole(2000, 1, 100_000, "Messages claimed and not yet settled")
+    window_bytes: int = whole(64 << 20, 1 << 16, 1 << 40, "Bytes of payload claimed and not yet settled")
+    lock_seconds: float = seconds(30, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
+    poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two looks at an empty queue, in seconds")
+    prepare: bool = setting(True, "true or false", "Prepared statements; false behind a PgBouncer older than 1.21")  # noqa: FBT003
+    notify: Notify = word("idle", Notify, "When an INSERT notifies: while a relay is idle, always, never")
+    max_attempts: int = whole(12, 1, 1_000_000, "Tries that the broker may spoil before a message is archived `failed`")
+    backoff_base: float = seconds(1, 0, 86_400, "Seconds to wait after the first spoiled try; doubles with each")
+    backoff_max: float = seconds(600, 0, 604_800, "Longest wait between two tries, in seconds")
+    unroutable: UnroutablePolicy = setting(
+        "retry",
+        "one of retry, reject, accept, or a list such as retry,audit=accept",
+        "What becomes of messages that no queue takes, also by exchange",
+    )
+    on_dead_key: OnDeadKey = word("continue", OnDeadKey, "After a dead message: its ordering key goes on, or waits for an operator")
+    on_lock_expired: OnLockExpired = word("retry", OnLockExpired, "A message whose lock expired: again, or archived `lock_expired`")
+    archive: Archived = word("all", Archived, "What is archived: every message, or only what is not a success")
+    allowed_exchanges: Names | None = setting(
+        None, "names or globs, separated by commas", "Exchanges that messages may name, such as `orders,audit.*`", shown="all"
+    )
+    max_body_bytes: int = whole(16 << 20, 1, 128 << 20, "Largest payload; RabbitMQ 4 takes no more by itself")
+    retention_days: int = whole(30, 0, 36_500, "Days that the archive keeps successes, 0 for ever")
+    dead_retention_days: int = whole(365, 0, 36_500, "Days that the archive keeps dead messages, 0 for ever")
+    http_host: str = setting("127.0.0.1", "a host name or an address", "Where /metrics, /livez and /readyz listen", min_length=1)
+    http_port: int | None = whole(0, 0, 65_535, "Their port; 0 takes a free one, empty turns them off", " or empty")
+    log_level: LogLevel = word("info", LogLevel, "Least level of a log line")
+    log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
+    drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
+    exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many seconds without a message", " or empty")
+    lake_url: str | None = setting(None, "a path or a URL", "Where the pipeline writes the lake", min_length=1)
+    lake_options: SecretStr | None = setting(None, "a JSON object", "Storage options of the lake")
+    pipeline_database_url: Conninfo | None = setting(
+        None, CONNINFO, "PostgreSQL from which the pipeline reads, such as a standby", shown="`RELAY_DATABASE_URL`"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only arguments: `load` is the one way from an environment to settings."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @property
+    def conninfo(self) -> str:
+        """Conninfo of the queue's database, with its password; empty leaves everything to libpq's `PG*`."""
+        return self.database_url.get_secret_value()
+
+    @property
+    def listen_conninfo(self) -> str:
+        """Conninfo of the LISTEN connection, with its password."""
+        return (self.listen_url or self.database_url).get_secret_value()
+
+    @property
+    def broker_url(self) -> str:
+        """URL of the broker, with its password."""
+        return self.amqp_url.get_secret_value()
+
+    @property
+    def pipeline_conninfo(self) -> str:
+        """Conninfo from which the pipeline reads, with its password."""
+        return (self.pipeline_database_url or self.database_url).get_secret_value()
+
+    @property
+    def drain(self) -> float:
+        """Seconds in which a stop waits for confirms: never longer than the locks hold."""
+        return min(self.drain_seconds, LOCK_SHARE * self.lock_seconds)
+
+    def policy(self) -> dict[str, str]:
+        """What was set on purpose of the policy that the database carries out, as `queue_message_setting` takes it."""
+        return {name: _as_text(getattr(self, name)) for name in POLICY if name in self.model_fields_set}
+
+    def under(self, database: Mapping[str, str]) -> Self:
+        """These settings with the database's policy, which holds.
+
+        Raises:
+            SettingsError: the database knows a word that this relay does not.
+        """
+        values = {name: text for name, text in database.items() if name in POLICY}
+        held, wrong = _validate(values)
+        if wrong:
+            strange = ", ".join(sorted(wrong))
+            raise SettingsError(
+                f"The database's policy has values that this relay does not know ({strange}): install a newer outbox-relay."
+            )
+        return self.model_copy(update={name: getattr(held, name) for name in values})
+
+    def overruled(self, database: Mapping[str, str]) -> list[tuple[str, str, str]]:
+        """Name, value here and value there of each policy that was set here on purpose and that the database has otherwise."""
+        held = self.under(database)
+        return [
+            (name, text, _as_text(getattr(held, name)))
+            for name, text in self.policy().items()
+            if getattr(held, name) != getattr(self, name)
+        ]
+
+
+def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Settings:
+    """Read and check every setting; `env_file` fills in what `environ` leaves open, None for no file.
+
+    Raises:
+        SettingsError: one sentence for each mistake, one a line.
+    """
+    fields = {_variable(name): name for name in Settings.model_fields}
+    secrets = [variable for variable, name in fields.items() if _is_secret(name)]
+    found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable("http_port")])
+    given = {fields[variable]: each for variable, each in found.items()}
+    settings, wrong = _validate({name: each.text or None for name, each in given.items()})
+    mistakes += [_sentence(name, given[name]) for name in wrong]
+    mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return settings
+
+
+def describe() -> list[Row]:
+    """Every setting with its default and its meaning, for the README and `relay config`."""
+    return [
+        Row(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
+    """Settings of the values that are right, and the names of the others."""
+    named = {Settings.model_fields[name].alias or name: value for name, value in values.items()}
+    try:
+        return Settings(**named), set()
+    except ValidationError as error:
+        aliases = {Settings.model_fields[name].alias or name: name for name in values}
+        wrong = {aliases[str(each["loc"][0])] for each in error.errors(include_input=False, include_context=False)}
+    settings, _ = _validate({name: value for name, value in values.items() if name not in wrong})
+    return settings, wrong
+
+
+def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
+    """Names of settings that are each right but not together, and the sentence."""
+    longest = LOCK_SHARE * settings.lock_seconds
+    found = []
+    if settings.batch_size > settings.window:
+        found.append((("batch_size", "window"), "a claim must fit into the window"))
+    if settings.backoff_base > settings.backoff_max:
+        found.append((("backoff_base", "backoff_max"), "the first wait must not be longer than the longest"))
+    if settings.drain_seconds > longest and "drain_seconds" in settings.model_fields_set:
+        found.append(
+            (("drain_seconds", "lock_seconds"), f"drain for {longest:g} at most, or other relays send what this one still waits for")
+        )
+    return [(names, f"{_both(settings, names)}: {rule}.") for names, rule in found]
+
+
+def _both(settings: Settings, names: tuple[str, ...]) -> str:
+    return " and ".join(f"{_variable(name)} is {_as_text(getattr(settings, name))}" for name in names)
+
+
+def _sentence(name: str, given: Found) -> str:
+    value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
+    return f"{given.origin} is {value}: it must be {_extra(Settings.model_fields[name])['allowed']}."
+
+
+def _variable(name: str) -> str:
+    return PREFIX + (Settings.model_fields[name].alias or name).upper()
+
+
+def _is_secret(name: str) -> bool:
+    return "SecretStr" in str(Settings.model_fields[name].annotation)
+
+
+def _extra(field: FieldInfo) -> Mapping[str, Any]:
+    extra = field.json_schema_extra
+    return extra if isinstance(extra, dict) else {}
+
+
+def _shown(field: FieldInfo) -> str:
+    return str(_extra(field)["shown"] or ("none" if field.default is None else f"`{_as_text(field.default)}`"))
+
+
+def _as_text(value: object) -> str:
+    """A value as `queue_message_setting` and an environment write it; numbers with at most six decimals."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
