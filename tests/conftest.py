@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-pytest_plugins = ["tests.support.ids", "tests.support.servers"]
+pytest_plugins = ["tests.support.ids", "tests.support.servers", "tests.support.queue"]
 
 
 def pytest_configure() -> None:

@@ -1,0 +1,234 @@
+"""What each claim takes, in which order, and what it says about what it left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import psycopg
+import pytest
+
+from relay.errors import StoreError
+from relay.frontier import Snapshot
+from relay.message import GiveBack, Retry
+from relay.ports import Due, Row
+from tests.support.queue import MadeStore, MakeStore, Queue, ids_of
+
+EARLIER = "2020-01-01T00:00:00Z"
+LATER = "2999-01-01T00:00:00Z"
+
+
+async def test_a_claim_returns_the_message_as_it_was_inserted(queue: Queue, store: MadeStore) -> None:
+    """Every column travels, and jsonb text is not put through a JSON round trip."""
+    [id_] = await queue.insert(
+        exchange="orders", routing_key="new", content='{"n": 1.00, "big": 1e400}', options='{"priority": 3}', expires_at=LATER
+    )
+
+    batch = await store.batch()
+
+    [claim] = batch.claims
+    assert (id_, "orders", "new", 1, None, None) == (
+        claim.id, claim.exchange, claim.routing_key, claim.attempts, claim.ordering_key, claim.replay_of,
+    )  # fmt: skip
+    assert (await queue.value("SELECT content::text FROM queue_message")).encode() == claim.payload
+    assert b"1.00" in claim.payload
+    assert not claim.binary
+    assert {"priority": 3} == json.loads(claim.options or "")
+    assert claim.expires_in is not None
+    assert claim.expires_in > 1e9
+
+
+async def test_a_body_travels_as_its_bytes(queue: Queue, store: MadeStore) -> None:
+    """A binary payload takes the place of the content."""
+    await queue.insert(body=b"\x00\xff")
+
+    [claim] = (await store.batch()).claims
+
+    assert (b"\x00\xff", True, None) == (claim.payload, claim.binary, claim.options)
+
+
+@pytest.mark.ids("A5", "B4", "B9")
+async def test_a_claim_locks_by_the_database_clock(queue: Queue, store: MadeStore) -> None:
+    """One statement sets lock, token, holder and attempt, and reports the clock that it used."""
+    [id_] = await queue.insert()
+
+    batch = await store.batch()
+
+    row = await queue.row(id_)
+    assert (batch.token, store.relay_id, 1) == (row["lock_token"], row["locked_by"], row["attempts"])
+    seconds = "SELECT extract(epoch FROM lock_expires_at - to_timestamp(%s))::float8 FROM queue_message"
+    assert 30 == pytest.approx(await queue.value(seconds, batch.claimed_at), abs=0.001)
+    assert batch.claimed_tick < batch.deadline < batch.claimed_tick + 30
+
+
+async def test_claims_come_in_the_order_of_their_positions(queue: Queue, store: MadeStore) -> None:
+    """Transactions in the order in which they began to write, a transaction's messages together."""
+    async with await psycopg.AsyncConnection.connect(queue.url) as early:
+        await early.execute("SELECT pg_current_xact_id()")
+        first = await queue.insert(2)
+        await early.execute("INSERT INTO queue_message (exchange, id) VALUES ('orders', '00000000-0000-7000-8000-000000000001')")
+        await early.commit()
+
+    assert ["00000000-0000-7000-8000-000000000001", *first] == await store.ids()
+
+
+async def test_a_claim_goes_on_above_the_head(queue: Queue, store: MadeStore) -> None:
+    """What stands at or below the head is left alone."""
+    await queue.insert(2)
+    head = (await store.take(limit=1)).last
+    assert head is not None
+    assert head.seq == 1
+
+    batch = await store.batch(where={"head_xid": str(head.xid), "head_seq": head.seq})
+
+    assert [2] == [claim.seq for claim in batch.claims]
+
+
+@pytest.mark.ids("A6", "B3", "C5")
+async def test_only_one_of_two_claimers_gets_a_message(queue: Queue, make_store: MakeStore) -> None:
+    """Claims at the same time share the messages out; nobody waits, nobody gets one twice."""
+    ids = await queue.insert(60)
+    stores = [make_store(f"relay-{n}") for n in range(3)]
+    for each in stores:
+        await each.register()
+
+    claimed = await asyncio.gather(*(each.ids(limit=10) for each in stores for _ in range(4)))
+
+    assert sorted(ids) == sorted(id_ for batch in claimed for id_ in batch)
+
+
+async def test_a_claimer_steps_over_what_another_transaction_holds(queue: Queue, store: MadeStore) -> None:
+    """SKIP LOCKED: a lock that is not committed yet makes nobody wait."""
+    first, second = await queue.insert(2)
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [first])
+
+        assert [second] == await store.ids()
+
+
+async def test_bytes_bound_a_claim_but_one_message_always_fits(queue: Queue, store: MadeStore) -> None:
+    """The running total of the stored sizes ends a batch before bodies travel."""
+    ids = await queue.insert(5, body=bytes(1000))
+
+    one = await store.take(limit_bytes=1)
+    two = await store.take(limit_bytes=1500)
+
+    assert ([ids[:1], ids[1:3]], [False, False]) == ([ids_of(one.batch), ids_of(two.batch)], [one.exhausted, two.exhausted])
+
+
+async def test_a_claim_says_whether_a_limit_left_something_out(queue: Queue, store: MadeStore) -> None:
+    """Exhausted means that nothing due and visible was left."""
+    await queue.insert(3)
+
+    assert not (await store.take(limit=3)).exhausted
+    assert (await store.take(limit=3)).exhausted
+
+
+async def test_a_claim_that_finds_nothing_reports_its_snapshot(queue: Queue, store: MadeStore) -> None:
+    """The head may go past every transaction that has ended, and running ones are named."""
+    async with await psycopg.AsyncConnection.connect(queue.url) as writer:
+        cursor = await writer.execute("SELECT pg_current_xact_id()::text::bigint")
+        [xid] = await cursor.fetchone() or [0]
+        await queue.insert(available_at=LATER)
+
+        claimed = await store.take()
+
+    assert claimed.batch is None
+    assert xid in Snapshot.parse(claimed.snapshot).running
+    assert claimed.last is None
+
+
+async def test_delayed_and_ordered_messages_are_left_to_their_own_claims(queue: Queue, store: MadeStore) -> None:
+    """The claim above the head takes only what is unordered and was never told to wait."""
+    await queue.insert(available_at=EARLIER)
+    await queue.insert(ordering_key="k")
+    [plain] = await queue.insert()
+
+    assert [plain] == await store.ids()
+
+
+async def test_pending_transactions_are_asked_for_by_their_ids(queue: Queue, store: MadeStore) -> None:
+    """Only messages of the named transactions are taken, wherever the head is."""
+    await queue.insert(2)
+    late = await queue.insert(2)
+    xid = (await queue.row(late[0]))["xid"]
+
+    assert late == await store.ids(Due.PENDING, {"pending": f"{{{xid},999999}}"})
+
+
+@pytest.mark.parametrize("due", [Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING])
+async def test_an_exchange_of_its_own_stream_is_claimed_alone(queue: Queue, store: MadeStore, due: Due) -> None:
+    """The claim of one exchange leaves the others where they are."""
+    [other] = await queue.insert(exchange="audit")
+    [own] = await queue.insert(exchange="orders")
+    xids = "{" + ",".join([str((await queue.row(id_))["xid"]) for id_ in (other, own)]) + "}"
+
+    assert [own] == await store.ids(due, {"exchange": "orders", "pending": xids})
+
+
+@pytest.mark.parametrize("due", [Due.ABOVE_HEAD, Due.PENDING, Due.WAITING, Due.SUSPECT])
+async def test_a_held_exchange_is_left_out(queue: Queue, store: MadeStore, due: Due) -> None:
+    """Every claim that takes exchanges mixed can leave some out."""
+    wait = {"available_at": EARLIER} if due in {Due.WAITING, Due.SUSPECT} else {}
+    [held] = await queue.insert(exchange="audit", **wait)
+    [free] = await queue.insert(**wait)
+    if due is Due.SUSPECT:
+        await queue.sql("UPDATE queue_message SET locked_by = 7")
+    xids = "{" + ",".join([str((await queue.row(id_))["xid"]) for id_ in (held, free)]) + "}"
+
+    assert [free] == await store.ids(due, {"except": ["audit"], "pending": xids})
+
+
+@pytest.mark.ids("D6")
+async def test_a_waiting_message_is_due_at_its_time(queue: Queue, store: MadeStore) -> None:
+    """Before `available_at` a message is nobody's; after it the claim of waiting messages takes it."""
+    await queue.insert(available_at=LATER)
+    [due] = await queue.insert(available_at=EARLIER)
+
+    assert [due] == await store.ids(Due.WAITING)
+    assert [] == await store.ids(Due.WAITING)
+
+
+async def test_a_given_back_claim_is_due_at_once_and_does_not_count(queue: Queue, store: MadeStore) -> None:
+    """An outage is no attempt: the same message comes again with the same count."""
+    [id_] = await queue.insert()
+    batch = await store.batch()
+
+    assert [] == await store.release(batch, [Row(batch.claims[0], GiveBack("gone", "The broker went."), None, None)], again=False)
+    again = await store.batch(Due.WAITING)
+
+    assert [(id_, 1)] == [(claim.id, claim.attempts) for claim in again.claims]
+
+
+async def test_a_retry_waits_counts_and_says_why(queue: Queue, store: MadeStore) -> None:
+    """Released with its delay by the database's clock; the attempt stays counted."""
+    [id_] = await queue.insert()
+    batch = await store.batch()
+
+    await store.release(batch, [Row(batch.claims[0], Retry(60.0, "no-route", "Nobody\0listens."), None, None)], again=False)
+
+    row = await queue.row(id_)
+    assert (None, None, None, 1, "no-route: Nobody\\0listens.") == (
+        row["lock_expires_at"], row["lock_token"], row["locked_by"], row["attempts"], row["last_error"],
+    )  # fmt: skip
+    assert 55 < await queue.value("SELECT extract(epoch FROM available_at - now())::float8 FROM queue_message") <= 60
+    assert [] == await store.ids(Due.WAITING)
+
+
+async def test_a_missing_schema_is_told_in_one_sentence(make_store: MakeStore, empty_database_url: str) -> None:
+    """The error says which command mends it, and waiting for it is not blamed on a row."""
+    with pytest.raises(StoreError, match="run `relay migrate`") as caught:
+        await make_store(url=empty_database_url).take()
+
+    assert not caught.value.row_is_guilty
+
+
+async def test_a_closed_connection_is_opened_again(queue: Queue, store: MadeStore) -> None:
+    """The statement that meets the loss fails with a sentence; the next one has a new connection."""
+    [id_] = await queue.insert()
+    assert [] == await store.ids(Due.WAITING)
+    await queue.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay% claim'")
+
+    with pytest.raises(StoreError, match=r"^[^\n]+\.$"):
+        await store.ids()
+    assert [id_] == await store.ids()

@@ -1,0 +1,136 @@
+"""Fixtures: the queue of a fresh database seen through SQL, and stores of relays on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from relay.message import Batch, Claim
+from relay.policy import Policy
+from relay.ports import Claimed, Due
+from relay.store import Store
+
+PLENTY = 1 << 30
+FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": []}
+"""From the left, no exchange left out."""
+Where = Mapping[str, object]
+Found = list[tuple[Any, ...]]
+
+
+class Queue:
+    """The queue of one database, through a connection of the superuser's."""
+
+    def __init__(self, url: str, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.url = url
+        self.connection = connection
+
+    async def sql(self, statement: str, *values: object) -> Found:
+        """Run a statement and return its rows, none for one without a result."""
+        cursor = await self.connection.execute(statement.encode(), values or None)
+        return await cursor.fetchall() if cursor.description else []
+
+    async def value(self, statement: str, *values: object) -> Any:
+        """Return the only value of a statement."""
+        [(value,)] = await self.sql(statement, *values)
+        return value
+
+    async def insert(self, count: int = 1, /, **columns: object) -> list[str]:
+        """Insert messages in one transaction, by default for the exchange `orders`; return their ids in claim order."""
+        columns = {"exchange": "orders", **columns}
+        statement = sql.SQL("INSERT INTO queue_message ({}) SELECT {} FROM generate_series(1, {}) RETURNING seq, id::text").format(
+            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(map(sql.Literal, columns.values())), sql.Literal(count)
+        )
+        cursor = await self.connection.execute(statement)
+        return [id_ for _, id_ in sorted(await cursor.fetchall())]
+
+    async def waiting(self) -> int:
+        """Messages in the queue, in any state."""
+        return int(await self.value("SELECT count(*) FROM queue_message"))
+
+    async def expire(self, *ids: str) -> None:
+        """Let locks have expired ten minutes ago, those of all messages if none is named."""
+        where = "id = ANY(%s::uuid[])" if ids else "%s::uuid[] IS NOT NULL AND lock_expires_at IS NOT NULL"
+        await self.sql(f"UPDATE queue_message SET lock_expires_at = now() - interval '10 min' WHERE {where}", list(ids))
+
+    async def results(self) -> dict[str, str]:
+        """Result in the archive by id."""
+        return dict(await self.sql("SELECT id::text, result FROM queue_message_archive"))
+
+    async def archived(self, id_: str) -> dict[str, Any]:
+        """Columns of one archived message."""
+        return dict(await self.value("SELECT to_jsonb(a) FROM queue_message_archive a WHERE id = %s", id_))
+
+    async def row(self, id_: str) -> dict[str, Any]:
+        """Columns of one queued message."""
+        return dict(await self.value("SELECT to_jsonb(m) FROM queue_message m WHERE id = %s", id_))
+
+
+MakeStore = Callable[..., "MadeStore"]
+
+
+class MadeStore(Store):
+    """A store with short ways to claim."""
+
+    async def take(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100, limit_bytes: int = PLENTY) -> Claimed:
+        """Claim from the left unless `where` says otherwise."""
+        return await self.claim_low(due, limit=limit, limit_bytes=limit_bytes, where={**FIRST, **(where or {})})
+
+    async def batch(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> Batch:
+        """Claim what must be there."""
+        batch = (await self.take(due, where, limit=limit)).batch
+        assert batch is not None
+        return batch
+
+    async def ids(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> list[str]:
+        """Claim and return the ids."""
+        return ids_of((await self.take(due, where, limit=limit)).batch)
+
+
+def ids_of(batch: Batch | None) -> list[str]:
+    """Ids of a batch in its order, none for no batch."""
+    return [claim.id for claim in batch.claims] if batch else []
+
+
+def positions_of(batch: Batch) -> list[tuple[int, int]]:
+    """Positions of a batch in its order."""
+    return [(claim.xid, claim.seq) for claim in batch.claims]
+
+
+def claim_of(batch: Batch, id_: str) -> Claim:
+    """One claim of a batch."""
+    return next(claim for claim in batch.claims if claim.id == id_)
+
+
+@pytest.fixture
+async def queue(database_url: str) -> AsyncIterator[Queue]:
+    """The queue of this test's own database."""
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        yield Queue(database_url, connection)
+
+
+@pytest.fixture
+async def make_store(database_url: str) -> AsyncIterator[MakeStore]:
+    """Makes stores of relays on this test's database; they are closed in the end."""
+    made: list[Store] = []
+
+    def make(name: str = "relay", policy: Policy | None = None, *, url: str = database_url) -> MadeStore:
+        store = MadeStore(conninfo=url, schema="public", name=name, policy=lambda: policy or Policy())
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        await store.aclose()
+
+
+@pytest.fixture
+async def store(make_store: MakeStore) -> MadeStore:
+    """The store of a registered relay."""
+    store = make_store(f"relay-{os.getpid()}")
+    await store.register()
+    return store
