@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from relay.message import START, Archive, Batch, Outcome, Portion
+from relay.message import Archive, Batch, Outcome, Portion
 from relay.ports import ClaimStore, Due
 from relay.streams import Stream
 
@@ -63,8 +63,7 @@ class Lanes:
 
     def rediscover(self) -> None:
         """Look at the lanes from the left once more: after a change of lanes, a resumed exchange, and now and then."""
-        self._discovery.frontier.head = START
-        self._discovery.frontier.pending.clear()
+        self._discovery.restart()
 
     def reset(self) -> None:
         """Forget lanes and frontier: the connection is new."""

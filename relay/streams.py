@@ -24,6 +24,11 @@ class Stream:
         self.caught_up: Snapshot | None = None
         """The snapshot of the last claim above the head if it left nothing, else None."""
 
+    def restart(self) -> None:
+        """Begin again from the left; a claim that is under way moves the frontier of before."""
+        self.frontier = Frontier()
+        self.caught_up = None
+
     async def claim(self, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
         """Claim what committed late below the head, else what stands above it."""
         if self.frontier.pending:
@@ -33,18 +38,19 @@ class Stream:
         return await self._claim_above(limit, limit_bytes, where)
 
     async def _claim_pending(self, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        asked = frozenset(self.frontier.pending)
+        frontier = self.frontier
+        asked = frozenset(frontier.pending)
         literal = "{" + ",".join(map(str, asked)) + "}"
         claimed = await self._store.claim_low(self._pending, limit=limit, limit_bytes=limit_bytes, where={**where, "pending": literal})
-        self.frontier.probed(asked, Snapshot.parse(claimed.snapshot), exhausted=claimed.exhausted)
+        frontier.probed(asked, Snapshot.parse(claimed.snapshot), exhausted=claimed.exhausted)
         return claimed.batch
 
     async def _claim_above(self, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        head = self.frontier.head
+        frontier, head = self.frontier, self.frontier.head
         at = {"head_xid": str(head.xid), "head_seq": head.seq}
         claimed: Claimed = await self._store.claim(self._above_head, limit=limit, limit_bytes=limit_bytes, where={**where, **at})
         snapshot = Snapshot.parse(claimed.snapshot)
-        self.frontier.passed(claimed.last, snapshot, exhausted=claimed.exhausted)
+        frontier.passed(claimed.last, snapshot, exhausted=claimed.exhausted)
         self.caught_up = snapshot if claimed.exhausted else None
         return claimed.batch
 
@@ -98,8 +104,7 @@ class Streams:
     def reset(self) -> None:
         """Begin again from the left: the connection is new, and a failover may have lowered the xid counter."""
         for stream in self._all:
-            stream.frontier = Frontier()
-            stream.caught_up = None
+            stream.restart()
 
     @property
     def _all(self) -> list[Stream]:

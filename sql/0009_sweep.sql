@@ -73,14 +73,13 @@ DECLARE
     clock timestamptz := coalesce(now, pg_catalog.now());
     whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
         OR extract(minute FROM clock) = 0;
-    top record;
+    top_xid xid8;
 BEGIN
     IF NOT whole THEN
-        SELECT r.head_xid, r.head_seq + 1 AS head_seq INTO top FROM @schema@.queue_message_relay r ORDER BY r.head_xid DESC, r.head_seq DESC LIMIT 1;
-        whole := top.head_xid IS NULL;
+        SELECT r.head_xid INTO top_xid FROM @schema@.queue_message_relay r ORDER BY r.head_xid DESC, r.head_seq DESC LIMIT 1;
     END IF;
     SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
-        clock, below_xid => CASE WHEN NOT whole THEN top.head_xid END, below_seq => CASE WHEN whole THEN 0 ELSE top.head_seq END, most => 10000) s;
+        clock, below_xid => (top_xid::text::bigint + 1)::text::xid8, most => 10000) s;
 END
 $body$;
 
