@@ -1,0 +1,74 @@
+"""The command `relay`; each command's own imports wait until it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relay import __version__
+from relay.cli_message import enqueue, pause, resume, show
+from relay.cli_status import status
+from relay.cli_support import REFUSED, Commands, complain, new_group, settings
+
+app = new_group(cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - Typer's callback
+    if asked:
+        typer.echo(f"outbox-relay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *, _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False
+) -> None:
+    pass
+
+
+@app.command()
+def migrate(
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only look: exit 1 and name what is missing if the schema is not up to date.")
+    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
+) -> None:
+    """Bring the schema up to date, under an advisory lock and in one transaction."""
+    from relay import migrate as schema  # noqa: PLC0415 - see the module
+
+    chosen = settings()
+    if check or sql:
+        pending = schema.check(chosen.conninfo, schema=chosen.schema_name)
+        if sql:
+            typer.echo(schema.render(schema=chosen.schema_name, seed=chosen.policy(), names=pending), nl=False)
+        elif pending:
+            complain(f"The schema is not up to date, run `relay migrate`: {', '.join(pending)}.")
+        else:
+            typer.echo("the schema is up to date")
+        raise typer.Exit(REFUSED if check and pending else 0)
+    applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), say=complain)
+    for name in applied:
+        typer.echo(f"applied {name}")
+    typer.echo("the schema is up to date")
+
+
+@app.command()
+def run() -> None:
+    """Run the sidecar until SIGTERM or SIGINT; a second signal cuts the drain short."""
+    from relay.app import run as serve  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(serve(settings()))
+
+
+app.command()(enqueue)
+app.command()(status)
+app.command()(show)
+app.command()(pause)
+app.command()(resume)

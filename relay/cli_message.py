@@ -1,0 +1,169 @@
+"""Commands about single messages and their exchanges: enqueue, show, pause, resume."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from relay.cli_output import show_fields, show_json
+from relay.cli_support import NOT_FOUND, USAGE, Json, complain, console, moment, refuse
+
+if TYPE_CHECKING:
+    from relay.client import Message
+    from relay.console import Console
+
+CHUNK = 1000
+"""Messages of one statement."""
+CHUNK_BYTES = 8 << 20
+"""Bytes of input after which a statement goes out with fewer."""
+NAMED = 20
+"""Bad lines that are named; the rest is counted."""
+
+Exchange = Annotated[str, typer.Argument(help="Name of the exchange; '' is the default exchange.")]
+MessageId = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the message.")]
+
+
+def enqueue(
+    exchange: Exchange,
+    routing_key: Annotated[str, typer.Argument(help="Routing key; for the default exchange the queue's name.")],
+    content: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Content; without it each line of standard input is one.")] = None,
+    *,
+    options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Messages with one key go out one after the other.")] = None,
+    available_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
+    ] = None,
+    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not their number.")] = False,
+) -> None:
+    """Enqueue one message and print its id, or one message for each line of standard input, all or none."""
+    if content is None and sys.stdin.isatty():
+        raise typer.BadParameter("give the content as JSON, or lines of JSON on standard input.")
+    with console() as opened:
+        fields: dict[str, Any] = {
+            "exchange": exchange,
+            "routing_key": routing_key,
+            "options": _options(options),
+            "ordering_key": ordering_key,
+            "available_at": moment(opened, available_at, "--available-at", ahead=True),
+            "expires_at": moment(opened, expires_at, "--expires-at", ahead=True),
+        }
+        if content is None:
+            _enqueue_lines(opened, fields, ids=ids)
+        else:
+            _enqueue_one(opened, fields, content)
+
+
+def show(message: MessageId, *, as_json: Json = False) -> None:
+    """Tell one message's story over queue and archive: state, attempts, reason, next try, replays."""
+    with console() as opened:
+        story = opened.rows("show_message", id=message)
+        replays = opened.rows("list_replays", id=message)
+    if not story:
+        complain(f"No message has the id {message}, neither in the queue nor in the archive.")
+        raise typer.Exit(NOT_FOUND)
+    if as_json:
+        show_json({"id": message, "story": story, "replays": replays})
+        return
+    for part in story:
+        show_fields(part)
+        typer.echo()
+    for replay in replays:
+        typer.echo(f"replayed as {replay['id']} ({replay['state']})")
+
+
+def pause(exchange: Exchange, *, reason: Annotated[str, typer.Option(help="Shown by `relay status`.")] = "") -> None:
+    """Hold an exchange: its messages stay in the queue until it is resumed."""
+    with console() as opened:
+        held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
+    typer.echo(f"exchange {exchange!r} is paused" if held else f"exchange {exchange!r} was paused already")
+
+
+def resume(exchange: Exchange) -> None:
+    """Let an exchange go on."""
+    with console() as opened:
+        freed = opened.row("resume_exchange", exchange=exchange)["freed"]
+    if not freed:
+        complain(f"Exchange {exchange!r} is not paused; `relay status` lists those that are.")
+        raise typer.Exit(NOT_FOUND)
+    typer.echo(f"exchange {exchange!r} goes on")
+
+
+def _options(text: str | None) -> Any:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        complain("--options must be a JSON object such as '{\"priority\": 5}'.")
+        raise typer.Exit(USAGE)
+    return found
+
+
+def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:
+    from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
+    from relay.client import enqueue as insert  # noqa: PLC0415
+
+    with opened.transaction() as connection:
+        made = insert(connection, {**fields, "content": JsonText(content)}, schema=opened.schema)
+    typer.echo(str(made))
+
+
+def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> None:
+    from relay.client import enqueue_many as insert  # noqa: PLC0415 - heavy for --help
+
+    made: list[UUID] = []
+    bad: list[str] = []
+    with opened.transaction() as connection:
+        for chunk in _chunks(fields, bad):
+            made += insert(connection, chunk, schema=opened.schema)
+        if bad:
+            _report(bad)
+    typer.echo("\n".join(map(str, made)) if ids else f"{len(made)} messages enqueued")
+
+
+def _report(bad: list[str]) -> None:
+    """Name bad lines and leave the transaction, which rolls back."""
+    for problem in bad[:NAMED]:
+        complain(problem)
+    more = f" ({len(bad) - NAMED} more)" if len(bad) > NAMED else ""
+    refuse(f"{len(bad)} bad lines{more}: nothing was enqueued; correct them and try again.")
+
+
+def _chunks(fields: dict[str, Any], bad: list[str]) -> Iterator[list[Message]]:
+    """Messages by the chunk while no line is bad; afterwards the lines are only checked."""
+    chunk: list[Message] = []
+    size = 0
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if not line.strip():
+            continue
+        message = _line(fields, line, number, bad)
+        if message is None or bad:
+            continue
+        chunk.append(message)
+        size += len(line)
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk and not bad:
+        yield chunk
+
+
+def _line(fields: dict[str, Any], line: bytes, number: int, bad: list[str]) -> Message | None:
+    from relay.client import JsonText, MessageError  # noqa: PLC0415 - heavy for --help
+    from relay.client_message import checked  # noqa: PLC0415
+
+    try:
+        return checked({**fields, "content": JsonText(line.decode().strip())})
+    except UnicodeDecodeError:
+        bad.append(f"line {number}: not UTF-8")
+    except MessageError as error:
+        bad.append(f"line {number}: {error}")
+    return None

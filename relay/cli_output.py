@@ -1,0 +1,97 @@
+"""How commands show what they found: tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from relay.cli_support import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PIPE_WIDTH = 240
+"""Columns of a table that goes into a pipe, where nothing tells the width."""
+
+
+def terminal() -> Console:
+    """Standard output for people; foreign text is never taken for markup."""
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that JSON and --help need not wait
+
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+
+
+def show_json(value: object) -> None:
+    """Print JSON, times as ISO 8601 in UTC."""
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def show_json_line(value: object) -> None:
+    """Print JSON on one line."""
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:
+    """Print rows as a table, or one sentence where there are none."""
+    if rows:
+        terminal().print(table(rows, columns))
+    else:
+        typer.echo(nothing)
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    """A table of some columns; a column's title is its name in words."""
+    from rich.table import Table  # noqa: PLC0415 - as in terminal
+
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        made.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in {"id", "state", "result"})
+    for row in rows:
+        made.add_row(*(words(row[column]) for column in columns))
+    return made
+
+
+def show_fields(fields: Mapping[str, Any]) -> None:
+    """Print names and values, one a line; what is empty is left out."""
+    shown = {name.replace("_", " "): words(value) for name, value in fields.items() if value not in (None, "", {}, [])}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        typer.echo(f"{name:{width}}  {value}")
+
+
+def words(value: object) -> str:
+    """One value for people, on one line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if isinstance(value, Mapping | list):
+        return visible(json.dumps(value, default=_plain, ensure_ascii=False))
+    return visible(str(value))
+
+
+def length(seconds: float | None) -> str:
+    """A length of time for people: 850 ms, 12 s, 5 min, 3 h, 2 d."""
+    if seconds is None:
+        return "none"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return str(value)

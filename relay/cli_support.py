@@ -1,0 +1,136 @@
+"""What every command stands on: settings, the connection, and errors as one sentence with an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from relay.errors import BrokerError, RelayError, StoreError
+
+if TYPE_CHECKING:
+    from relay.console import Console
+    from relay.settings import Settings
+
+REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
+"""Exit codes; docs/cli.md lists them. 0 is success."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+
+
+class Commands(TyperGroup):
+    """The command `relay`: an error is one sentence on stderr and an exit code, never a traceback."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line and exit with its code."""
+        del standalone_mode
+        sys.exit(_guarded(lambda: super(Commands, self).main(*args, standalone_mode=False, **extra)))
+
+
+def new_group(**options: Any) -> typer.Typer:
+    """An empty group of commands."""
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, **options)
+
+
+def settings() -> Settings:
+    """Settings of this process's environment and `.env`.
+
+    Raises:
+        SettingsError: some are wrong; all are listed.
+    """
+    from relay.settings import load  # noqa: PLC0415 - half of the start-up time of a command that needs none
+
+    return load(os.environ)
+
+
+@contextmanager
+def console() -> Iterator[Console]:
+    """A connection to the database that the settings name."""
+    from relay.console import Console  # noqa: PLC0415 - as in settings
+
+    chosen = settings()
+    with Console(chosen.conninfo, schema=chosen.schema_name) as opened:
+        yield opened
+
+
+def moment(opened: Console, text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
+    """A time from an option: ISO 8601 with a time zone, or a length such as 90s, 15m, 2h, 7d.
+
+    A length is counted from the database's now: back, or forward if `ahead`.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    if text is None:
+        return None
+    if re.fullmatch(r"\d{1,9}[smhd]", text):
+        found: datetime = opened.row("read_moment", length=text if ahead else f"-{text}")["moment"]
+        return found
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} must be a time such as 2031-01-31T12:00:00Z or a length such as 90s, 15m, 2h, 7d.") from None
+    if given.tzinfo is None:
+        raise typer.BadParameter(f"{option} has no time zone; write it like {text}Z or {text}+01:00.")
+    return given
+
+
+def refuse(sentence: str) -> NoReturn:
+    """End the command: it was refused, and nothing was changed."""
+    complain(sentence)
+    raise typer.Exit(REFUSED)
+
+
+def complain(sentence: str) -> None:
+    """Print to stderr, control characters made visible."""
+    typer.echo(visible(sentence, keep="\n"), err=True)
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Foreign text fit for a terminal: control characters become question marks."""
+    return "".join(letter if letter.isprintable() or letter in keep else "?" for letter in text)
+
+
+def _guarded(command: Callable[[], Any]) -> int:
+    try:
+        code = command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (StoreError, BrokerError) as error:
+        complain(str(error))
+        return UNREACHABLE
+    except RelayError as error:
+        complain(str(error))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last line of defence: people get a sentence
+        return _explain(error)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    """A usage error in its own words, anything else by its type: its text may hold a payload."""
+    if hasattr(error, "format_message"):
+        complain(_usage(error))
+        return int(getattr(error, "exit_code", USAGE))
+    if type(error).__name__ == "Abort":
+        return INTERRUPTED
+    if os.environ.get("PYTHONDEVMODE"):
+        raise error
+    complain(
+        f"relay met an error that it does not know ({type(error).__name__}); run it again with PYTHONDEVMODE=1 and report what it prints."
+    )
+    return REFUSED
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" or context is None:
+        return str(error.format_message())
+    return f"{error.format_message().rstrip('.')}. See `{context.command_path} --help`."

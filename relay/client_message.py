@@ -1,0 +1,230 @@
+"""A message as an application writes it: typed, and checked by the relay's own rules before any SQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, Strict, ValidationError, model_validator
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from relay.errors import RelayError
+from relay.option_rules import SHORT_LIMIT, OptionsError, collect, parse
+from relay.options import plan
+
+ORDERING_KEY_LIMIT: Final = 1024
+"""Bytes; the database refuses more (sql/0002_validity.sql)."""
+PAYLOAD_LIMIT: Final = 134_217_728
+"""Bytes of `content` or `body` that the database takes at the most; the setting max_body_bytes is lower."""
+HEADERS_LIMIT: Final = 128_000
+"""Bytes of headers on the wire, CC and BCC included (sql/0002_validity.sql)."""
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class MessageError(RelayError, ValueError):
+    """A message can never be sent as it is; no SQL was run for it."""
+
+
+class JsonText(str):
+    """`content` that is JSON already: stored as it stands, so that numbers keep their digits."""
+
+    __slots__ = ()
+
+
+class Options(BaseModel):
+    """Publish options; each may also be given in camelCase (docs/options.md says what they do).
+
+    Only what is given is stored; the relay adds `persistent` and `mandatory` where they are left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    app_id: str | None = None
+    bcc: str | list[str] | None = None
+    cc: str | list[str] | None = None
+    content_encoding: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    delivery_mode: Literal[1, 2] | None = None
+    expiration: int | str | None = None
+    """Milliseconds that the message may wait in a RabbitMQ queue."""
+    headers: dict[str, JsonValue] | None = None
+    immediate: Literal[False] | None = None
+    mandatory: bool | None = None
+    message_id: str | None = None
+    persistent: bool | None = None
+    priority: int | None = None
+    reply_to: str | None = None
+    timestamp: int | None = None
+    """Seconds since 1970."""
+    type: str | None = None
+    user_id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judge(cls, given: Any) -> Any:
+        """Let the relay's rules speak first, then give each option its snake-case name."""
+        if not isinstance(given, Mapping):
+            return given
+        text = json_text(dict(given), "options")
+        try:
+            plan(text, HEADERS_LIMIT)
+            found = {name: value for name, (_, value) in collect(parse(text)).items()}
+        except OptionsError as error:
+            raise ValueError(error.sentence) from None
+        if "delivery_mode" in found:
+            # The rules take true and "2" for persistent, as amqplib does.
+            found["delivery_mode"] = 1 if found["delivery_mode"] in (1, 1.0) and found["delivery_mode"] is not True else 2
+        return found
+
+    def text(self) -> str:
+        """The JSON text for the column `options`."""
+        return json_text(
+            {name: getattr(self, name) for name in sorted(self.model_fields_set) if getattr(self, name) is not None}, "options"
+        )
+
+
+def time_ordered_uuid() -> UUID:
+    """A new uuid, version 7 (RFC 9562): neighbours in time are neighbours in the indexes."""
+    milliseconds, chance = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10))
+    return UUID(int=milliseconds << 80 | 0x7 << 76 | (chance >> 68 & 0xFFF) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
+
+
+class Message(BaseModel):
+    """One message to enqueue; the fields are the columns that an application may write.
+
+    Raises:
+        pydantic.ValidationError: it can never be sent; one sentence for each field that is wrong.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    exchange: str
+    """Empty for the default exchange, which routes to the queue that the routing key names."""
+    routing_key: str = ""
+    content: Any = Field(default_factory=dict)
+    """Anything that is JSON, also pydantic models, dates, UUIDs, as it is now; text that is JSON already as `JsonText`."""
+    body: Annotated[bytes, Strict()] | None = None
+    """A binary payload instead of `content`."""
+    options: Options = Field(default_factory=Options)
+    ordering_key: str | None = None
+    """Messages with the same key go out one after the other, in commit order."""
+    available_at: AwareDatetime | None = None
+    """Not sent before this time."""
+    expires_at: AwareDatetime | None = None
+    """Not sent after this time: archived as rejected, code expired."""
+    id: UUID = Field(default_factory=time_ordered_uuid)
+    """Identity in queue and archive; the same id twice in the queue is refused by the database."""
+    _content: str = PrivateAttr(default="{}")
+
+    @model_validator(mode="after")
+    def _judge(self) -> Self:
+        _check_text("exchange", self.exchange, SHORT_LIMIT)
+        _check_text("routing_key", self.routing_key, SHORT_LIMIT)
+        _check_text("ordering_key", self.ordering_key or "", ORDERING_KEY_LIMIT)
+        self._content = _content_text(self.content)
+        if self.body is not None:
+            if self._content != "{}":
+                raise ValueError("body and content are both given; leave content out, a message has one payload")
+            _check_size("body", len(self.body), PAYLOAD_LIMIT)
+        return self
+
+    @property
+    def content_text(self) -> str:
+        """The JSON text for the column `content`."""
+        return self._content
+
+
+def checked(message: Message | Mapping[str, Any]) -> Message:
+    """Return a message that is fit to be sent.
+
+    Raises:
+        MessageError: it is not; one sentence.
+    """
+    if isinstance(message, Message):
+        return message
+    try:
+        return Message.model_validate(dict(message))
+    except ValidationError as error:
+        raise MessageError(sentence(error)) from None
+
+
+def sentence(error: ValidationError) -> str:
+    """What is wrong with a message, in one sentence, without the values that were given."""
+    return "; ".join(
+        _problem(problem["loc"], problem["msg"], problem["type"]) for problem in error.errors(include_url=False, include_input=False)
+    )
+
+
+def json_text(value: Any, name: str) -> str:
+    """JSON as PostgreSQL takes it: no NaN, no NUL, no half of a surrogate pair; ValueError with a sentence otherwise."""
+    try:
+        text = json.dumps(to_jsonable_python(value, inf_nan_mode="constants"), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds text that is not valid UTF-8; escape it or leave it out") from None
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deep or holds itself") from None
+    except (PydanticSerializationError, ValueError, TypeError) as error:
+        raise ValueError(f"{name} is not JSON: {str(error).splitlines()[0].rstrip('.')}") from None
+    _check_nul(text, name)
+    return text
+
+
+def _content_text(content: Any) -> str:
+    if not isinstance(content, JsonText):
+        text = json_text(content, "content")
+    else:
+        text = str(content)
+        _parse(text)
+        _check_nul(text, "content")
+    _check_size("content", len(text.encode()), PAYLOAD_LIMIT)
+    return text
+
+
+def _parse(text: str) -> None:
+    """ValueError with a sentence where the text is not JSON as PostgreSQL takes it."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=float)
+        # An escape may spell half of a surrogate pair.
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise ValueError(f"content is not JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("content is nested too deep") from None
+    except UnicodeEncodeError:
+        raise ValueError("content holds text that is not valid UTF-8; escape it or leave it out") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"content is not JSON: it has no {name}")
+
+
+def _check_nul(text: str, name: str) -> None:
+    if "\\u0000" in text and _NUL.search(text):
+        raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body")
+
+
+def _check_text(name: str, text: str, limit: int) -> None:
+    if "\0" in text:
+        raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store; leave it out")
+    try:
+        _check_size(name, len(text.encode()), limit)
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds text that is not valid UTF-8") from None
+
+
+def _check_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(f"{name} is {size} bytes long; the limit is {limit} bytes")
+
+
+def _problem(place: tuple[int | str, ...], text: str, kind: str) -> str:
+    """Our own sentences name their field already; pydantic's do not."""
+    text = text.removeprefix("Value error, ")
+    return text if kind == "value_error" else f"{'.'.join(map(str, place))}: {text[:1].lower()}{text[1:]}"

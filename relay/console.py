@@ -1,0 +1,131 @@
+"""An operator's connection: one command's statements over the schema's views and functions, errors as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.rows import DictRow, dict_row
+
+from relay.errors import RelayError, StoreError
+from relay.statements import Statements
+
+_MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
+_ADVICE: Mapping[type[psycopg.Error], str] = {
+    errors.UndefinedTable: _MIGRATE,
+    errors.UndefinedColumn: _MIGRATE,
+    errors.UndefinedFunction: _MIGRATE,
+    errors.InvalidSchemaName: _MIGRATE,
+    errors.InsufficientPrivilege: "Your role lacks a permission: be granted queue_message_operator, or queue_message_producer to enqueue",
+    errors.ReadOnlySqlTransaction: "This PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary",
+    errors.UniqueViolation: "A message with this id is in the queue already",
+}
+
+
+class RefusedError(RelayError):
+    """The database refused what was asked; the message is its sentence."""
+
+
+class NotFoundError(RelayError):
+    """There is nothing of that name or id."""
+
+    exit_code = 3
+
+
+class Console:
+    """One autocommit connection for the length of one command.
+
+    Args:
+        conninfo: a libpq connection string or URL; empty for the environment's PG variables.
+        schema: where the tables are.
+
+    """
+
+    def __init__(self, conninfo: str, *, schema: str) -> None:
+        self._conninfo = conninfo
+        self._statements = Statements(schema)
+        self.schema = schema
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            StoreError: PostgreSQL cannot be reached, or does not let us in.
+        """
+        try:
+            self.connection: psycopg.Connection[DictRow] = psycopg.connect(
+                self._conninfo, autocommit=True, application_name="outbox-relay console", connect_timeout=10, row_factory=dict_row
+            )
+        except psycopg.Error as error:
+            raise StoreError(
+                f"Cannot connect to PostgreSQL: check RELAY_DATABASE_URL and that the server runs ({_reason(error)})."
+            ) from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Disconnect."""
+        self.connection.close()
+
+    def rows(self, name: str, **values: object) -> list[DictRow]:
+        """Run the statement `queries/<name>.sql` and return its rows.
+
+        Raises:
+            StoreError: PostgreSQL went away.
+            NotFoundError: the database says that there is no such thing.
+            RefusedError: the database refused for another reason.
+        """
+        with translated():
+            return self.connection.execute(self._statements[name], values or None).fetchall()
+
+    def row(self, name: str, **values: object) -> DictRow:
+        """The row of a statement that returns exactly one; errors as `rows`."""
+        [found] = self.rows(name, **values)
+        return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[DictRow]]:
+        """A transaction on the connection, with errors as `rows`."""
+        with translated(), self.connection.transaction():
+            yield self.connection
+
+    def listen(self, channel: str) -> None:
+        """Hear notifications of a channel from now on; errors as `rows`."""
+        with translated():
+            self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for one notification of any channel; False if none came in time. Errors as `rows`."""
+        with translated():
+            return any(True for _ in self.connection.notifies(timeout=seconds, stop_after=1))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's errors into one sentence, without the values of rows that DETAIL may hold."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translation(error) from error
+
+
+def _translation(error: psycopg.Error) -> RelayError:
+    reason = _reason(error)
+    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+    if advice:
+        return RefusedError(f"{advice} ({reason}).")
+    if error.sqlstate is None or error.sqlstate[:2] in {"08", "57"}:
+        return StoreError(f"PostgreSQL went away: check that it runs, and try again ({reason}).")
+    if isinstance(error, errors.NoDataFound):
+        return NotFoundError(f"{reason}.")
+    return RefusedError(f"{reason}.")
+
+
+def _reason(error: psycopg.Error) -> str:
+    """The server's primary message, else the driver's first line; no password that a connection string may hold."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = " ".join((error.diag.message_primary or lines[0]).split()).rstrip(".")
+    return " ".join("password=***" if word.startswith("password=") else word for word in text.split(" "))

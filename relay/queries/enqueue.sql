@@ -1,0 +1,7 @@
+-- Insert messages in the order of the arrays; the columns are those that an application may write. The numbers are taken after the sort.
+INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at)
+SELECT id, exchange, routing_key, content::jsonb, body, options::jsonb, ordering_key, available_at, expires_at
+FROM unnest(%(ids)s::uuid[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[], %(bodies)s::bytea[], %(options)s::text[],
+    %(ordering_keys)s::text[], %(available_ats)s::timestamptz[], %(expires_ats)s::timestamptz[]) WITH ORDINALITY
+    AS message (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at, place)
+ORDER BY place

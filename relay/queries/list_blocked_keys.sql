@@ -1,0 +1,5 @@
+-- Ordering keys that wait, those that have waited longest for their next attempt first.
+SELECT ordering_key, why, behind, head_id, exchange, routing_key, attempts, available_at, last_error, held_at, held_by, reason
+FROM @schema@.queue_message_blocked_key
+ORDER BY available_at NULLS FIRST, ordering_key
+LIMIT %(most)s

@@ -1,0 +1,2 @@
+-- Let an exchange go on.
+SELECT @schema@.queue_message_resume(%(exchange)s) AS freed
