@@ -4,4 +4,26 @@
 INSERT INTO @schema@.queue_message_setting (name, value) SELECT key, value FROM jsonb_each_text(@seed@::jsonb) ON CONFLICT DO NOTHING;
 INSERT INTO @schema@.queue_message_setting (name, value) SELECT name, fallback FROM @schema@.queue_message_setting_rule() ON CONFLICT DO NOTHING;
 
-DO $do$ BEGIN PERFORM @schema@.queue_message_ensure_partitions(); END $do$;
+DO $do$
+DECLARE
+    missing text;
+    place regclass := to_regclass(format('%I.queue_message_adopted', @schema_literal@::text));
+BEGIN
+    PERFORM @schema@.queue_message_ensure_partitions();
+
+    missing := @schema@.queue_message_grant_roles();
+    IF missing IS NOT NULL THEN
+        RAISE NOTICE 'Roles are missing and % may not create any: let somebody with CREATEROLE run: % Then run relay migrate again.', current_user, missing;
+    END IF;
+
+    IF place IS NOT NULL THEN
+        PERFORM @schema@.queue_message_adopt(place);
+    END IF;
+
+    BEGIN
+        PERFORM @schema@.queue_message_schedule();
+    EXCEPTION WHEN insufficient_privilege OR undefined_function OR undefined_table THEN
+        RAISE NOTICE 'pg_cron is installed, but its jobs could not be scheduled (%); running relays do the same work.', SQLERRM;
+    END;
+END
+$do$;

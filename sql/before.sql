@@ -7,11 +7,10 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 DO $do$
 BEGIN
     -- CREATE SCHEMA IF NOT EXISTS asks for CREATE on the database even where the schema is there.
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = @schema_literal@) THEN
+    IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = @schema_literal@) THEN
         CREATE SCHEMA @schema@;
     END IF;
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-                   WHERE n.nspname = @schema_literal@ AND c.relname = 'queue_message_migration') THEN
+    IF to_regclass(format('%I.queue_message_migration', @schema_literal@::text)) IS NULL THEN
         CREATE TABLE @schema@.queue_message_migration (
             version    integer     PRIMARY KEY,
             name       text        NOT NULL,
@@ -19,6 +18,45 @@ BEGIN
             applied_at timestamptz NOT NULL DEFAULT now()
         );
         COMMENT ON TABLE @schema@.queue_message_migration IS 'Migrations of outbox-relay that this schema has had.';
+    END IF;
+END
+$do$;
+
+-- A queue_message that is not ours stands in the way. The five-column table with a uuid key and a trigger do_notify is taken over:
+-- renamed here, emptied into the new table after the migrations, in this same transaction. Any other is refused.
+DO $do$
+DECLARE
+    found regclass := to_regclass(format('%I.queue_message', @schema_literal@::text));
+    shape text;
+    keyed boolean;
+    index_name name;
+BEGIN
+    IF found IS NULL OR EXISTS (SELECT FROM @schema@.queue_message_migration WHERE version = 1) THEN
+        RETURN;
+    END IF;
+    SELECT string_agg(a.attname || ' ' || replace(format_type(a.atttypid, NULL), 'character varying', 'text'), ', ' ORDER BY a.attname) INTO shape
+    FROM pg_attribute a WHERE a.attrelid = found AND a.attnum > 0 AND NOT a.attisdropped;
+    SELECT count(*) = 1 INTO keyed
+    FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND ARRAY[a.attnum] = c.conkey
+    WHERE c.conrelid = found AND c.contype = 'p' AND a.attname = 'id';
+    IF NOT keyed OR (SELECT relkind FROM pg_class WHERE oid = found) <> 'r'
+        OR replace(shape, ' jsonb', ' json') <> 'content json, exchange text, id uuid, options json, routing_key text' THEN
+        RAISE EXCEPTION 'There is a queue_message in schema "%" that is not the relay''s (%): rename it, or name another schema in RELAY_SCHEMA.',
+            @schema_literal@, shape;
+    END IF;
+    ALTER TABLE @schema@.queue_message RENAME TO queue_message_adopted;
+    FOR index_name IN SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = found LOOP
+        EXECUTE format('ALTER INDEX %I.%I RENAME TO %I', @schema_literal@::text, index_name, left('queue_message_adopted_' || index_name, 63));
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = found AND tgname = 'do_notify') THEN
+        DROP TRIGGER do_notify ON @schema@.queue_message_adopted;
+    END IF;
+    IF to_regprocedure(format('%I.queue_message_notify()', @schema_literal@::text)) IS NOT NULL THEN
+        BEGIN
+            DROP FUNCTION @schema@.queue_message_notify();
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            RAISE NOTICE 'Function queue_message_notify() stays: something else uses it.';
+        END;
     END IF;
 END
 $do$;

@@ -1,0 +1,89 @@
+-- Four roles, none of which can log in or owns anything: GRANT queue_message_producer TO the application's login, and so on.
+
+-- Every privilege of every role, for format(): the schema is its first argument. Functions that read and change nothing are granted to all four.
+CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text) LANGUAGE sql IMMUTABLE AS $body$
+    VALUES
+        -- The application: insert what an application may write; of what is there it sees the id alone, for RETURNING and ON CONFLICT.
+        ('queue_message_producer', 'INSERT (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at) ON %1$I.queue_message'),
+        ('queue_message_producer', 'SELECT (id) ON %1$I.queue_message'),
+        ('queue_message_producer', 'INSERT (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at) ON %1$I.queue_message_app'),
+        ('queue_message_producer', 'SELECT (id) ON %1$I.queue_message_app'),
+        ('queue_message_producer', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid'),
+        -- The relay: locks and moves messages; no DDL, no change of what is archived.
+        ('queue_message_relay', 'SELECT, DELETE ON %1$I.queue_message'),
+        ('queue_message_relay', 'UPDATE (lock_expires_at, lock_token, locked_by, attempts, available_at, last_error) ON %1$I.queue_message'),
+        ('queue_message_relay', 'INSERT, SELECT (id, handled_by, claimed_at) ON %1$I.queue_message_archive'),
+        ('queue_message_relay', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_relay'),
+        ('queue_message_relay', 'SELECT, UPDATE ON %1$I.queue_message_lane'),
+        ('queue_message_relay', 'SELECT, INSERT ON %1$I.queue_message_key_hold'),
+        ('queue_message_relay', 'SELECT ON %1$I.queue_message_pause, %1$I.queue_message_setting, %1$I.queue_message_migration'),
+        ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
+        ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
+            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_wake_key, %1$I.queue_message_setting_value,
+            %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
+        -- The operator: looks through views without contents, acts through functions.
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_state, %1$I.queue_message_status, %1$I.queue_message_dead_list,
+            %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_setting, %1$I.queue_message_pause, %1$I.queue_message_key_hold,
+            %1$I.queue_message_dead_ack, %1$I.queue_message_migration, %1$I.queue_message_export'),
+        ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
+            %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_config_set,
+            %1$I.queue_message_replay, %1$I.queue_message_find, %1$I.queue_message_replay_many, %1$I.queue_message_sweep,
+            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain,
+            %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
+        -- The export: reads the archive, and says what it has verified.
+        ('queue_message_etl', 'SELECT ON %1$I.queue_message_archive, %1$I.queue_message_archive_daily, %1$I.queue_message_dead,
+            %1$I.queue_message_dead_ack, %1$I.queue_message_status, %1$I.queue_message_setting, %1$I.queue_message_migration'),
+        ('queue_message_etl', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_export'),
+        ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest,
+            %1$I.queue_message_days_ahead')
+$body$;
+
+-- Gives a grantee (PUBLIC or a quoted identifier) what one of the roles has.
+CREATE FUNCTION @schema@.queue_message_grant(role text, grantee text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    one text;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', @schema_literal@::text, grantee);
+    FOR one IN SELECT format(p.privilege, @schema_literal@::text) FROM @schema@.queue_message_privileges() p
+               WHERE p.role = queue_message_grant.role LOOP
+        EXECUTE format('GRANT %s TO %s', one, grantee);
+    END LOOP;
+    FOR one IN SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+               WHERE n.nspname = @schema_literal@ AND p.proname LIKE 'queue\_message\_%' AND p.provolatile = 'i' LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one, grantee);
+    END LOOP;
+END
+$body$;
+
+-- Makes the roles that are missing and grants each what it needs; run by the owner after every migration.
+-- Returns the statements for a role with CREATEROLE where this one may not, else null.
+CREATE FUNCTION @schema@.queue_message_grant_roles() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    one text;
+    missing text;
+BEGIN
+    -- Functions are executable by everybody when they are made.
+    FOR one IN SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+               WHERE n.nspname = @schema_literal@ AND p.proname LIKE 'queue\_message\_%' AND pg_has_role(p.proowner, 'USAGE')
+                 AND has_function_privilege('public', p.oid, 'EXECUTE') LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', one);
+    END LOOP;
+    FOR one IN SELECT DISTINCT p.role FROM @schema@.queue_message_privileges() p ORDER BY 1 LOOP
+        BEGIN
+            IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = one) THEN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', one);
+            END IF;
+        EXCEPTION
+            WHEN duplicate_object OR unique_violation THEN NULL; -- made meanwhile by the migration of another database
+            WHEN insufficient_privilege THEN
+                missing := concat_ws(' ', missing, format('CREATE ROLE %I NOLOGIN;', one));
+                CONTINUE;
+        END;
+        PERFORM @schema@.queue_message_grant(one, quote_ident(one));
+    END LOOP;
+    RETURN missing;
+END
+$body$;

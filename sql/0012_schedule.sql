@@ -1,0 +1,27 @@
+-- The chores from the database alone, where pg_cron is installed in it; living relays do the same work. Nothing depends on it.
+
+-- Schedules (again) the jobs of this schema; false where pg_cron is not here. A job's name carries the schema.
+CREATE FUNCTION @schema@.queue_message_schedule() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    job record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_cron') THEN
+        RETURN false;
+    END IF;
+    FOR job IN VALUES
+        ('sweep',      '* * * * *',  'SELECT %1$I.queue_message_sweep_minute()'),
+        ('renotify',   '* * * * *',  'SELECT %1$I.queue_message_renotify()'),
+        ('partitions', '7 * * * *',  'SELECT %1$I.queue_message_ensure_partitions()'),
+        ('retain',     '23 * * * *', 'SELECT * FROM %1$I.queue_message_retain()'),
+        -- pg_cron keeps a row for each run, for ever.
+        ('tidy',       '41 3 * * *', 'DELETE FROM cron.job_run_details d USING cron.job j WHERE j.jobid = d.jobid AND j.jobname LIKE %2$L '
+                                     'AND d.end_time < now() - interval ''7 days''')
+    LOOP
+        EXECUTE 'SELECT cron.schedule($1, $2, $3)' USING
+            format('queue_message %s %s', job.column1, @schema_literal@::text), job.column2,
+            format(job.column3, @schema_literal@::text, 'queue\_message %');
+    END LOOP;
+    RETURN true;
+END
+$body$;
