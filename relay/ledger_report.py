@@ -1,0 +1,98 @@
+"""The numbers of a ledger, and the sentences where they are not what they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The numbers of a ledger; a tuple holds the ids (for `order_breaks` too) and should be empty, a message counts in one of the sums."""
+
+    committed: int
+    rolled_back: int
+    delivered: int
+    dead: int
+    """Not delivered, and archived `rejected`, `failed` or `lock_expired`."""
+    discarded: int
+    """Not delivered, and taken out on purpose."""
+    accepted: int
+    """Not delivered, and a success all the same: unroutable, where the policy accepts that."""
+    waiting: int
+    """Not delivered, and still in the queue."""
+    lost: tuple[str, ...]
+    """Committed, and neither delivered nor in the queue, and no result that explains it."""
+    phantom: tuple[str, ...]
+    """Delivered, queued or archived, though rolled back or never noted by the producer."""
+    success_without_delivery: tuple[str, ...]
+    delivered_not_success: tuple[str, ...]
+    """Delivered, and archived with another result."""
+    unarchived: tuple[str, ...]
+    """Delivered, and neither in the archive nor in the queue any more."""
+    archived_twice: tuple[str, ...]
+    unexpected_result: tuple[str, ...]
+    """Archived otherwise than the producer expects."""
+    early: tuple[str, ...]
+    """Delivered before `not_before`."""
+    order_breaks: tuple[str, ...]
+    """First delivered after a later one of the same ordering key."""
+    duplicates: int
+    """Deliveries beyond the first of each message."""
+    in_flight: int
+    """Messages in flight at the faults, summed up: the most duplicates that they explain."""
+    unexplained: tuple[str, ...]
+    """Delivered more than once, though in flight at no fault (where those are known by id)."""
+    recovery_seconds: float | None
+    """From a fault until the last message that was in flight is archived, the longest; None without a fault."""
+    messages_per_second: float
+    """First deliveries a second, from the first to the last."""
+
+    @property
+    def extra_per_in_flight(self) -> float:
+        """Duplicates for each message in flight at a fault; at most 1 is what at-least-once delivery allows."""
+        return self.duplicates / self.in_flight if self.in_flight else float(self.duplicates)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every committed message is somewhere."""
+        return self.committed == self.delivered + self.dead + self.discarded + self.accepted + self.waiting
+
+    def mismatches(self, *, may_wait: int = 0, recovery_limit: float | None = None, archive_all: bool = True) -> list[str]:
+        """Sentences, one for each number that is not what it must be; none if everything adds up.
+
+        Args:
+            may_wait: how many messages may still be in the queue.
+            recovery_limit: seconds that `recovery_seconds` may take.
+            archive_all: successes are archived too (setting `archive` = all).
+        """
+        found = [_sentence(text, ids) for text, ids in self._empty_unless_wrong(archive_all=archive_all) if ids]
+        if not self.adds_up:
+            found.insert(
+                0, f"{self.committed} messages were committed, and {self.committed - len(self.lost)} of them can be accounted for."
+            )
+        if self.waiting > may_wait:
+            found.append(f"{self.waiting} messages are still in the queue; at most {may_wait} may be.")
+        if self.duplicates > self.in_flight:
+            found.append(f"{self.duplicates} deliveries are duplicates; the faults explain at most {self.in_flight}.")
+        if recovery_limit is not None and self.recovery_seconds is not None and self.recovery_seconds > recovery_limit:
+            found.append(
+                f"Messages in flight at a fault took {self.recovery_seconds:.1f} s to be settled; {recovery_limit:g} s are allowed."
+            )
+        return found
+
+    def _empty_unless_wrong(self, *, archive_all: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+        yield "committed, but lost: neither delivered nor dead nor waiting", self.lost
+        yield "seen though no committed transaction inserted them (phantoms)", self.phantom
+        yield "archived as a success without a delivery", self.success_without_delivery
+        yield "delivered, but archived with another result than success", self.delivered_not_success
+        yield "delivered, but gone from the queue without a row in the archive", self.unarchived if archive_all else ()
+        yield "archived more than once", self.archived_twice
+        yield "archived with another result than the producer expects", self.unexpected_result
+        yield "delivered before they were due", self.early
+        yield "delivered out of order within their ordering key", self.order_breaks
+        yield "delivered more than once though they were in flight at no fault", self.unexplained
+
+
+def _sentence(text: str, ids: tuple[str, ...]) -> str:
+    return f"{len(ids)} message{'s' if len(ids) > 1 else ''}, such as {ids[0]}: {text}."
