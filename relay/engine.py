@@ -120,22 +120,23 @@ class Engine:
             await asyncio.wait_for(self._nudged.wait(), self._intake.until_next_look())
 
     async def _move(self, batch: Batch) -> None:
-        async for portion in self._publisher.publish(batch):
-            policy = self._policy()
-            outcomes = [
-                decide(claim, result, policy, chance=random.random(), leaving=self._leaving)  # noqa: S311 - jitter, not cryptography
-                for claim, result in zip(portion.claims, portion.results, strict=True)
-            ]
-            await self._settle(batch, portion, outcomes)
+        async with asyncio.TaskGroup() as settles:
+            async for portion in self._publisher.publish(batch):
+                policy = self._policy()
+                outcomes = [
+                    decide(claim, result, policy, chance=random.random(), leaving=self._leaving)  # noqa: S311 - jitter, not cryptography
+                    for claim, result in zip(portion.claims, portion.results, strict=True)
+                ]
+                settles.create_task(self._settle(batch, portion, outcomes))
 
     async def _settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         began = time.monotonic()
-        settled = await self._settler.settle(batch, portion, outcomes)
-        self._in_hand.remove(batch, portion.claims)
-        self._intake.settled(portion, outcomes)
-        self._nudged.set()
-        for event in tally(portion, outcomes, settled, time.monotonic() - began):
-            self._emit(event)
+        async for written in self._settler.settle(batch, portion, outcomes):
+            self._in_hand.remove(batch, written.portion.claims)
+            self._intake.settled(written.portion, written.outcomes)
+            self._nudged.set()
+            for event in tally(written, time.monotonic() - began):
+                self._emit(event)
 
     async def _drain(self, seconds: float) -> None:
         if self._moves:
@@ -158,7 +159,9 @@ class Engine:
         """Wait, but no longer than until `stop`."""
         wait = asyncio.ensure_future(waiting)
         stop = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait((wait, stop), return_when=asyncio.FIRST_COMPLETED)
-        for task in (wait, stop):
-            task.cancel()
+        try:
+            await asyncio.wait((wait, stop), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            wait.cancel()
+            stop.cancel()
         await asyncio.gather(wait, stop, return_exceptions=True)

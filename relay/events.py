@@ -52,7 +52,7 @@ class BatchClaimed(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchSettled(Event):
-    """A settle was written. `outcomes` counts by result word, or "retry" and "released"."""
+    """A settle was written. `outcomes` counts by result word, or "retry", "released", "kept" and "lost"."""
 
     level: ClassVar[str] = "none"
     messages: int

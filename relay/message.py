@@ -152,12 +152,3 @@ class Keep:
 
 Outcome = Archive | Retry | GiveBack | Keep
 SUCCESS = Archive(Result.SUCCESS)
-
-
-class Settled(NamedTuple):
-    """What a settle really changed."""
-
-    archived: int
-    released: int
-    lost: list[str]
-    """Ids whose lock had been taken over: counted and logged as lost locks, never called delivered."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from relay.message import Batch, Claim, Outcome, Portion, Position, Settled
+from relay.message import Batch, Claim, Outcome, Portion, Position
 
 
 class Due(Enum):
@@ -31,6 +31,15 @@ class Row(NamedTuple):
     outcome: Outcome
     published: int | None
     confirmed: int | None
+
+
+class Written(NamedTuple):
+    """What a settle really changed; the lists run in parallel."""
+
+    portion: Portion
+    outcomes: Sequence[Outcome]
+    lost: list[str]
+    """Ids whose lock had been taken over: counted and logged as lost locks, never called delivered."""
 
 
 class Claimed(NamedTuple):
@@ -94,8 +103,12 @@ class Publisher(Protocol):
 class Settler(Protocol):
     """Writes outcomes until they are written."""
 
-    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> Settled:
-        """Archive or release each claim of the portion by its outcome, however often it takes; return what really changed."""
+    def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+        """Archive or release each claim of the portion by its outcome, however often it takes.
+
+        Yields what is written: all of it at once, unless the archive refuses single rows, which are
+        tried again for ever and yielded when they pass.
+        """
 
 
 class Intake(Protocol):

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from relay.events import BatchSettled, Event, LockLost, MessageDead
-from relay.message import SUCCESS, Archive, GiveBack, Outcome, Portion, Result, Retry, Settled
+from relay.message import SUCCESS, Archive, GiveBack, Outcome, Portion, Result, Retry
+from relay.ports import Written
+
+DEAD = frozenset({Result.REJECTED, Result.FAILED, Result.LOCK_EXPIRED})
 
 
 def word(outcome: Outcome) -> str:
@@ -22,19 +25,23 @@ def word(outcome: Outcome) -> str:
             return "kept"
 
 
-def tally(portion: Portion, outcomes: Sequence[Outcome], settled: Settled, seconds: float) -> Iterator[Event]:
+def tally(written: Written, seconds: float) -> Iterator[Event]:
     """What there is to tell of a settled portion: counts, lost locks, dead messages."""
-    yield BatchSettled(len(outcomes), seconds, count(outcomes), _publish_seconds(portion))
-    if settled.lost:
-        yield LockLost(tuple(settled.lost))
+    portion, outcomes, lost = written
+    yield BatchSettled(len(outcomes), seconds, _counts(written), _publish_seconds(portion))
+    if lost:
+        yield LockLost(tuple(lost))
     for claim, outcome in zip(portion.claims, outcomes, strict=True):
-        if (
-            outcome is not SUCCESS
-            and isinstance(outcome, Archive)
-            and outcome.result is not Result.SUCCESS
-            and claim.id not in settled.lost
-        ):
+        if outcome is not SUCCESS and isinstance(outcome, Archive) and outcome.result in DEAD and claim.id not in lost:
             yield MessageDead(claim.id, outcome.result.value, outcome.code, outcome.detail, claim.exchange)
+
+
+def _counts(written: Written) -> dict[str, int]:
+    """Outcomes by word; what was taken over counts as lost, whatever we meant to write."""
+    if not written.lost:
+        return count(written.outcomes)
+    ours = [outcome for claim, outcome in zip(written.portion.claims, written.outcomes, strict=True) if claim.id not in written.lost]
+    return count(ours) | {"lost": len(written.lost)}
 
 
 def count(outcomes: Sequence[Outcome]) -> dict[str, int]:
