@@ -1,0 +1,142 @@
+"""Publisher confirms of one channel: which delivery tag stands for which message; no I/O.
+
+Rules: RabbitMQ, "Consumer Acknowledgements and Publisher Confirms": tags count from 1 per channel, an ack or nack
+resolves one tag or, with `multiple`, all up to it; the `basic.return` of an unroutable message precedes its ack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from relay.errors import BrokerError
+
+T = TypeVar("T")
+COMPACT_ABOVE = 1024
+"""Resolved tags kept at the left before the list is cut: each cut moves what is left, so it must be rare."""
+
+
+class Return(NamedTuple):
+    """Why the broker returned a message."""
+
+    code: int
+    text: str
+
+
+class Acked(NamedTuple, Generic[T]):
+    """What one ack resolved, oldest first."""
+
+    confirmed: list[T]
+    returned: list[tuple[T, Return]]
+
+
+class Book(Generic[T]):
+    """The open tags of one channel; every step is O(1) per tag, over the life of the channel.
+
+    A slot is whatever the caller wants back when its tag is resolved. Returns are matched by the relay's own id, and
+    only when the ack arrives, so that the common case pays nothing for them.
+    """
+
+    def __init__(self, relay_id: Callable[[T], str]) -> None:
+        self._relay_id = relay_id
+        self._slots: list[T | None] = []
+        self._base = 1
+        self._low = 0
+        self._open = 0
+        self._returns: dict[str, list[Return]] = {}
+
+    def __len__(self) -> int:
+        """Tags without an answer."""
+        return self._open
+
+    @property
+    def oldest(self) -> T | None:
+        """The slot that has waited longest, None when nothing is open."""
+        return self._slots[self._low] if self._open else None
+
+    def open(self, slots: Sequence[T]) -> int:
+        """Give the next tags to `slots` in order; return the first of these tags."""
+        first = self._base + len(self._slots)
+        self._slots.extend(slots)
+        self._open += len(slots)
+        return first
+
+    def ack(self, tag: int, *, multiple: bool) -> Acked[T]:
+        """Resolve one tag, or all up to it; a tag that was resolved before gives nothing.
+
+        Raises:
+            BrokerError: the tag was never sent on this channel.
+        """
+        taken = self._take(tag, multiple=multiple)
+        if not self._returns:
+            return Acked(taken, [])
+        return self._part(taken)
+
+    def nack(self, tag: int, *, multiple: bool) -> list[T]:
+        """Resolve like `ack`, for a message that the broker refused.
+
+        Raises:
+            BrokerError: the tag was never sent on this channel.
+        """
+        taken = self._take(tag, multiple=multiple)
+        if self._returns:
+            self._part(taken)
+        return taken
+
+    def returned(self, relay_id: str, reason: Return) -> None:
+        """Remember that the message with this id came back; its ack follows."""
+        self._returns.setdefault(relay_id, []).append(reason)
+
+    def close(self) -> list[T]:
+        """Give up all open tags, oldest first; the book starts anew, as a new channel does."""
+        unresolved = [slot for slot in self._slots[self._low :] if slot is not None]
+        self._slots, self._base, self._low, self._open = [], 1, 0, 0
+        self._returns.clear()
+        return unresolved
+
+    def _take(self, tag: int, *, multiple: bool) -> list[T]:
+        slots = self._slots
+        index = tag - self._base
+        if multiple and tag == 0:
+            index = len(slots) - 1
+        if index >= len(slots):
+            raise BrokerError(f"The broker confirmed delivery tag {tag}, which was never sent; the connection is dropped and made anew.")
+        if index < self._low:
+            return []
+        if multiple:
+            taken = [slot for slot in slots[self._low : index + 1] if slot is not None]
+            self._low = index + 1
+        elif (slot := slots[index]) is None:
+            return []
+        else:
+            slots[index] = None
+            taken = [slot]
+        self._open -= len(taken)
+        self._forget()
+        return taken
+
+    def _forget(self) -> None:
+        """Move past resolved tags and let go of them, at once when nothing is open: slots hold whole messages."""
+        slots, low = self._slots, self._low
+        if not self._open:
+            low = len(slots)
+        while low < len(slots) and slots[low] is None:
+            low += 1
+        if not self._open or (low > COMPACT_ABOVE and low * 2 > len(slots)):
+            del slots[:low]
+            self._base += low
+            low = 0
+        self._low = low
+
+    def _part(self, taken: list[T]) -> Acked[T]:
+        confirmed: list[T] = []
+        returned: list[tuple[T, Return]] = []
+        for slot in taken:
+            reasons = self._returns.get(key := self._relay_id(slot))
+            if reasons is None:
+                confirmed.append(slot)
+                continue
+            returned.append((slot, reasons.pop(0)))
+            if not reasons:
+                del self._returns[key]
+        return Acked(confirmed, returned)

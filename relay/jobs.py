@@ -1,0 +1,88 @@
+"""One batch on its way: the result of each of its messages, and the portions in which they are handed back; no I/O."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, cast
+
+from relay.message import Batch, Portion, PublishResult, Verdict
+
+OVERDUE: Final = PublishResult(Verdict.UNWRITTEN, "deadline", "The time in which it might be written to the broker had passed.")
+ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "Nobody waits for the result any more.")
+
+
+class Job:
+    """Results of a batch, written once each; a slot of a confirm book is a job and an index into it."""
+
+    __slots__ = ("_clock", "_done", "_reported", "_undecided", "batch", "claims", "confirmed", "published", "results")
+
+    def __init__(self, batch: Batch, clock: Callable[[], float]) -> None:
+        count = len(batch.claims)
+        self._clock = clock
+        self.batch = batch
+        self.claims = batch.claims
+        self.results: list[PublishResult | None] = [None] * count
+        self.published = [0.0] * count
+        """Monotonic time of the first write; 0.0: the broker cannot have it."""
+        self.confirmed = [0.0] * count
+        self._undecided = count
+        self._reported: set[int] = set()
+        self._done = asyncio.Event()
+        if not count:
+            self._done.set()
+
+    @property
+    def done(self) -> bool:
+        """Every message has its result."""
+        return not self._undecided
+
+    def decide(self, index: int, result: PublishResult, confirmed: float = 0.0) -> None:
+        """Write the result of one message; the first one holds."""
+        if self.results[index] is not None:
+            return
+        self.results[index] = result
+        self.confirmed[index] = confirmed
+        self._undecided -= 1
+        if not self._undecided:
+            self._done.set()
+
+    def give_up(self, *, written: PublishResult | None, unwritten: PublishResult) -> None:
+        """Decide what is undecided by whether the broker may have it; None leaves what was written to its confirm."""
+        for index, result in enumerate(self.results):
+            if result is None:
+                verdict = written if self.published[index] else unwritten
+                if verdict is not None:
+                    self.decide(index, verdict)
+
+    async def portions(self, patience: float) -> AsyncGenerator[Portion, None]:
+        """Yield everything at once, or each `patience` seconds what was decided since; return when all is handed over."""
+        try:
+            while len(self._reported) < len(self.claims):
+                await self._wait(patience)
+                fresh = [index for index, result in enumerate(self.results) if result is not None and index not in self._reported]
+                if fresh:
+                    self._reported.update(fresh)
+                    yield self._portion(fresh)
+        finally:
+            self.give_up(written=ABANDONED, unwritten=ABANDONED)
+
+    async def _wait(self, patience: float) -> None:
+        """Until all is decided, or patience ends; then nothing that is past its deadline may be written any more."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._done.wait()
+        except TimeoutError:
+            if self._clock() >= self.batch.deadline:
+                self.give_up(written=None, unwritten=OVERDUE)
+
+    def _portion(self, fresh: list[int]) -> Portion:
+        results = cast("list[PublishResult]", self.results)
+        if len(fresh) == len(self.claims):
+            return Portion(self.claims, results, self.published, self.confirmed)
+        return Portion(
+            [self.claims[index] for index in fresh],
+            [results[index] for index in fresh],
+            [self.published[index] for index in fresh],
+            [self.confirmed[index] for index in fresh],
+        )

@@ -1,0 +1,245 @@
+"""One exchange's way to the broker: a channel of its own, so that what one message does to a channel touches no other exchange. No I/O.
+
+A new exchange is in quarantine: its first message goes alone, followed by a `basic.qos` without effect. A channel's
+methods are carried out in order, so the answer to that says that exchange, permission and properties were accepted, even
+while the confirm of the message is still open. When a channel dies, what was in flight has no answer: those messages go
+again, each alone and confirmed before the next, and only a message that is alone in flight when its channel dies is
+blamed (RabbitMQ closes the channel over a missing exchange, a missing permission or a refused property).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from relay import events, wire
+from relay.confirms import Book, Return
+from relay.encoding import Encoded, Encoder, encode_batch
+from relay.jobs import OVERDUE, Job
+from relay.message import CONFIRMED, Claim, PublishResult, Verdict
+
+Slot = tuple[Job, int]
+CHUNK_BYTES: Final = 1 << 20
+"""Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
+FRAMING_BYTES: Final = 200
+"""Bytes of a message beside its payload, about."""
+REMEMBER_REFUSAL: Final = 1.0
+"""Seconds in which a missing exchange is not asked for again."""
+
+_NACKED: Final = PublishResult(
+    Verdict.REFUSED,
+    "nacked",
+    "The broker refused the message (nack) without a reason: look for a full queue with overflow reject-publish.",
+)
+_EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expires_at passed before it was sent.")
+_OVERDUE_SUSPECT: Final = PublishResult(
+    Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
+)
+_REFUSAL_CODES: Final = {wire.NOT_FOUND: "exchange_missing", wire.ACCESS_REFUSED: "access_refused"}
+
+
+class Line(Protocol):
+    """The connection, as an outlet sees it."""
+
+    def open(self, ear: wire.Ear) -> int | None:
+        """Take a channel number; None while the broker allows no more of them."""
+
+    def write(self, data: bytes) -> None:
+        """Write whole frames."""
+
+    def closed(self, channel: int) -> None:
+        """Answer the broker's `channel.close`; the number is free again."""
+
+    def changed(self, outlet: Outlet) -> None:
+        """Look at the outlet again: something was answered."""
+
+
+class Outlet:
+    """What waits for one exchange and what is in flight to it, in the order of the calls."""
+
+    def __init__(self, exchange: str, *, line: Line, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
+        self.exchange = exchange
+        self.channel: int | None = None
+        self._line = line
+        self._encoder = encoder
+        self._clock = clock
+        self._emit = emit
+        self._waiting: deque[Slot] = deque()
+        self._suspects: deque[Slot] = deque()
+        self._book: Book[Slot] = Book(_relay_id)
+        self._proven = False
+        self._strict = False
+        """In quarantine after a death: no message before the confirm of the one before it, so that none goes out a third time."""
+        self._announced = False
+        self._refusal: PublishResult | None = None
+        self._refused_until = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is in flight."""
+        return not (self._waiting or self._suspects or self._book)
+
+    @property
+    def eager(self) -> bool:
+        """Something waits that may be written now."""
+        return bool(self._waiting or self._suspects) and (self._proven or not self._book)
+
+    @property
+    def held(self) -> int:
+        """Messages that wait or are in flight."""
+        return len(self._waiting) + len(self._suspects) + len(self._book)
+
+    def silent_for(self, now: float) -> float | None:
+        """Seconds since the oldest write without a confirm, None when nothing is in flight."""
+        if self._book.oldest is None:
+            return None
+        job, index = self._book.oldest
+        return now - job.published[index]
+
+    def submit(self, slots: Sequence[Slot]) -> None:
+        """Take messages; `step` writes them."""
+        if self._refusal and self._clock() < self._refused_until:
+            _decide_all(slots, self._refusal)
+            return
+        self._waiting.extend(slots)
+
+    def step(self) -> bool:
+        """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
+        source = self._suspects or self._waiting
+        slots, encodeds = self._next(source, CHUNK_BYTES if self._proven else 1)
+        if not slots:
+            return True
+        opening = b""
+        if self.channel is None:
+            self.channel = self._line.open(self)
+            if self.channel is None:
+                source.extendleft(reversed(slots))
+                return False
+            opening = wire.open_channel(self.channel)
+        now = self._clock()
+        for job, index in slots:
+            job.published[index] = job.published[index] or now
+        self._book.open(slots)
+        closing = b"" if self._proven or self._strict else wire.ask_qos(self.channel)
+        self._line.write(b"".join((opening, encode_batch(encodeds, self.channel), closing)))
+        return True
+
+    def rest(self) -> int | None:
+        """Give up the channel of an idle outlet; what is known of the exchange stays."""
+        channel, self.channel = self.channel, None
+        self._book.close()
+        return channel
+
+    def acked(self, tag: int, *, multiple: bool) -> None:
+        """Confirmed, or returned before."""
+        now = self._clock()
+        confirmed, returned = self._book.ack(tag, multiple=multiple)
+        for job, index in confirmed:
+            job.decide(index, CONFIRMED, now)
+        for (job, index), reason in returned:
+            job.decide(index, _unroutable(job.claims[index], reason))
+        self._answered()
+
+    def nacked(self, tag: int, *, multiple: bool) -> None:
+        """Refused without a reason."""
+        _decide_all(self._book.nack(tag, multiple=multiple), _NACKED)
+        self._answered()
+
+    def returned(self, relay_id: str, reason: Return) -> None:
+        """Unroutable; decided when its ack comes."""
+        self._book.returned(relay_id, reason)
+
+    def replied(self, method: tuple[int, int]) -> None:
+        """The answer behind a first message proves the exchange, however long its queues take to confirm."""
+        if method == wire.QOS_OK and not self._proven and not self._strict:
+            self._prove()
+            self._line.changed(self)
+
+    def closed(self, reason: Return) -> None:
+        """The channel died: blame a message that was alone, let the others go again one by one."""
+        if self.channel is not None:
+            self._line.closed(self.channel)
+        self.channel, self._proven = None, False
+        slots = self._book.close()
+        if len(slots) == 1:
+            self._blame(slots[0], reason)
+        else:
+            self._suspects.extend(slots)
+        self._strict = bool(self._suspects)
+        if not self._announced:
+            self._announced = True
+            self._emit(events.ExchangeQuarantined(self.exchange, reason.text))
+        self._line.changed(self)
+
+    def _answered(self) -> None:
+        if not self._proven and not self._book and not self._suspects:
+            self._prove()
+        self._line.changed(self)
+
+    def _prove(self) -> None:
+        self._proven, self._strict, self._announced = True, False, False
+        self._emit(events.ExchangeProven(self.exchange))
+
+    def _blame(self, slot: Slot, reason: Return) -> None:
+        """Refuse a message; if the reason is the exchange itself, refuse what waits for it too."""
+        refusal = PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
+        _decide_all([slot], refusal)
+        if _concerns_exchange(reason):
+            _decide_all([*self._suspects, *self._waiting], refusal)
+            self._suspects.clear()
+            self._waiting.clear()
+            self._refusal, self._refused_until = refusal, self._clock() + REMEMBER_REFUSAL
+
+    def _next(self, source: deque[Slot], limit: int) -> tuple[list[Slot], list[Encoded]]:
+        """Take messages from the front until they are `limit` bytes; what cannot be sent is decided on the way."""
+        slots: list[Slot] = []
+        encodeds: list[Encoded] = []
+        now, size = self._clock(), 0
+        while source and size < limit:
+            slot = source.popleft()
+            job, index = slot
+            encoded = self._encode(job, index, now)
+            if encoded is not None:
+                slots.append(slot)
+                encodeds.append(encoded)
+                size += len(job.claims[index].payload) + FRAMING_BYTES
+        return slots, encodeds
+
+    def _encode(self, job: Job, index: int, now: float) -> Encoded | None:
+        if job.results[index] is not None:
+            return None
+        claim, batch = job.claims[index], job.batch
+        result: Encoded | PublishResult
+        if now >= batch.deadline:
+            result = _OVERDUE_SUSPECT if job.published[index] else OVERDUE
+        elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
+            result = _OVERDUE_SUSPECT if job.published[index] else _EXPIRED
+        else:
+            result = self._encoder.encode(claim)
+        if isinstance(result, PublishResult):
+            job.decide(index, result)
+            return None
+        return result
+
+
+def _relay_id(slot: Slot) -> str:
+    job, index = slot
+    return job.claims[index].id
+
+
+def _decide_all(slots: Sequence[Slot], result: PublishResult) -> None:
+    for job, index in slots:
+        job.decide(index, result)
+
+
+def _unroutable(claim: Claim, reason: Return) -> PublishResult:
+    sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
+    return PublishResult(Verdict.RETURNED, "unroutable", sentence)
+
+
+def _concerns_exchange(reason: Return) -> bool:
+    """RabbitMQ's words: 403 for a topic is a matter of the routing key, for an exchange or an internal one of all its messages."""
+    if reason.code == wire.ACCESS_REFUSED:
+        return "access to exchange" in reason.text or "internal exchange" in reason.text
+    return reason.code == wire.NOT_FOUND

@@ -1,0 +1,165 @@
+"""Publishes batches to RabbitMQ over one supervised connection and says what became of each message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
+
+from relay import events
+from relay.encoding import Encoder
+from relay.jobs import Job
+from relay.link import Link, Lost
+from relay.message import Batch, Portion, PublishResult, Verdict
+from relay.session import Session
+from relay.supervisor import Supervisor
+
+_CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the confirm.")
+_CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
+
+
+class RabbitPublisher:
+    """The port `Publisher` on RabbitMQ.
+
+    Per message there is no task, no future and no lock: a batch is encoded and written at once, one channel per exchange,
+    and the broker's answers write the results.
+
+    Args:
+        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost; tried in turn.
+        name: the broker lists the connection as `outbox-relay/<name>`.
+        encoder: makes the encoder for a negotiated frame size.
+        emit: sink of events.
+        heartbeat: seconds; a dead peer is noticed within three times that and three seconds.
+        patience: seconds after which a batch hands over what is decided so far.
+        open_channels: idle channels above this number are closed, the least recently used first.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        urls: Sequence[str],
+        name: str,
+        encoder: Callable[[int], Encoder],
+        emit: events.Sink,
+        heartbeat: int = 10,
+        patience: float = 0.25,
+        open_channels: int = 100,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not urls:
+            raise ValueError("Give at least one AMQP URL.")
+        self._encoder = encoder
+        self._emit = emit
+        self._patience = patience
+        self._open_channels = open_channels
+        self._clock = clock
+        self._jobs: set[Job] = set()
+        self._session: Session | None = None
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._down = Lost("The broker has not been reached yet.")
+        self._supervisor = Supervisor(urls=urls, name=f"outbox-relay/{name}", heartbeat=heartbeat, tenant=self, clock=clock, emit=emit)
+
+    @property
+    def ready(self) -> bool:
+        """Connected and not blocked."""
+        return self._ready.is_set()
+
+    @property
+    def window(self) -> int | None:
+        """No wish: what is in flight costs the broker little, and the transport's buffer is bounded here."""
+        return None
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once. Starting again changes nothing."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
+
+    async def aclose(self) -> None:
+        """Cut what is in flight and close the connection; legal at any time, and again."""
+        task, self._task = self._task, None
+        self.cut()
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def wait_ready(self) -> None:
+        """Return once `ready` is true."""
+        await self._ready.wait()
+
+    def publish(self, batch: Batch) -> AsyncIterator[Portion]:
+        """Write a batch, in the order of the calls within each exchange; yield portions of results."""
+        job = Job(batch, self._clock)
+        if self._session is None:
+            job.give_up(written=None, unwritten=PublishResult(Verdict.UNWRITTEN, "broker_down", self._down.sentence))
+        else:
+            self._jobs.add(job)
+            self._session.submit(job)
+        return self._portions(job)
+
+    def cut(self) -> None:
+        """Give up on confirms: what was written is UNKNOWN, the rest UNWRITTEN."""
+        for job in self._jobs:
+            job.give_up(written=_CUT, unwritten=_CUT_UNWRITTEN)
+
+    def silent(self) -> dict[str, float]:
+        """Seconds since the oldest write without a confirm, of each exchange that has one."""
+        return self._session.silent() if self._session else {}
+
+    def in_flight(self) -> dict[str, int]:
+        """Messages handed over and not decided, by exchange."""
+        return self._session.in_flight() if self._session else {}
+
+    def up(self, link: Link) -> None:
+        """Use a new connection."""
+        self._session = Session(
+            pipe=link.tap,
+            encoder=self._encoder(link.frame_max),
+            channel_max=link.channel_max,
+            open_channels=self._open_channels,
+            clock=self._clock,
+            emit=self._emit,
+        )
+        link.tap.owner = self
+        self._ready.set()
+
+    def down(self, lost: Lost) -> None:
+        """Decide what the lost connection leaves open; nothing is sent again here."""
+        self._session, self._down = None, lost
+        self._ready.clear()
+        unknown = PublishResult(Verdict.UNKNOWN, "connection_lost", lost.sentence, blame=lost.blame)
+        unwritten = PublishResult(Verdict.UNWRITTEN, "connection_lost", lost.sentence)
+        for job in self._jobs:
+            job.give_up(written=unknown, unwritten=unwritten)
+
+    def blocked(self, reason: str) -> None:
+        """Write nothing more until the alarm is over; what is in flight waits."""
+        if self._session:
+            self._session.blocked = True
+            self._ready.clear()
+            self._emit(events.BrokerBlocked(reason))
+
+    def unblocked(self) -> None:
+        """Go on."""
+        if self._session:
+            self._session.blocked = False
+            self._ready.set()
+            self._emit(events.BrokerUnblocked())
+            self._session.pump()
+
+    def resumed(self) -> None:
+        """The transport has room again."""
+        if self._session:
+            self._session.pump()
+
+    async def _portions(self, job: Job) -> AsyncIterator[Portion]:
+        try:
+            async with aclosing(job.portions(self._patience)) as portions:
+                async for portion in portions:
+                    yield portion
+        finally:
+            self._jobs.discard(job)

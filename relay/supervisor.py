@@ -1,0 +1,86 @@
+"""Keeps one connection to the broker: connects, waits for its end, connects again with a growing pause, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from relay import events
+from relay.errors import BrokerError
+from relay.link import Link, Lost, connect
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+SETTLED_AFTER: Final = 1.0
+"""Seconds that a connection must live for the pauses to start anew; a poison message may end each one at once."""
+QUIET: Final = 1.0
+"""Seconds between two events of the same kind."""
+
+
+class Tenant(Protocol):
+    """Who uses the connection."""
+
+    def up(self, link: Link) -> None:
+        """A connection stands."""
+
+    def down(self, lost: Lost) -> None:
+        """It ended."""
+
+
+class Supervisor:
+    """Connects to the first of several URLs that answers, for as long as `run` runs."""
+
+    def __init__(
+        self, *, urls: Sequence[str], name: str, heartbeat: int, tenant: Tenant, clock: Callable[[], float], emit: events.Sink
+    ) -> None:
+        self._urls = urls
+        self._name = name
+        self._heartbeat = heartbeat
+        self._tenant = tenant
+        self._clock = clock
+        self._emit = emit
+        self._failures = 0
+        self._told_up = False
+        self._told_down_at = -QUIET
+
+    async def run(self) -> None:
+        """Until cancelled; then the connection is closed."""
+        while True:
+            url = self._urls[self._failures % len(self._urls)]
+            try:
+                link = await connect(url, name=self._name, heartbeat=self._heartbeat)
+            except BrokerError as error:
+                self._tell_down(str(error))
+            else:
+                await self._live(link)
+            await asyncio.sleep(pause(self._failures, random.random()))  # noqa: S311 - jitter, not cryptography
+
+    async def _live(self, link: Link) -> None:
+        """Lend the connection to the tenant until it ends."""
+        began = self._clock()
+        self._tenant.up(link)
+        if not self._told_up:
+            self._told_up = True
+            self._emit(events.BrokerUp(link.version))
+        lost = Lost("The relay closes the connection.")
+        try:
+            lost = await asyncio.shield(link.tap.ended)
+        finally:
+            self._tenant.down(lost)
+            await link.close()
+        if self._clock() - began > SETTLED_AFTER:
+            self._failures = 0
+        self._tell_down(lost.sentence)
+
+    def _tell_down(self, sentence: str) -> None:
+        self._failures += 1
+        if self._clock() - self._told_down_at >= QUIET:
+            self._told_down_at, self._told_up = self._clock(), False
+            self._emit(events.BrokerDown(sentence, self._failures))
+
+
+def pause(failures: int, chance: float) -> float:
+    """Seconds before the next try: doubling, at most `LONGEST_PAUSE`, less up to half by `chance` in [0, 1)."""
+    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (1.0 - chance / 2)

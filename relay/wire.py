@@ -1,0 +1,243 @@
+"""AMQP 0-9-1 frames as the relay meets them: splits what the broker sends, builds the few frames of its channels; no I/O.
+
+Channel 0 belongs to aiormq (login, tuning, heartbeats, close) and its frames are handed on whole; every other channel
+belongs to the relay. Layouts and numbers are those of the AMQP 0-9-1 specification and RabbitMQ's extensions.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from relay.confirms import Return
+from relay.errors import BrokerError
+
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+ACCESS_REFUSED, NOT_FOUND, NOT_ALLOWED = 403, 404, 530
+CHANNEL_CLOSE, CHANNEL_CLOSE_OK, QOS_OK = (20, 40), (20, 41), (60, 11)
+_BASIC_RETURN, _BASIC_ACK, _BASIC_NACK = (60, 50), (60, 80), (60, 120)
+_CONNECTION_CLOSE, _CONNECTION_BLOCKED, _CONNECTION_UNBLOCKED = (10, 50), (10, 60), (10, 61)
+_METHOD, _HEADER, _BODY, _HEARTBEAT, _END = 1, 2, 3, 8, 0xCE
+_FRAMING = 8
+"""Bytes of a frame around its payload: type, channel, size, end."""
+_HEAD = struct.Struct(">BHI").unpack_from
+_IDS = struct.Struct(">HH").unpack_from
+_CONFIRM = struct.Struct(">QB").unpack_from
+_SHORT = struct.Struct(">H").unpack_from
+_LONG = struct.Struct(">I").unpack_from
+_LONGLONG = struct.Struct(">Q").unpack_from
+_LARGEST_FRAME: Final = 1 << 20
+"""Bytes; RabbitMQ's own default is 128 KiB. More is no AMQP peer."""
+
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 1 << 15, 1 << 14, 1 << 13
+_RELAY_ID: Final = b"x-relay-id"
+_FIXED: Final = {
+    **dict.fromkeys(b"V", 0),
+    **dict.fromkeys(b"tbB", 1),
+    **dict.fromkeys(b"sUu", 2),
+    **dict.fromkeys(b"Iif", 4),
+    **dict.fromkeys(b"lLdT", 8),
+    **dict.fromkeys(b"D", 5),
+}
+"""Bytes of a field value by its type octet; the long kinds `SxAF` carry their own length."""
+
+
+class Ear(Protocol):
+    """Hears what the broker says on one channel."""
+
+    def acked(self, tag: int, *, multiple: bool) -> None:
+        """`basic.ack`: the broker took it."""
+
+    def nacked(self, tag: int, *, multiple: bool) -> None:
+        """`basic.nack`: the broker refused it."""
+
+    def returned(self, relay_id: str, reason: Return) -> None:
+        """`basic.return`: unroutable; its ack follows."""
+
+    def replied(self, method: tuple[int, int]) -> None:
+        """Any other method."""
+
+    def closed(self, reason: Return) -> None:
+        """`channel.close`: whatever was in flight has no answer, and no frame may follow but `channel.close-ok`."""
+
+
+class Watcher(Protocol):
+    """Hears what the broker says of the whole connection."""
+
+    def blocked(self, reason: str) -> None:
+        """`connection.blocked`: a resource alarm."""
+
+    def unblocked(self) -> None:
+        """`connection.unblocked`."""
+
+    def closing(self, reason: Return) -> None:
+        """`connection.close`: nothing that is written from here on arrives."""
+
+
+def open_channel(channel: int) -> bytes:
+    """Open a channel with confirms; the answers need not be awaited, a channel's methods are carried out in order."""
+    return _method(channel, b"\x00\x14\x00\x0a\x00") + _method(channel, b"\x00\x55\x00\x0a\x00")
+
+
+def close_channel(channel: int) -> bytes:
+    """Close a channel with reply code 200."""
+    return _method(channel, b"\x00\x14\x00\x28\x00\xc8\x00\x00\x00\x00\x00")
+
+
+def close_channel_ok(channel: int) -> bytes:
+    """Answer the broker's `channel.close`."""
+    return _method(channel, b"\x00\x14\x00\x29")
+
+
+def ask_qos(channel: int) -> bytes:
+    """`basic.qos` without effect; its answer says that what went before on this channel did not close it."""
+    return _method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00\x00\x00\x00")
+
+
+def _method(channel: int, payload: bytes) -> bytes:
+    return b"".join((b"\x01", channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload, b"\xce"))
+
+
+@dataclass(slots=True)
+class _Content:
+    """A returned message while its header and body frames come in."""
+
+    reason: Return
+    relay_id: str = ""
+    missing: int = 0
+
+
+class Wire:
+    """Cuts a byte stream into frames and tells ears and watcher; returns what is for channel 0."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.ears: dict[int, Ear] = {}
+        self._watcher = watcher
+        self._rest = b""
+        self._contents: dict[int, _Content] = {}
+        self._foreign = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes as they arrive; return the whole frames of channel 0 among them.
+
+        Raises:
+            BrokerError: the bytes break the protocol; the connection is of no use any more.
+        """
+        if self._foreign:
+            return data
+        buffer = self._rest + data if self._rest else data
+        at, end, ours = 0, len(buffer), []
+        while end - at >= _FRAMING:
+            kind, channel, size = _HEAD(buffer, at)
+            if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT) or size > _LARGEST_FRAME:
+                return self._give_up(buffer, at, ours)
+            stop = at + _FRAMING + size
+            if stop > end:
+                break
+            if buffer[stop - 1] != _END:
+                raise BrokerError("The broker sent a frame without its end octet; the connection is dropped and made anew.")
+            if channel:
+                self._on_channel(kind, channel, buffer, at + 7, stop - 1)
+            else:
+                ours.append(buffer[at:stop])
+                self._on_connection(kind, buffer, at + 7)
+            at = stop
+        self._rest = buffer[at:]
+        return b"".join(ours)
+
+    def _give_up(self, buffer: bytes, at: int, ours: list[bytes]) -> bytes:
+        """Not AMQP 0-9-1, e.g. the `AMQP` header of a broker that speaks another version: aiormq has the words for it."""
+        self._foreign = True
+        return b"".join((*ours, buffer[at:]))
+
+    def _on_connection(self, kind: int, buffer: bytes, at: int) -> None:
+        if kind != _METHOD:
+            return
+        method = _IDS(buffer, at)
+        if method == _CONNECTION_CLOSE:
+            self._watcher.closing(_reason(buffer, at + 4))
+        elif method == _CONNECTION_BLOCKED:
+            self._watcher.blocked(_short_string(buffer, at + 4))
+        elif method == _CONNECTION_UNBLOCKED:
+            self._watcher.unblocked()
+
+    def _on_channel(self, kind: int, channel: int, buffer: bytes, at: int, stop: int) -> None:
+        ear = self.ears.get(channel)
+        if ear is None:
+            return
+        if kind != _METHOD:
+            self._on_content(kind, channel, buffer[at:stop], ear)
+            return
+        method = _IDS(buffer, at)
+        if method == _BASIC_ACK:
+            tag, bits = _CONFIRM(buffer, at + 4)
+            ear.acked(tag, multiple=bits & 1 == 1)
+        elif method == _BASIC_NACK:
+            tag, bits = _CONFIRM(buffer, at + 4)
+            ear.nacked(tag, multiple=bits & 1 == 1)
+        elif method == _BASIC_RETURN:
+            self._contents[channel] = _Content(_reason(buffer, at + 4))
+        elif method == CHANNEL_CLOSE:
+            self._contents.pop(channel, None)
+            ear.closed(_reason(buffer, at + 4))
+        else:
+            ear.replied(method)
+
+    def _on_content(self, kind: int, channel: int, payload: bytes, ear: Ear) -> None:
+        """Only returned messages have content here; it ends with the last of the body, or at once without one."""
+        content = self._contents.get(channel)
+        if content is None:
+            raise BrokerError("The broker sent content that nobody asked for; the connection is dropped and made anew.")
+        if kind == _HEADER:
+            content.relay_id, content.missing = relay_id_of(payload), _LONGLONG(payload, 4)[0]
+        else:
+            content.missing -= len(payload)
+        if content.missing <= 0:
+            del self._contents[channel]
+            ear.returned(content.relay_id, content.reason)
+
+
+def relay_id_of(payload: bytes) -> str:
+    """The header `x-relay-id` in the payload of a content header frame: of the top level only, and the last if there are several.
+
+    Raises:
+        BrokerError: there is none, so that nobody can say which message this is.
+    """
+    flags, at = _SHORT(payload, 12)[0], 14
+    for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
+        if flags & flag:
+            at += 1 + payload[at]
+    found = None
+    if flags & _HEADERS:
+        stop = at + 4 + _LONG(payload, at)[0]
+        at += 4
+        while at < stop:
+            key, value, at = _field(payload, at)
+            found = value if key == _RELAY_ID else found
+    if found is None:
+        raise BrokerError("The broker returned a message without x-relay-id; the connection is dropped and made anew.")
+    return found.decode("utf-8", "replace")
+
+
+def _field(payload: bytes, at: int) -> tuple[bytes, bytes, int]:
+    """Key, raw value and end of a field of a table."""
+    key = payload[at + 1 : at + 1 + payload[at]]
+    at += 1 + payload[at]
+    kind = payload[at]
+    at += 1
+    if kind in _FIXED:
+        size = _FIXED[kind]
+    elif kind in b"SxAF":
+        size, at = _LONG(payload, at)[0], at + 4
+    else:
+        raise BrokerError(f"The broker sent a header of the unknown type {kind}; the connection is dropped and made anew.")
+    return key, payload[at : at + size], at + size
+
+
+def _reason(buffer: bytes, at: int) -> Return:
+    return Return(_SHORT(buffer, at)[0], _short_string(buffer, at + 2))
+
+
+def _short_string(buffer: bytes, at: int) -> str:
+    return buffer[at + 1 : at + 1 + buffer[at]].decode("utf-8", "replace")
