@@ -193,7 +193,8 @@ async def connect(url: str, *, name: str, heartbeat: int) -> Link:
             sockets.tap.end(Lost("The login failed."))
         if isinstance(error, asyncio.CancelledError) and _really_cancelled():
             raise
-        raise BrokerError(connect_sentence(connection.url, error, sockets.tap and sockets.tap.close_reason)) from error
+        closed = sockets.tap.close_reason if sockets.tap else None
+        raise BrokerError(connect_sentence(connection.url, error, closed)) from error
     assert sockets.tap is not None
     link = Link(connection, sockets.tap)
     if not connection.publisher_confirms:
@@ -214,7 +215,7 @@ class _Sockets(aiormq.TransportFactory):
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
         tap = self.tap = Tap(reader, loop)
-        transport, _ = await loop.create_connection(lambda: tap, url.host, url.port, ssl=context, **kwargs)
+        transport, _ = await loop.create_connection(lambda: tap, url.host or "localhost", url.port or 5672, ssl=context, **kwargs)
         return reader, asyncio.StreamWriter(transport, tap.stream, reader, loop)
 
 

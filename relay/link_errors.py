@@ -14,13 +14,13 @@ from relay.wire import ACCESS_REFUSED, NOT_ALLOWED
 def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> str:
     """Say why; `closed` is the broker's own reason, where it gave one before it closed."""
     where = f"The broker at {url.host}:{url.port}"
-    if closed:
-        return _refused(where, url, closed)
+    return _refused(where, url, closed) if closed else f"{where} {_trouble(url, error)}."
+
+
+def _trouble(url: URL, error: BaseException) -> str:
     match error:
         case ssl.SSLCertVerificationError():
-            return (
-                f"{where} shows a certificate that is not trusted ({error.verify_message}): name its CA in the URL (?cafile=/path/ca.pem)."
-            )
+            return f"shows a certificate that is not trusted ({error.verify_message}): name its CA in the URL (?cafile=/path/ca.pem)"
         case ssl.SSLError():
             return f"does not speak TLS as asked ({error.reason}): use the port of its TLS listener, or amqp:// without TLS"
         case socket.gaierror():

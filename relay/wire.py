@@ -127,7 +127,8 @@ class Wire:
         if self._foreign:
             return data
         buffer = self._rest + data if self._rest else data
-        at, end, ours = 0, len(buffer), []
+        ours: list[bytes] = []
+        at, end = 0, len(buffer)
         while end - at >= _FRAMING:
             kind, channel, size = _HEAD(buffer, at)
             if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT) or size > _LARGEST_FRAME:
