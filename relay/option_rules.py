@@ -32,6 +32,11 @@ def _snake(name: str) -> str:
 _NAMES: Final = {spelling: _snake(name) for name in _FIELDS for spelling in (name, _snake(name))}
 
 
+def known_spellings() -> list[str]:
+    """Return every name of an option, camelCase and snake_case."""
+    return list(_NAMES)
+
+
 class OptionsError(Exception):
     """The options can never be sent as they are."""
 

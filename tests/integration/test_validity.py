@@ -1,0 +1,175 @@
+"""What the database refuses at the INSERT, against the catalogue and against the encoder's own rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from psycopg import sql
+
+from relay.encoding import Encoder
+from relay.message import PublishResult
+from relay.option_rules import OptionsError
+from relay.options import plan
+from tests.support.json_values import options_text
+from tests.support.poison import POISON, Poison
+
+TABLE = sql.Identifier("public", "queue_message")
+REFUSED = [entry for entry in POISON if entry.outcome == "refused"]
+TAKEN = [entry for entry in POISON if entry.outcome != "refused"]
+JUDGED_ALIKE = [entry for entry in POISON if "options" in entry.columns and entry.encodable and isinstance(entry.sentence, str)]
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of the superuser's to a fresh database."""
+    with psycopg.connect(database_url, autocommit=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_connection(databases: Any, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
+    """One connection for many tests; each leaves nothing behind."""
+    name = databases.create(template=migrated_template)
+    with psycopg.connect(databases.url(name), autocommit=True) as made:
+        yield made
+    databases.drop(name)
+
+
+@pytest.mark.parametrize("entry", REFUSED, ids=str)
+def test_the_insert_refuses_with_a_sentence(shared_connection: psycopg.Connection[Any], entry: Poison) -> None:
+    """What can never be sent is refused inside the app's transaction, in one line that names the column and the limit."""
+    with pytest.raises(psycopg.Error) as caught, shared_connection.transaction(force_rollback=True):
+        shared_connection.execute(entry.insert(TABLE, exchange="orders"))
+
+    sentence = caught.value.diag.message_primary or ""
+    assert any(fragment in sentence for fragment in entry.sentences), sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("entry", TAKEN, ids=str)
+def test_the_insert_takes_what_may_be_sent(shared_connection: psycopg.Connection[Any], entry: Poison) -> None:
+    """Whatever the broker takes, or has to judge, gets into the queue, and a claim can lock it and let it go again."""
+    with shared_connection.transaction(force_rollback=True):
+        shared_connection.execute(entry.insert(TABLE, exchange="orders"))
+        shared_connection.execute(
+            "UPDATE queue_message SET lock_expires_at = now(), lock_token = gen_random_uuid(), locked_by = 1, attempts = 1"
+        )
+        [(count,)] = shared_connection.execute("SELECT count(*) FROM queue_message")
+
+    assert 1 == count
+
+
+@pytest.mark.parametrize("entry", [entry for entry in TAKEN if "body" in entry.expect], ids=str)
+def test_the_stored_text_is_what_the_consumer_is_owed(shared_connection: psycopg.Connection[Any], entry: Poison) -> None:
+    """`content::text` of what is stored is byte for byte the body that the catalogue promises."""
+    with shared_connection.transaction(force_rollback=True):
+        shared_connection.execute(entry.insert(TABLE, exchange="orders"))
+        [(text,)] = shared_connection.execute("SELECT content::text FROM queue_message")
+
+    assert entry.body() == text.encode()
+
+
+def test_an_error_names_table_column_and_constraint(connection: psycopg.Connection[Any]) -> None:
+    """A program can tell what was refused without reading the sentence."""
+    with pytest.raises(psycopg.errors.CheckViolation) as caught:
+        connection.execute("INSERT INTO queue_message (exchange, options) VALUES ('orders', '{\"persistant\": true}')")
+
+    diag = caught.value.diag
+    assert ("queue_message", "options", "queue_message_options_check") == (diag.table_name, diag.column_name, diag.constraint_name)
+    assert "docs/options.md" in (diag.message_hint or "")
+
+
+def test_options_are_judged_again_when_they_change(connection: psycopg.Connection[Any]) -> None:
+    """An UPDATE of the options is refused as the INSERT would be."""
+    connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+
+    with pytest.raises(psycopg.errors.CheckViolation, match=r"options\.priority must be a whole number"):
+        connection.execute("UPDATE queue_message SET options = '{\"priority\": 256}'")
+
+
+def test_a_claim_does_not_judge_options_again(connection: psycopg.Connection[Any]) -> None:
+    """The trigger names its column, so locking a message never pays for its options."""
+    [(columns,)] = connection.execute("""SELECT array_agg(attname) FROM pg_trigger, unnest(tgattr) AS number
+        JOIN pg_attribute ON attrelid = 'queue_message'::regclass AND attnum = number WHERE tgname = 'queue_message_check_options'""")
+
+    assert ["options"] == columns
+
+
+@pytest.mark.parametrize("entry", JUDGED_ALIKE, ids=str)
+def test_database_and_encoder_say_the_same_sentence(shared_connection: psycopg.Connection[Any], entry: Poison) -> None:
+    """Both carry the same rules: for every entry of the catalogue they agree, to the word."""
+    assert _sentence_of_encoder(entry.text("options")) == _sentence_of_database(shared_connection, entry.text("options"))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=options_text())
+@example(text='{"CC": [true], "cc": [1]}')
+@example(text='{"deliveryMode": true, "delivery_mode": 1}')
+@example(text='{"deliveryMode": 2, "delivery_mode": 2.0}')
+@example(text='{"expiration": 5.0, "timestamp": 1e3, "priority": 7.00}')
+@example(text='{"headers": {"n": 0.00000001, "m": -0.0, "o": 9223372036854775808.5}}')
+@example(text='{"expiration": "12\\n"}')
+@example(text='{"reply_To": "x"}')
+@example(text='{"pr' + "\u0131" + 'ority": 1}')
+def test_database_and_encoder_agree_on_any_options(shared_connection: psycopg.Connection[Any], text: str) -> None:
+    """The database refuses exactly what the encoder would stop, for whatever options an app comes up with."""
+    stored = _stored(shared_connection, text)
+
+    assert (_sentence_of_encoder(stored) is None) == (_sentence_of_database(shared_connection, text) is None), stored
+
+
+def test_headers_at_the_limit_are_judged_alike(shared_connection: psycopg.Connection[Any]) -> None:
+    """Both count the same bytes: 128,000 pass, one more does not, whatever the headers are made of."""
+    mixed: dict[str, Any] = {"null": None, "flag": True, "n": 1, "f": 0.5, "list": [1, {"é": "ü"}, []], "x-relay-id": "left out", "pad": ""}
+    spare = 128_000 - len(plan(json.dumps({"headers": mixed, "CC": "key", "bcc": ["a", "b"]}), 128_000).headers)
+
+    for extra in (0, 1):
+        mixed["pad"] = "x" * (spare + extra)
+        text = json.dumps({"headers": mixed, "CC": "key", "bcc": ["a", "b"]})
+        expected = None if not extra else "options.headers takes 128001 bytes on the wire, CC and BCC included; the limit is 128000 bytes"
+        assert expected == _sentence_of_encoder(text) == _sentence_of_database(shared_connection, text)
+
+
+def test_a_name_at_the_limit_is_taken_by_both(connection: psycopg.Connection[Any]) -> None:
+    """255 bytes are taken and 256 are not, by the database and by the encoder."""
+    encoder = Encoder(frame_max=131_072, max_body_bytes=1000, allowed_exchanges=None)
+    for name, fine in (("é" * 127 + "x", True), ("é" * 128, False)):
+        entry = Poison(kind=0, name="", outcome="", columns={"exchange": name})
+        assert fine != isinstance(encoder.encode(entry.claim("", "")), PublishResult)
+        if fine:
+            connection.execute(entry.insert(TABLE))
+        else:
+            with pytest.raises(psycopg.errors.CheckViolation):
+                connection.execute(entry.insert(TABLE))
+
+
+def test_the_checks_need_no_search_path(connection: psycopg.Connection[Any]) -> None:
+    """The checks find their functions whatever the search_path: a restore runs with an empty one."""
+    connection.execute("SET search_path = ''")
+
+    connection.execute('INSERT INTO public.queue_message (exchange, options) VALUES (\'orders\', \'{"headers": {"a": [1]}, "CC": "x"}\')')
+    with pytest.raises(psycopg.errors.CheckViolation, match="256 bytes"):
+        connection.execute("INSERT INTO public.queue_message (exchange) VALUES (repeat('x', 256))")
+
+
+def _sentence_of_database(connection: psycopg.Connection[Any], text: str) -> str | None:
+    [(sentence,)] = connection.execute("SELECT queue_message_options_error(%s::jsonb)", (text,))
+    return None if sentence is None else str(sentence)
+
+
+def _stored(connection: psycopg.Connection[Any], text: str) -> str:
+    [(stored,)] = connection.execute("SELECT %s::jsonb::text", (text,))
+    return str(stored)
+
+
+def _sentence_of_encoder(text: str) -> str | None:
+    try:
+        plan(text, 128_000)
+    except OptionsError as error:
+        return error.sentence
+    return None

@@ -1,0 +1,36 @@
+"""Strategies for options: near enough to the real ones to reach every rule, strange enough to break it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+from relay.option_rules import known_spellings
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+_LONG_TEXT = st.integers(126, 260).map("x".__mul__) | st.integers(63, 130).map("é".__mul__)
+_WHOLE = st.sampled_from(
+    [-1, 0, 1, 2, 255, 256, 2**32 - 1, 2**32, 253402300799, 253402300800, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**40]
+)
+_NUMBER = _WHOLE | st.integers() | st.floats(allow_nan=False, allow_infinity=False, width=32)
+_SCALAR = (
+    st.none() | st.booleans() | _NUMBER | _TEXT | _LONG_TEXT | st.sampled_from(["0", "5000", "4294967296", "2", "amq.rabbitmq.reply-to"])
+)
+_ANY = st.recursive(
+    _SCALAR, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT | _LONG_TEXT, inner, max_size=4), max_leaves=12
+)
+_HEADER = st.sampled_from(["CC", "BCC", "x-relay-id", "x-relay-replay-of", "x-delay"]) | _TEXT | _LONG_TEXT
+_OPTION = st.sampled_from(known_spellings()) | st.sampled_from(["persistant", "Type", "clusterId", "Cc"]) | _TEXT
+_VALUE = _SCALAR | st.lists(_TEXT | _SCALAR, max_size=3) | st.dictionaries(_HEADER, _ANY, max_size=4) | _ANY
+
+
+def options(values: st.SearchStrategy[Any] = _VALUE) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects whose names are mostly options and whose values are mostly wrong in an interesting way."""
+    return st.dictionaries(_OPTION, values, max_size=4)
+
+
+def options_text() -> st.SearchStrategy[str]:
+    """JSON text that a jsonb column can hold: mostly objects, now and then anything."""
+    return st.one_of(options(), options(), _ANY).map(lambda value: json.dumps(value, ensure_ascii=False))
