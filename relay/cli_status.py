@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relay.console import Console
 
 RECENT = 5000
-"""Newest settled messages that rates and results are counted from."""
+"""Messages that the view queue_message_recent looks at."""
 SHOWN = 20
 """Blocked keys that are listed."""
 
@@ -78,7 +78,7 @@ def _watch(opened: Console, interval: float, *, as_json: bool) -> None:
 
 
 def _recent(opened: Console) -> Status:
-    rows = opened.rows("read_recent", most=RECENT)
+    rows = opened.rows("read_recent")
     messages, minute = sum(row["messages"] for row in rows), sum(row["last_minute"] for row in rows)
     span = max((row["oldest_seconds"] for row in rows), default=0.0)
     # Where all that was looked at is younger than a minute there may be more: then the span is what they took.

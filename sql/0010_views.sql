@@ -42,6 +42,13 @@ CREATE VIEW @schema@.queue_message_blocked_key AS
     LEFT JOIN LATERAL (SELECT m.id, m.exchange, m.routing_key, m.attempts, m.available_at, m.last_error FROM @schema@.queue_message m
                        WHERE m.ordering_key = k.ordering_key ORDER BY m.xid, m.seq LIMIT 1) head ON true;
 
+-- What became of the 5,000 messages settled last, found by the index of archived_xid, and how many of them the last minute saw.
+CREATE VIEW @schema@.queue_message_recent AS
+    SELECT result, error_code, count(*) AS messages, count(*) FILTER (WHERE archived_at > now() - interval '60 seconds') AS last_minute,
+        extract(epoch FROM now() - min(archived_at))::double precision AS oldest_seconds
+    FROM (SELECT a.result, a.error_code, a.archived_at FROM @schema@.queue_message_archive a ORDER BY a.archived_xid DESC LIMIT 5000) newest
+    GROUP BY result, error_code;
+
 -- Relays that run or ran lately. alive: heard from within the lock time.
 CREATE VIEW @schema@.queue_message_relay_state AS
     SELECT r.id, r.name, r.version, r.host, r.pid, r.started_at, r.heartbeat_at, now() - r.heartbeat_at AS silent_for,

@@ -23,7 +23,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
             %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
         -- The operator: looks through views without contents, acts through functions.
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_state, %1$I.queue_message_status, %1$I.queue_message_dead_list,
-            %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
+            %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state, %1$I.queue_message_recent'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_setting, %1$I.queue_message_pause, %1$I.queue_message_key_hold,
             %1$I.queue_message_dead_ack, %1$I.queue_message_migration, %1$I.queue_message_export'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
