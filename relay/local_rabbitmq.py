@@ -43,7 +43,7 @@ class RabbitMQ:
         self.installation = installation or find_rabbitmq()
         self.plugins = tuple(plugins)
         self.port, self.tls_port, self.management_port, self._distribution_port, self._names_port = free_ports(5)
-        self._config = "\n".join([*self._built_in_config(tls), config, ""])
+        self._tls, self._config = tls, config
         self._keeper: Keeper | None = None
         self._names: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,8 +79,8 @@ class RabbitMQ:
         keeper = self._made()
         process = keeper.spawn("rabbitmq", [str(self.installation.scripts / "rabbitmq-server")], self._environment(), end_by="KILL")
         self._process = process
-        poll(lambda: process.poll() is not None or self._speaks_amqp(), seconds=_START_SECONDS)
-        if process.poll() is not None or not self._speaks_amqp():
+        poll(lambda: process.poll() is not None or self._ready(), seconds=_START_SECONDS)
+        if process.poll() is not None or not self._ready():
             message = f"RabbitMQ of {self.installation.scripts} does not start; read its last words: {keeper.output('rabbitmq')}"
             raise LocalServerError(message)
 
@@ -164,7 +164,7 @@ class RabbitMQ:
             keeper = self._keeper = Keeper("relay-mq-")
             for name in ("home", "data", "log", "schema"):
                 (keeper.folder / name).mkdir()
-            (keeper.folder / "rabbitmq.conf").write_text(self._config)
+            (keeper.folder / "rabbitmq.conf").write_text("\n".join([*self._built_in_config(), self._config, ""]))
             (keeper.folder / "plugins").write_text(f"[{','.join(self.plugins)}].\n")
             # The node would start epmd by itself, as a daemon that nobody ends.
             command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
@@ -200,6 +200,13 @@ class RabbitMQ:
             raise LocalServerError(message)
         return done.stdout
 
+    def _ready(self) -> bool:
+        """Look at every listener; RabbitMQ opens them one after the other."""
+        further = [self.tls_port] if self._tls is not None else []
+        if "rabbitmq_management" in self.plugins:
+            further.append(self.management_port)
+        return self._speaks_amqp() and all(map(_is_open, further))
+
     def _speaks_amqp(self) -> bool:
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
@@ -209,7 +216,7 @@ class RabbitMQ:
         except OSError:
             return False
 
-    def _built_in_config(self, tls: Certificates | None) -> list[str]:
+    def _built_in_config(self) -> list[str]:
         lines = [
             f"listeners.tcp.default = {LOOPBACK}:{self.port}",
             "vm_memory_high_watermark.absolute = 2GB",
@@ -217,8 +224,8 @@ class RabbitMQ:
         ]
         if "rabbitmq_management" in self.plugins:
             lines += [f"management.tcp.ip = {LOOPBACK}", f"management.tcp.port = {self.management_port}"]
-        if tls is not None:
-            files = zip(("certfile", "keyfile", "cacertfile"), tls, strict=True)
+        if self._tls is not None:
+            files = zip(("certfile", "keyfile", "cacertfile"), self._tls, strict=True)
             lines += [f"listeners.ssl.default = {LOOPBACK}:{self.tls_port}", *(f"ssl_options.{option} = {path}" for option, path in files)]
         return lines
 
@@ -246,3 +253,11 @@ class RabbitMQ:
             "RABBITMQ_ADVANCED_CONFIG_FILE": f"{folder}/advanced.config",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
+
+
+def _is_open(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

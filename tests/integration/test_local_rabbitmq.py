@@ -31,7 +31,7 @@ def node(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Ite
     certificate.private_key_pem.write_to_path(files.key)
     authority.cert_pem.write_to_path(files.authority)
     server = local.rabbitmq(say=print, plugins=["rabbitmq_management"], tls=files, private=True)
-    server._config += f"management.tcp.port = {server.port + 10_000}\n"
+    server.management_port = server.port + 10_000
     with server:
         yield server
 
