@@ -19,7 +19,7 @@ BEGIN
                                      'AND d.end_time < now() - interval ''7 days''')
     LOOP
         EXECUTE 'SELECT cron.schedule($1, $2, $3)' USING
-            format('queue_message %s %s', job.column1, @schema_literal@::text), job.column2,
+            format('queue_message %s %s', @schema_literal@::text, job.column1), job.column2,
             format(job.column3, @schema_literal@::text, 'queue\_message %');
     END LOOP;
     RETURN true;

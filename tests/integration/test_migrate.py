@@ -1,0 +1,193 @@
+"""The schema comes up to date once, completely or not at all, in a schema of any name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from relay.errors import MigrationError, StoreError
+from relay.migrate import check, migrate, migrations
+from tests.support.logins import login
+
+ALL = [migration.name for migration in migrations()]
+ODD_NAMES = [
+    "Odd-Schema name",
+    'quo"te',
+    "apo'strophe",
+    "dollar$body$do$do$",
+    "100% %s %1$I",
+    "back\\slash",
+    "ümläut",
+    "select",
+    "@schema@",
+]
+
+
+@pytest.fixture
+def database(empty_database_url: str) -> Iterator[psycopg.Connection]:
+    """A connection of the superuser's to the empty database."""
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.ids("A22", "A23")
+def test_an_empty_database_gets_everything_once(empty_database_url: str) -> None:
+    """The first call applies every migration, the second none."""
+    assert migrate(empty_database_url) == ALL
+    assert [] == migrate(empty_database_url)
+    assert [] == check(empty_database_url)
+
+
+def test_check_names_what_is_missing_and_changes_nothing(empty_database_url: str, database: psycopg.Connection) -> None:
+    """Asking leaves no trace, not even in a schema that is not there."""
+    assert check(empty_database_url) == ALL
+    assert check(empty_database_url, schema="elsewhere") == ALL
+    assert (0,) == database.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'queue%'").fetchone()
+
+
+@pytest.mark.ids("D4")
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_any_legal_schema_name_works(empty_database_url: str, database: psycopg.Connection, name: str) -> None:
+    """Every function finds its tables, whatever must be quoted in the schema's name."""
+    migrate(empty_database_url, schema=name)
+
+    database.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(name)))
+    database.execute("INSERT INTO queue_message (exchange, ordering_key) VALUES ('e', 'k')")
+    database.execute("UPDATE queue_message SET lock_expires_at = now() - interval '1 s', lock_token = gen_random_uuid()")
+    assert (1, 0) == database.execute("SELECT released, archived FROM queue_message_sweep()").fetchone()
+    database.execute("SELECT queue_message_key_skip('k'), queue_message_replay(id) FROM queue_message")
+    database.execute("SELECT queue_message_retain(now() + interval '40 days')")
+    database.execute("SELECT queue_message_config_set('notify', 'always'), queue_message_renotify(), queue_message_sweep_minute()")
+    database.execute("TABLE queue_message_status")
+    states = database.execute("SELECT state FROM queue_message_state").fetchall()
+    assert [] == check(empty_database_url, schema=name)
+    assert ["discarded", "ready"] == sorted(state for (state,) in states)
+
+
+@pytest.mark.ids("D4")
+def test_two_schemas_of_one_database_do_not_meet(empty_database_url: str, database: psycopg.Connection) -> None:
+    """Each outbox has its own messages and its own idle gate."""
+    for schema in ("one", "two"):
+        migrate(empty_database_url, schema=schema)
+    database.execute("INSERT INTO one.queue_message (exchange) VALUES ('e')")
+
+    counts = database.execute("SELECT (SELECT count(*) FROM one.queue_message), (SELECT count(*) FROM two.queue_message)").fetchone()
+    keys = database.execute("SELECT one.queue_message_gate_key() = two.queue_message_gate_key()").fetchone()
+    assert ((1, 0), (False,)) == (counts, keys)
+
+
+@pytest.mark.parametrize("name", ["", "pg_mine", "x" * 64, "ü" * 32])
+def test_a_name_that_cannot_be_a_schema_is_refused(name: str) -> None:
+    """PostgreSQL would cut a long name in silence."""
+    with pytest.raises(MigrationError, match="cannot be the name of a schema"):
+        migrate("", schema=name)
+
+
+def test_two_at_once_apply_everything_once(empty_database_url: str) -> None:
+    """The second waits for the first and finds nothing to do."""
+    applied: list[list[str]] = []
+    both = [threading.Thread(target=lambda: applied.append(migrate(empty_database_url))) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+
+    assert sorted(applied) == [[], ALL]
+
+
+def test_a_newer_schema_is_left_alone(database_url: str) -> None:
+    """A program that is older than the schema says so instead of guessing."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute("INSERT INTO queue_message_migration VALUES (9999, '9999_later', '')")
+
+    for call in (migrate, check):
+        with pytest.raises(MigrationError, match=r"at version 9999 .* install"):
+            call(database_url)
+
+
+def test_an_edited_migration_is_told_and_not_run_again(database_url: str) -> None:
+    """Who changed an applied file hears of it."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE queue_message_migration SET checksum = 'other' WHERE version = 1")
+    said: list[str] = []
+
+    assert [] == migrate(database_url, say=said.append)
+
+    assert ["Migration 0001_queue was applied from another text than this program carries; it is not run again."] == said
+
+
+def test_a_failure_changes_nothing(empty_database_url: str, database: psycopg.Connection) -> None:
+    """A migration that fails takes those before it back."""
+    database.execute("CREATE TABLE queue_message_archive (mine int)")
+
+    with pytest.raises(
+        MigrationError, match=r'Migration 0004_archive failed and nothing was changed: relation "queue_message_archive" already'
+    ):
+        migrate(empty_database_url)
+
+    assert [("queue_message_archive",)] == database.execute("SELECT relname FROM pg_class WHERE relname ~ '^queue_message'").fetchall()
+
+
+def test_without_permission_the_sentence_names_the_way_out(empty_database_url: str) -> None:
+    """Someone who may not create tables is told who may."""
+    with login(empty_database_url) as url:
+        with pytest.raises(MigrationError, match=r"permission denied for schema public.*as the owner.*--sql"):
+            migrate(url)
+        with pytest.raises(MigrationError, match="permission denied for database"):
+            migrate(url, schema="mine")
+
+
+def test_a_wrong_password_is_one_sentence_without_it(empty_database_url: str) -> None:
+    """The password itself is not repeated."""
+    with login(empty_database_url) as url, pytest.raises(StoreError, match="password authentication failed for user") as caught:
+        migrate(make_conninfo(url, password="hunter2"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_unreachable_server_is_one_sentence(empty_database_url: str) -> None:
+    """What cannot be reached is named, with what to check."""
+    with pytest.raises(StoreError, match=r"^Cannot connect to PostgreSQL: .*refused.*; check RELAY_DATABASE_URL"):
+        migrate("host=127.0.0.1 port=1 dbname=x")
+    with pytest.raises(StoreError, match='database "no_such" does not exist'):
+        check(make_conninfo(empty_database_url, dbname="no_such"))
+
+
+def test_settings_are_seeded_once(empty_database_url: str, database: psycopg.Connection) -> None:
+    """The environment fills what is not there; what somebody changed stays."""
+    migrate(empty_database_url, seed={"max_attempts": "3", "notify": "off"})
+    database.execute("UPDATE queue_message_setting SET value = '4' WHERE name = 'max_attempts'")
+    migrate(empty_database_url, seed={"max_attempts": "5", "backoff_max": "60"})
+
+    found: dict[str, str] = dict(database.execute("SELECT name, value FROM queue_message_setting").fetchall())
+    assert ("4", "off", "600") == (found["max_attempts"], found["notify"], found["backoff_max"])
+
+
+def test_a_seed_that_makes_no_sense_is_refused(empty_database_url: str, database: psycopg.Connection) -> None:
+    """The sentence names the setting and what it may be, and nothing is left behind."""
+    with pytest.raises(MigrationError, match='Setting "notify" is "sometimes"; it must be one of idle, always, off'):
+        migrate(empty_database_url, seed={"notify": "sometimes"})
+    assert (0,) == database.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'queue%'").fetchone()
+
+
+def test_the_users_settings_of_the_server_do_not_matter(empty_database_url: str, database: psycopg.Connection) -> None:
+    """Date style, time zone, isolation and search path of the login are its own affair."""
+    for setting in (
+        "datestyle = 'German'",
+        "timezone = 'Pacific/Apia'",
+        "default_transaction_isolation = 'serializable'",
+        "search_path = ''",
+    ):
+        database.execute(f"ALTER DATABASE {sql.Identifier(database.info.dbname).as_string()} SET {setting}".encode())
+
+    migrate(empty_database_url)
+
+    name = "'queue_message_archive_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')"
+    bound = f"SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = {name}"
+    today = "SELECT format('FOR VALUES FROM (%L) TO (%L)', d, d + interval '1 day') FROM date_trunc('day', now(), 'UTC') AS d"
+    database.execute("SET timezone = 'UTC'")
+    assert database.execute(today.encode()).fetchone() == database.execute(bound.encode()).fetchone()
