@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from relay import __version__
+from relay import __version__, cli_dead, cli_key, cli_policy
 from relay.cli_message import enqueue, pause, resume, show
+from relay.cli_replay import replay
 from relay.cli_status import status
 from relay.cli_support import REFUSED, Commands, complain, new_group, settings
 
@@ -72,3 +73,7 @@ app.command()(status)
 app.command()(show)
 app.command()(pause)
 app.command()(resume)
+app.command()(replay)
+app.add_typer(cli_dead.app, name="dead")
+app.add_typer(cli_key.app, name="key")
+app.add_typer(cli_policy.app, name="config")

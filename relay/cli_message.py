@@ -11,7 +11,8 @@ from uuid import UUID
 import typer
 
 from relay.cli_output import show_fields, show_json
-from relay.cli_support import NOT_FOUND, USAGE, Json, complain, console, moment, refuse
+from relay.cli_support import NOT_FOUND, USAGE, complain, console, moment, refuse
+from relay.cli_types import Exchange, Json, MessageId, Reason
 
 if TYPE_CHECKING:
     from relay.client import Message
@@ -23,9 +24,6 @@ CHUNK_BYTES = 8 << 20
 """Bytes of input after which a statement goes out with fewer."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
-
-Exchange = Annotated[str, typer.Argument(help="Name of the exchange; '' is the default exchange.")]
-MessageId = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the message.")]
 
 
 def enqueue(
@@ -77,7 +75,7 @@ def show(message: MessageId, *, as_json: Json = False) -> None:
         typer.echo(f"replayed as {replay['id']} ({replay['state']})")
 
 
-def pause(exchange: Exchange, *, reason: Annotated[str, typer.Option(help="Shown by `relay status`.")] = "") -> None:
+def pause(exchange: Exchange, *, reason: Reason = "") -> None:
     """Hold an exchange: its messages stay in the queue until it is resumed."""
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]

@@ -30,12 +30,12 @@ def terminal() -> Console:
 
 def show_json(value: object) -> None:
     """Print JSON, times as ISO 8601 in UTC."""
-    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+    typer.echo(json.dumps(value, default=plain, ensure_ascii=False, indent=2))
 
 
 def show_json_line(value: object) -> None:
     """Print JSON on one line."""
-    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    typer.echo(json.dumps(value, default=plain, ensure_ascii=False))
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:
@@ -75,7 +75,7 @@ def words(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     if isinstance(value, Mapping | list):
-        return visible(json.dumps(value, default=_plain, ensure_ascii=False))
+        return visible(json.dumps(value, default=plain, ensure_ascii=False))
     return visible(str(value))
 
 
@@ -91,7 +91,8 @@ def length(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """What JSON has no word for, as text."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     return str(value)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relay.cli_output import length, show_json, show_json_line, table, terminal
-from relay.cli_support import Json, console, settings
+from relay.cli_support import console, settings
+from relay.cli_types import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

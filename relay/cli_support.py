@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; docs/cli.md lists them. 0 is success."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 
 
 class Commands(TyperGroup):

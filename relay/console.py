@@ -70,7 +70,7 @@ class Console:
         """Disconnect."""
         self.connection.close()
 
-    def rows(self, name: str, **values: object) -> list[DictRow]:
+    def rows(self, name: str, /, **values: object) -> list[DictRow]:
         """Run the statement `queries/<name>.sql` and return its rows.
 
         Raises:
@@ -81,7 +81,7 @@ class Console:
         with translated():
             return self.connection.execute(self._statements[name], values or None).fetchall()
 
-    def row(self, name: str, **values: object) -> DictRow:
+    def row(self, name: str, /, **values: object) -> DictRow:
         """The row of a statement that returns exactly one; errors as `rows`."""
         [found] = self.rows(name, **values)
         return found

@@ -1,0 +1,53 @@
+"""`relay key`: ordering keys that wait, and what to do about them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relay.cli_output import show_json, show_table
+from relay.cli_support import NOT_FOUND, complain, console, new_group
+from relay.cli_types import Json, OrderingKey, Reason
+
+app = new_group(help="Ordering keys that wait: parked, or their first message waits for its next attempt.")
+
+COLUMNS = ["ordering_key", "why", "behind", "head_id", "exchange", "attempts", "available_at", "last_error", "reason"]
+
+
+@app.command("list")
+def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100, as_json: Json = False) -> None:
+    """List ordering keys that wait, and how many messages stand behind the first of each."""
+    with console() as opened:
+        rows = opened.rows("list_blocked_keys", most=limit)
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(rows, COLUMNS, nothing="no key waits")
+
+
+@app.command("skip")
+def skip_key(key: OrderingKey) -> None:
+    """Archive a key's first message as discarded, code skipped, and let the next one go. Refused while it is locked."""
+    with console() as opened:
+        skipped = opened.row("skip_key", key=key)["id"]
+    typer.echo(f"message {skipped} is archived as discarded; replay it with `relay dead replay {skipped}`")
+
+
+@app.command("park")
+def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
+    """Hold a key: its messages stay in the queue until it is resumed."""
+    with console() as opened:
+        held = opened.row("park_key", key=key, reason=reason)["held"]
+    typer.echo(f"key {key!r} is parked" if held else f"key {key!r} was parked already")
+
+
+@app.command("resume")
+def resume_key(key: OrderingKey) -> None:
+    """Let a parked key go on, from its first message."""
+    with console() as opened:
+        freed = opened.row("resume_key", key=key)["freed"]
+    if not freed:
+        complain(f"Key {key!r} is not parked; `relay key list` shows those that wait.")
+        raise typer.Exit(NOT_FOUND)
+    typer.echo(f"key {key!r} goes on")

@@ -1,0 +1,8 @@
+-- Dead messages, the newest first. A null filter means any.
+SELECT id, exchange, routing_key, result, error_code, error_detail, attempts, handled_by, created_at, archived_at,
+    acknowledged_at, acknowledged_by, note
+FROM @schema@.queue_message_dead_list
+WHERE (%(acknowledged)s OR acknowledged_at IS NULL)
+    AND (%(exchange)s::text IS NULL OR exchange = %(exchange)s) AND (%(result)s::text IS NULL OR result = %(result)s)
+ORDER BY archived_xid DESC, xid DESC, seq DESC
+LIMIT %(most)s
