@@ -1,0 +1,140 @@
+"""From the JSON of options to property bytes: exact wire types, spellings, and refusals in one sentence each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import decode
+
+from relay.option_rules import OptionsError, known_spellings, printable
+from relay.options import plan, short_string
+
+
+def _headers(**headers: Any) -> bytes:
+    return plan(json.dumps({"headers": headers}), 100_000).headers
+
+
+def _error(text: str) -> OptionsError:
+    with pytest.raises(OptionsError) as caught:
+        plan(text, 100_000)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", b"l" + bytes(8)),
+        ("-1", b"l" + b"\xff" * 8),
+        ("9223372036854775807", b"l\x7f" + b"\xff" * 7),
+        ("0.1", b"d" + bytes.fromhex("3fb999999999999a")),
+        ("1.0", b"d" + bytes.fromhex("3ff0000000000000")),
+        ("true", b"t\x01"),
+        ("false", b"t\x00"),
+        ("null", b"V"),
+        ('"é"', b"S\x00\x00\x00\x02\xc3\xa9"),
+        ("[]", b"A\x00\x00\x00\x00"),
+        ("[null]", b"A\x00\x00\x00\x01V"),
+        ("{}", b"F\x00\x00\x00\x00"),
+        ('{"k": null}', b"F\x00\x00\x00\x03\x01kV"),
+    ],
+)
+def test_a_header_value_has_one_type_on_the_wire(text: str, expected: bytes) -> None:
+    """Integers are 64 bits and fractions double precision whatever their value; RabbitMQ's tags for the rest."""
+    assert b"\x01h" + expected == plan(f'{{"headers": {{"h": {text}}}}}', 100_000).headers
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**63), 2**63 - 1)
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(max_size=30),
+            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1, max_size=10), inner, max_size=4),
+        ),
+    )
+)
+def test_headers_come_out_as_they_went_in(headers: dict[str, Any]) -> None:
+    """An independent decoder reads from the bytes what the JSON said, to the last bit of a number."""
+    for name in ("CC", "BCC", "x-relay-id", "x-relay-replay-of"):
+        headers.pop(name, None)
+
+    data = _headers(**headers)
+
+    assert headers == decode.field_table(len(data).to_bytes(4, "big") + data)[1]
+
+
+@pytest.mark.parametrize("name", known_spellings())
+def test_null_leaves_an_option_out(name: str) -> None:
+    """Every option may be null, which says nothing."""
+    assert plan("{}", 100_000) == plan(f'{{"{name}": null}}', 100_000)
+
+
+@pytest.mark.parametrize(
+    ("camel", "snake", "value"),
+    [
+        ("appId", "app_id", '"x"'), ("BCC", "bcc", '"x"'), ("CC", "cc", '["x"]'), ("contentEncoding", "content_encoding", '"x"'),
+        ("contentType", "content_type", '"x"'), ("correlationId", "correlation_id", '"x"'), ("deliveryMode", "delivery_mode", "1"),
+        ("messageId", "message_id", '"x"'), ("replyTo", "reply_to", '"x"'), ("userId", "user_id", '"x"'),
+    ],
+)  # fmt: skip
+def test_both_spellings_say_the_same(camel: str, snake: str, value: str) -> None:
+    """CamelCase and snake_case mean one option, which may be given twice as long as it says one thing."""
+    given = plan(f'{{"{camel}": {value}}}', 100_000)
+
+    assert plan("{}", 100_000) != given
+    assert given == plan(f'{{"{snake}": {value}}}', 100_000) == plan(f'{{"{snake}": {value}, "{camel}": {value}}}', 100_000)
+    assert given == plan(f'{{"{snake}": null, "{camel}": {value}}}', 100_000)
+
+
+def test_two_spellings_that_differ_are_refused() -> None:
+    """The relay does not choose between two values for one option."""
+    error = _error('{"contentType": "a/b", "content_type": "c/d"}')
+
+    assert ("option_conflict", "options.content_type and options.contentType differ; give one of them") == (error.code, error.sentence)
+    assert "option_conflict" == _error('{"deliveryMode": true, "delivery_mode": 1}').code
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [('{"persistent": true, "deliveryMode": 1}', 2), ('{"persistent": false, "deliveryMode": 2}', 1), ("{}", 2)]
+)
+def test_persistent_wins_over_delivery_mode(text: str, expected: int) -> None:
+    """As in amqplib, `persistent` has the last word; without both a message is persistent."""
+    assert expected == plan(text, 100_000).middle[0]
+
+
+@pytest.mark.parametrize(("value", "expected"), [("5000", b"\x045000"), ('"5000"', b"\x045000"), ("5e3", b"\x045000"), ("0", b"\x010")])
+def test_expiration_is_milliseconds_as_digits(value: str, expected: bytes) -> None:
+    """A number and a string of digits are the same on the wire."""
+    assert b"\x02" + expected == plan(f'{{"expiration": {value}}}', 100_000).middle
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", "{]", '{"a": 1,}'])
+def test_what_is_not_json_is_refused(text: str) -> None:
+    """A text that is no JSON at all gets a sentence of its own."""
+    assert ("option_type", "options is not valid JSON") == (_error(text).code, _error(text).sentence)
+
+
+def test_a_refusal_names_the_option_as_it_was_written() -> None:
+    """The sentence quotes the app's own spelling."""
+    assert _error('{"correlation_id": 5}').sentence == "options.correlation_id must be a string of at most 255 bytes"
+    assert _error('{"correlationId": 5}').sentence == "options.correlationId must be a string of at most 255 bytes"
+
+
+def test_foreign_text_cannot_forge_a_log_line() -> None:
+    """Control characters, escapes and anything beyond ASCII are masked, and long texts are cut."""
+    assert '"?[31m??a"' == printable("\x1b[31m\r\na")
+    assert '"' + "x" * 64 + '"' == printable("x" * 1000)
+
+
+def test_a_short_string_holds_255_bytes() -> None:
+    """The limit counts bytes, not characters."""
+    assert b"\xff" + "é".encode() * 127 + b"x" == short_string("é" * 127 + "x")
+    with pytest.raises(ValueError, match="256 bytes"):
+        short_string("é" * 128)
