@@ -1,0 +1,180 @@
+"""Messages as an application writes them: what is taken, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from relay.client import JsonText, Message, MessageError, Options
+from relay.client_message import HEADERS_LIMIT, checked, time_ordered_uuid
+from relay.options import plan
+from tests.support.poison import POISON, Poison
+
+PAYLOADS = ("content", "body")
+KNOWN = {"exchange", "routing_key", "options", "content", "body"}
+FIELDS = [entry for entry in POISON if set(entry.columns) <= KNOWN and entry.encodable]
+HUGE = ("$string", "$bytes")
+"""Directives for payloads of hundreds of megabytes, which are no matter for a unit test."""
+JUDGED = [entry for entry in FIELDS if not any(mark in str(entry.columns.get(name)) for name in PAYLOADS for mark in HUGE)]
+
+
+def _fields(entry: Poison) -> dict[str, Any]:
+    """What an application would give; the options as Python has them."""
+    claim = entry.claim("orders", "key")
+    fields: dict[str, Any] = {"exchange": claim.exchange, "routing_key": claim.routing_key}
+    if "content" in entry.columns:
+        fields["content"] = JsonText(entry.text("content"))
+    if "body" in entry.columns:
+        fields["body"] = claim.payload
+    if "options" in entry.columns:
+        fields["options"] = json.loads(entry.text("options"), parse_int=_whole)
+    return fields
+
+
+def _whole(digits: str) -> int:
+    """Python reads no more digits than this at once, and an application has no such number either."""
+    return int(digits[:4000])
+
+
+def _deep(entry: Poison) -> bool:
+    """Deeper than Python can read or write, so that no application has it."""
+    return "000 deep" in entry.name
+
+
+@pytest.mark.parametrize("entry", [entry for entry in JUDGED if entry.outcome == "refused" and not _deep(entry)], ids=str)
+@pytest.mark.ids("A38")
+def test_what_the_insert_refuses_is_refused_before_any_sql(entry: Poison) -> None:
+    """The client says no to each message of the catalogue that the database says no to, in one line."""
+    with pytest.raises(MessageError) as caught:
+        checked(_fields(entry))
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in JUDGED if entry.outcome == "delivered"], ids=str)
+def test_what_can_be_delivered_is_taken_and_means_the_same(entry: Poison) -> None:
+    """What the client would insert compiles to the same properties as what a plain INSERT would."""
+    message = checked(_fields(entry))
+    claim = entry.claim("orders", "key")
+
+    assert plan(claim.options or "{}", HEADERS_LIMIT) == plan(message.options.text(), HEADERS_LIMIT)
+    assert (claim.exchange, claim.routing_key) == (message.exchange, message.routing_key)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"exchange": "x" * 300}, "exchange is 300 bytes long; the limit is 255 bytes"),
+        ({"exchange": "x", "options": {"priority": 256}}, "options.priority must be a whole number from 0 to 255"),
+        ({"exchange": "x", "content": float("nan")}, "content is not JSON: Out of range float values are not JSON compliant"),
+        (
+            {"exchange": "x", "content": ["a\0b"]},
+            "content holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body",
+        ),
+        ({"exchange": "x", "content": "\ud800"}, "content holds text that is not valid UTF-8; escape it or leave it out"),
+        ({"exchange": "x", "content": JsonText('"\\ud800"')}, "content holds text that is not valid UTF-8; escape it or leave it out"),
+        (
+            {"exchange": "x", "content": JsonText("{")},
+            "content is not JSON: Expecting property name enclosed in double quotes at character 2",
+        ),
+        ({"exchange": "x", "content": JsonText("NaN")}, "content is not JSON: it has no NaN"),
+        ({"exchange": "x", "content": object()}, "content is not JSON: Unable to serialize unknown type: <class 'object'>"),
+        ({"exchange": "x\0"}, "exchange holds a NUL character, which PostgreSQL cannot store; leave it out"),
+        ({"exchange": "x", "ordering_key": "k" * 1025}, "ordering_key is 1025 bytes long; the limit is 1024 bytes"),
+        ({"exchange": "x", "available_at": datetime(2031, 1, 1)}, "available_at: input should have timezone info"),  # noqa: DTZ001
+        ({"exchange": "x", "body": b"1", "content": 1}, "body and content are both given; leave content out, a message has one payload"),
+        ({"exchange": "x", "body": "text"}, "body: input should be a valid bytes"),
+        ({"exchange": 1, "key": 2}, "exchange: input should be a valid string; key: extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_message_is_one_sentence(fields: dict[str, Any], sentence: str) -> None:
+    """It names the field and the limit, and never the value."""
+    with pytest.raises(MessageError) as caught:
+        checked(fields)
+
+    assert sentence == str(caught.value)
+
+
+def test_the_model_itself_raises_what_pydantic_raises() -> None:
+    """So that an application may nest it in models of its own."""
+    with pytest.raises(ValidationError, match="exchange is 256 bytes long"):
+        Message(exchange="x" * 256)
+
+
+class _Paid(BaseModel):
+    invoice: int
+    on: date
+    total: Decimal
+
+
+def test_content_may_be_a_model_or_hold_dates_and_uuids() -> None:
+    """It is written as pydantic writes JSON."""
+    paid = _Paid(invoice=7, on=date(2031, 1, 31), total=Decimal("1.10"))
+
+    assert '{"invoice":7,"on":"2031-01-31","total":"1.10"}' == Message(exchange="x", content=paid).content_text
+    assert f'["{UUID(int=7)}"]' == Message(exchange="x", content=[UUID(int=7)]).content_text
+
+
+def test_json_text_keeps_its_digits() -> None:
+    """A number is not taken through a float."""
+    assert (
+        '{"total": 1.10, "n": 123456789012345678901234567890}'
+        == Message(exchange="x", content=JsonText('{"total": 1.10, "n": 123456789012345678901234567890}')).content_text
+    )
+
+
+def test_content_is_taken_as_it_is_when_the_message_is_made() -> None:
+    """A list that changes afterwards changes nothing."""
+    content = [1]
+    message = Message(exchange="x", content=content)
+    content.append(2)
+
+    assert "[1]" == message.content_text
+
+
+def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
+    """Only a real NUL is refused."""
+    assert '"\\\\u0000"' == Message(exchange="x", content="\\u0000").content_text
+
+
+def test_options_are_stored_by_their_snake_case_names_and_only_if_given() -> None:
+    """Both spellings lead to the same text; null means not given."""
+    by_name = Options(content_type="a/b", priority=3, cc=None, headers={"n": None})
+    by_alias = Options.model_validate({"contentType": "a/b", "priority": 3, "CC": None, "headers": {"n": None}})
+
+    assert '{"content_type":"a/b","headers":{"n":null},"priority":3}' == by_name.text() == by_alias.text()
+    assert "{}" == Options().text()
+
+
+@pytest.mark.parametrize(("given", "stored"), [(True, 2), ("2", 2), (2.0, 2), (1, 1), (1.0, 1)])
+def test_delivery_mode_true_means_persistent(given: object, stored: int) -> None:
+    """As in the relay, where amqplib's spellings count."""
+    assert stored == Options.model_validate({"deliveryMode": given}).delivery_mode
+
+
+def test_ids_are_ordered_by_time_and_say_so() -> None:
+    """Version 7, variant 10, the first 48 bits the milliseconds since 1970."""
+    before = int(datetime.now(UTC).timestamp() * 1000)
+    made = [time_ordered_uuid() for _ in range(100)]
+
+    assert 100 == len(set(made))
+    assert {(7, "specified in RFC 4122")} == {(id_.version, id_.variant) for id_ in made}
+    assert before <= made[0].int >> 80 <= before + 10_000
+
+
+def test_importing_the_client_imports_no_server_and_no_broker_library() -> None:
+    """An application that enqueues pays for pydantic and psycopg, and for nothing else."""
+    heavy = ["aio_pika", "aiormq", "pamqp", "uvicorn", "starlette", "structlog", "prometheus_client", "typer", "rich", "pydantic_settings"]
+    code = f"import sys, relay.client; print([name for name in {heavy} if name in sys.modules])"
+
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert "[]" == printed.strip()
