@@ -56,9 +56,10 @@ class Lanes:
     async def keep(self) -> None:
         """Renew the lanes' leases and take or give up lanes; look from the left where lanes are new."""
         kept = await self._store.keep_lanes()
-        gained = any(self._owned.get(lane) != epoch for lane, epoch in kept.items())
+        changed = kept != self._owned
         self._owned = kept
-        if gained:
+        if changed:
+            # Gained lanes have heads on the left; a claim that asked for lost ones may have passed over others at its limit.
             self.rediscover()
 
     def rediscover(self) -> None:

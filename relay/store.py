@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
-from relay.database import Session
+from relay.database import BY_INDEX, Session
 from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Row
@@ -29,7 +29,8 @@ class Store:
     def __init__(self, *, conninfo: str, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
         self._statements = Statements(schema)
         self._sessions = [
-            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare) for role in ("claim", "settle", "control")
+            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings)
+            for role, settings in (("claim", BY_INDEX), ("settle", BY_INDEX), ("control", {}))
         ]
         self._claims, self._settles, self._control = self._sessions
         self._name = name

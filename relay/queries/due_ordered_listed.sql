@@ -1,6 +1,5 @@
     -- Heads of the listed ordering keys that stand ready or whose wait is over: successors of settled heads, and pending transactions' keys.
-    SELECT message.xid, message.seq, pg_column_size(message.content) + coalesce(pg_column_size(message.body), 0) AS size
-    FROM (
+    WITH head AS MATERIALIZED (
         SELECT first.xid, first.seq, first.lane
         FROM unnest(%(keys)s::text[]) AS freed (ordering_key)
         CROSS JOIN LATERAL (
@@ -15,7 +14,9 @@
             AND NOT EXISTS (SELECT FROM @schema@.queue_message_key_hold AS hold WHERE hold.ordering_key = freed.ordering_key)
         ORDER BY first.xid, first.seq
         LIMIT %(limit)s
-    ) AS head
+    )
+    SELECT message.xid, message.seq, pg_column_size(message.content) + coalesce(pg_column_size(message.body), 0) AS size
+    FROM head
     JOIN @schema@.queue_message AS message ON (message.xid, message.seq) = (head.xid, head.seq)
     JOIN @schema@.queue_message_lane AS lane ON lane.lane = head.lane
     JOIN unnest(%(lanes)s::smallint[], %(epochs)s::bigint[]) AS owned (lane, epoch) ON (owned.lane, owned.epoch) = (lane.lane, lane.epoch)

@@ -11,6 +11,6 @@
             AND NOT EXISTS (SELECT FROM @schema@.queue_message_key_hold AS hold WHERE hold.ordering_key = message.ordering_key)
             AND NOT EXISTS (SELECT FROM @schema@.queue_message AS earlier
                 WHERE earlier.ordering_key = message.ordering_key AND (earlier.xid, earlier.seq) < (message.xid, message.seq))))
-    ORDER BY available_at, xid, seq
+    ORDER BY available_at
     LIMIT 1
     FOR UPDATE OF message SKIP LOCKED

@@ -4,6 +4,6 @@
     WHERE available_at <= coalesce(%(now)s, now())
         AND lock_expires_at IS NULL AND locked_by IS NULL AND ordering_key IS NULL
         AND exchange <> ALL(%(except)s::text[])
-    ORDER BY available_at, xid, seq
+    ORDER BY available_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import psycopg
@@ -89,6 +90,13 @@ class MadeStore(Store):
     async def ids(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> list[str]:
         """Claim and return the ids."""
         return ids_of((await self.take(due, where, limit=limit)).batch)
+
+
+async def until(probe: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    """Wait until a condition holds that nobody signals, such as counters that a server writes when it likes."""
+    async with asyncio.timeout(seconds):
+        while not await probe():
+            await asyncio.sleep(0.02)
 
 
 def ids_of(batch: Batch | None) -> list[str]:
