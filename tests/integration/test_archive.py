@@ -1,0 +1,209 @@
+"""Settled messages: where they live, that they stay as they are, and how long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from relay.migrate import migrate
+from tests.support.queue import Queue
+
+SETTLE = """
+    WITH d AS (DELETE FROM queue_message RETURNING *)
+    INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at,
+        created_at, attempts, replay_of, result, error_code, archived_at)
+    SELECT xid, seq, id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at, created_at, attempts,
+        replay_of, %s, %s, coalesce(%s::timestamptz, now()) FROM d
+"""
+
+
+async def settle(queue: Queue, result: str, *, code: str | None = None, at: str | None = None, **columns: object) -> str:
+    """Insert a message and archive it; return its id."""
+    [id_] = await queue.insert(**columns)
+    await queue.sql(SETTLE, result, code, at)
+    return id_
+
+
+async def days(queue: Queue) -> list[str]:
+    """Names of the archive's days, oldest first."""
+    found = await queue.sql("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue_message_archive_daily'::regclass")
+    return sorted(name.removeprefix("queue_message_archive_") for (name,) in found)
+
+
+async def day_from_today(queue: Queue, shift: int) -> str:
+    """Name of a UTC day's partition, without the prefix."""
+    return str(await queue.value("SELECT to_char((now() AT TIME ZONE 'UTC')::date + %s, 'YYYYMMDD')", shift))
+
+
+async def retain(queue: Queue, days_later: int = 0) -> list[tuple[Any, ...]]:
+    """Run retention as if so many days had passed."""
+    return await queue.sql("SELECT action, target, messages FROM queue_message_retain(now() + make_interval(days => %s))", days_later)
+
+
+@pytest.mark.ids("A8", "A9", "A10", "A11", "A34", "C13")
+@pytest.mark.parametrize("result", ["success", "discarded", "rejected", "failed", "lock_expired"])
+async def test_each_result_has_its_place(queue: Queue, result: str) -> None:
+    """Successes and discarded messages live by day, dead ones in a table of their own."""
+    await settle(queue, result)
+
+    place = await queue.value("SELECT tableoid::regclass::text FROM queue_message_archive")
+    day = f"queue_message_archive_{await day_from_today(queue, 0)}"
+    assert place == (day if result in {"success", "discarded"} else "queue_message_dead")
+
+
+async def test_an_unknown_result_has_none(queue: Queue) -> None:
+    """The words of the archive are five, and a message with another stays queued."""
+    with pytest.raises(errors.CheckViolation):
+        await settle(queue, "sent")
+    assert 1 == await queue.waiting()
+
+
+@pytest.mark.ids("A19")
+async def test_the_archive_keeps_what_the_message_had(queue: Queue) -> None:
+    """Every column of the message that matters is there, with the transaction that archived it."""
+    id_ = await settle(queue, "success", routing_key="k", content='{"n": 1.0}', options='{"type": "t"}', ordering_key="o")
+
+    kept = await queue.archived(id_)
+    assert ("orders", "k", {"n": 1.0}, {"type": "t"}, "o", 0) == tuple(
+        kept[name] for name in ("exchange", "routing_key", "content", "options", "ordering_key", "attempts")
+    )
+    assert kept["created_at"] <= kept["archived_at"]
+    assert int(kept["xid"]) < int(kept["archived_xid"])
+
+
+@pytest.mark.ids("B8")
+@pytest.mark.parametrize("table", ["queue_message_archive", "queue_message_archive_daily", "queue_message_dead"])
+@pytest.mark.parametrize("change", ["UPDATE {} SET result = result", "UPDATE {} SET error_detail = 'x'", "DELETE FROM {}"])
+async def test_the_archive_is_final(queue: Queue, table: str, change: str) -> None:
+    """Even the owner changes nothing, at whatever level of the partitions."""
+    await settle(queue, "failed" if table == "queue_message_dead" else "success")
+
+    with pytest.raises(errors.RestrictViolation, match=r"The archive is final: (UPDATE|DELETE) of message .* is refused; replay it"):
+        await queue.sql(change.format(table))
+
+
+async def test_days_are_made_ahead_and_once(queue: Queue) -> None:
+    """A new database has yesterday to seven days ahead; later calls add only what is missing, in UTC whatever the session says."""
+    assert [await day_from_today(queue, shift) for shift in range(-1, 8)] == await days(queue)
+
+    await queue.sql("SET timezone = 'Pacific/Apia'")
+    assert 0 == await queue.value("SELECT queue_message_ensure_partitions()")
+    assert 2 == await queue.value("SELECT queue_message_ensure_partitions(9)")
+    assert 1 == await queue.value("SELECT queue_message_ensure_partitions(now => now() + interval '3 days')")
+    assert [await day_from_today(queue, shift) for shift in range(-1, 11)] == await days(queue)
+
+
+async def test_making_days_waits_for_no_settle(queue: Queue, database_url: str) -> None:
+    """A settle in the middle of its transaction neither stops new days nor is stopped by them."""
+    async with await psycopg.AsyncConnection.connect(database_url) as settling:
+        await settling.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+        await settling.execute(SETTLE.encode(), ("success", None, None))
+
+        async with queue.connection.transaction():
+            assert 3 == await queue.value("SELECT queue_message_ensure_partitions(10)")
+            await settling.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+            await settling.execute(SETTLE.encode(), ("success", None, None))
+
+
+async def test_a_missing_day_leaves_messages_where_they_are(queue: Queue) -> None:
+    """Without the day's partition the settle fails as a whole, and the status shows how far ahead the days reach."""
+    assert 7 == await queue.value("SELECT partition_days_ahead FROM queue_message_status")
+    for day in await days(queue):
+        await queue.sql(f"DROP TABLE queue_message_archive_{day}")
+
+    with pytest.raises(errors.CheckViolation, match="no partition"):
+        await settle(queue, "success")
+
+    assert (1, -1) == (await queue.waiting(), await queue.value("SELECT partition_days_ahead FROM queue_message_status"))
+
+
+@pytest.mark.ids("D8")
+async def test_retention_drops_one_old_day_a_call(queue: Queue) -> None:
+    """Whole days go, the oldest first, and what is within the retention stays."""
+    await queue.sql("SELECT queue_message_config_set('retention_days', '5')")
+    first, second = await day_from_today(queue, -1), await day_from_today(queue, 0)
+
+    assert [] == await retain(queue, 4)
+    assert [("dropped", f"queue_message_archive_{first}", None)] == await retain(queue, 6)
+    assert [("dropped", f"queue_message_archive_{second}", None)] == await retain(queue, 6)
+    assert [] == await retain(queue, 6)
+    await queue.sql("SELECT queue_message_config_set('retention_days', '0')")
+    assert [] == await retain(queue, 1000)
+
+
+async def test_a_reader_is_not_waited_for(queue: Queue, database_url: str) -> None:
+    """A day that somebody reads is left for the next call, for the drop would make every settle wait behind the reader."""
+    oldest = f"queue_message_archive_{await day_from_today(queue, -1)}"
+    async with await psycopg.AsyncConnection.connect(database_url) as reader:
+        await reader.execute(f"SELECT count(*) FROM {oldest}".encode())
+        assert [("busy", oldest, None)] == await retain(queue, 40)
+
+    assert ("dropped", oldest, None) in await retain(queue, 40)
+
+
+async def test_a_registered_export_is_waited_for(queue: Queue) -> None:
+    """A day goes only when its export was verified with as many rows as stand there at the drop."""
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'true'), queue_message_config_set('retention_days', '1')")
+    yesterday = f"queue_message_archive_{await day_from_today(queue, -1)}"
+    await settle(queue, "success", at=await queue.value("SELECT (now() - interval '1 day')::text"))
+    await queue.sql("INSERT INTO queue_message_export (partition, rows) VALUES (%s, 1)", yesterday)
+    waits = [("unverified", yesterday, None)]
+
+    assert waits == await retain(queue, 1)
+    await queue.sql("UPDATE queue_message_export SET verified_at = now(), rows = 2")
+    assert [("unverified", yesterday, 1)] == await retain(queue, 1)
+    await queue.sql("UPDATE queue_message_export SET rows = 1")
+    assert [("dropped", yesterday, 1)] == await retain(queue, 1)
+
+
+async def test_dead_messages_have_a_retention_of_their_own(queue: Queue) -> None:
+    """Old ones go with what was said of them, and of a registered export only what it has verified."""
+    old = await settle(queue, "failed", at="2020-01-01")
+    young = await settle(queue, "failed")
+    await queue.sql("SELECT queue_message_dead_acknowledge(%s), queue_message_config_set('export_registered', 'true')", old)
+
+    assert [] == [row for row in await retain(queue) if row[0] == "deleted"]
+    await queue.sql("INSERT INTO queue_message_export VALUES ('queue_message_dead', 1, 0, pg_current_xact_id(), now())")
+    assert [("deleted", "queue_message_dead", 1)] == await retain(queue)
+    assert [(young,)] == await queue.sql("SELECT id::text FROM queue_message_dead")
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_dead_ack")
+
+
+@pytest.mark.ids("A14", "A15", "A40")
+async def test_a_dead_message_raises_an_alarm(queue: Queue) -> None:
+    """A WARNING of one printable line for the server's log, and a notification with the id."""
+    warnings: list[str | None] = []
+    queue.connection.add_notice_handler(lambda notice: warnings.append(f"{notice.severity} {notice.message_primary}"))
+    await queue.sql("LISTEN dead_message")
+
+    id_ = await settle(queue, "rejected", code="line\nbreak", exchange="red\x1b[31m\r\nexchange")
+
+    [heard] = [notification async for notification in queue.connection.notifies(timeout=5, stop_after=1)]
+    assert ("dead_message", {"id": id_}) == (heard.channel, json.loads(heard.payload))
+    assert [f'WARNING dead message {id_} in public: result rejected, code line break, exchange "red [31m exchange"'] == warnings
+
+
+async def test_a_success_raises_none(queue: Queue) -> None:
+    """Discarded on purpose is no alarm either."""
+    warnings: list[object] = []
+    queue.connection.add_notice_handler(warnings.append)
+    await settle(queue, "success")
+    await settle(queue, "discarded", code="skipped")
+    assert [] == warnings
+
+
+@pytest.mark.ids("A31")
+async def test_outside_public_the_alarm_names_the_table(empty_database_url: str) -> None:
+    """Several outboxes share the channel."""
+    migrate(empty_database_url, schema="Odd name")
+    async with await psycopg.AsyncConnection.connect(empty_database_url, autocommit=True) as connection:
+        queue = Queue(empty_database_url, connection)
+        await queue.sql('SET search_path = "Odd name"')
+        await queue.sql("LISTEN dead_message")
+        id_ = await settle(queue, "failed")
+        [heard] = [notification async for notification in connection.notifies(timeout=5, stop_after=1)]
+    assert {"id": id_, "table": '"Odd name".queue_message_dead'} == json.loads(heard.payload)
