@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from relay import __version__, cli_dead, cli_key, cli_policy
+from relay.cli_demo import demo
 from relay.cli_message import enqueue, pause, resume, show
 from relay.cli_replay import replay
 from relay.cli_status import status
 from relay.cli_support import REFUSED, Commands, complain, new_group, settings
 
-app = new_group(cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
+app = new_group(name="relay", cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
 
 
 def main() -> None:
@@ -68,6 +69,7 @@ def run() -> None:
     raise typer.Exit(serve(settings()))
 
 
+app.command()(demo)
 app.command()(enqueue)
 app.command()(status)
 app.command()(show)

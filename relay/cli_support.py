@@ -88,7 +88,8 @@ def refuse(sentence: str) -> NoReturn:
 
 def complain(sentence: str) -> None:
     """Print to stderr, control characters made visible."""
-    typer.echo(visible(sentence, keep="\n"), err=True)
+    full = sentence if sentence.endswith((".", "?", "`")) else f"{sentence}."
+    typer.echo(visible(full, keep="\n"), err=True)
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -1,0 +1,25 @@
+"""The command `relay demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    *,
+    messages: Annotated[int, typer.Option(help="How many good messages, about; 600 at least.")] = 2400,
+    ledger: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the ledger here: what shop, consumer and archive say.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Play nothing, only check the ledger that --ledger has kept.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the servers up after the summary, until Ctrl-C.")] = False,
+) -> None:
+    """Play everything end to end on private servers: a shop, two relays (one is killed), a consumer; exit 1 if the sums are wrong."""
+    from relay import demo as play  # noqa: PLC0415 - heavy for --help
+
+    raise typer.Exit(play.check(check) if check else play.main(messages=messages, folder=ledger, keep=keep))

@@ -1,0 +1,157 @@
+"""The command line as a whole: help, settings, errors as one sentence, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from relay import __version__, cli_status
+from relay.cli import app
+from relay.migrate import migrations
+from tests.support.cli import Cli
+from tests.support.logins import login
+
+NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"
+COMMANDS = [
+    ["status"],
+    ["enqueue", "orders", "key", "1"],
+    ["dead", "list"],
+    ["key", "list"],
+    ["config", "list"],
+    ["replay", "--from", "1h"],
+]
+
+
+def test_help_is_there_before_a_person_notices() -> None:
+    """The fastest of three takes less than 0.4 s: no command's own imports, no database."""
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "from relay.cli import main; main()", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(3)) < 0.4
+
+
+def test_version_needs_no_settings() -> None:
+    """It is printed and nothing else happens."""
+    result = CliRunner().invoke(app, ["--version"], env={"RELAY_BATCH_SIZE": "x"})
+
+    assert (0, f"outbox-relay {__version__}\n") == (result.exit_code, result.stdout)
+
+
+def test_migrate_says_what_it_applied_and_check_whether_it_is_needed(empty_cli: Cli) -> None:
+    """--check exits 1 and names what is missing, and 0 once the schema is up to date."""
+    names = [migration.name for migration in migrations()]
+    assert "not up to date" in empty_cli.refused("migrate", "--check", code=1)
+
+    applied = empty_cli("migrate").splitlines()
+
+    assert [*(f"applied {name}" for name in names), "the schema is up to date"] == applied
+    assert "the schema is up to date\n" == empty_cli("migrate", "--check") == empty_cli("migrate")
+
+
+def test_migrate_prints_the_sql_for_a_dba_and_runs_nothing(empty_cli: Cli) -> None:
+    """What is missing is printed as one transaction for psql."""
+    printed = empty_cli("migrate", "--sql")
+
+    assert "CREATE TABLE" in printed
+    assert printed.rstrip().endswith("COMMIT;")
+    assert "not up to date" in empty_cli.refused("migrate", "--check", code=1)
+
+
+def test_migrate_seeds_the_policy_that_the_environment_sets(empty_cli: Cli) -> None:
+    """The database's value is the one that then holds."""
+    empty_cli("migrate", RELAY_MAX_ATTEMPTS="3")
+
+    assert {"3"} == {row["value"] for row in empty_cli.json("config", "list") if row["name"] == "max_attempts"}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["migrate"], ["dead", "watch"]], ids=" ".join)
+def test_a_database_that_does_not_answer_is_one_sentence_and_exit_4(cli: Cli, command: list[str]) -> None:
+    """It says what to check, and keeps the password to itself."""
+    sentence = cli.refused(*command, code=4, RELAY_DATABASE_URL=NOWHERE)
+
+    assert "Cannot connect to PostgreSQL" in sentence
+    assert "RELAY_DATABASE_URL" in sentence
+    assert "hunter2" not in sentence
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_missing_schema_is_one_sentence_and_exit_1(empty_cli: Cli, command: list[str]) -> None:
+    """It says to run relay migrate."""
+    assert "relay migrate" in empty_cli.refused(*command, code=1)
+
+
+def test_wrong_settings_are_all_listed_and_exit_2(cli: Cli) -> None:
+    """Each in a line of its own, unknown ones too."""
+    cli("status", code=2, RELAY_BATCH_SIZE="many", RELAY_SCHEMAS="public")
+
+    assert ["RELAY_BATCH_SIZE", "RELAY_SCHEMAS"] == sorted(line.split()[0] for line in cli.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense'. See `relay --help`."),
+        (["enqueue", "orders"], "Missing argument 'routing_key'. See `relay enqueue --help`."),
+        (["show", "seven"], "Invalid value for 'ID'"),
+        (["dead", "list", "--result", "lost"], "'lost' is not one of 'rejected', 'failed', 'lock_expired'"),
+        (["status", "--interval", "0"], "Invalid value for '--interval'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_2(cli: Cli, command: list[str], says: str) -> None:
+    """It names what is wrong and where the help is."""
+    assert says in cli.refused(*command, code=2)
+
+
+def test_a_role_without_permission_is_told_which_role_it_needs(cli: Cli) -> None:
+    """A producer may enqueue and not look."""
+    with login(cli.env["RELAY_DATABASE_URL"], "queue_message_producer") as url:
+        cli("enqueue", "orders", "key", "1", RELAY_DATABASE_URL=url)
+        assert "queue_message_operator" in cli.refused("dead", "list", code=1, RELAY_DATABASE_URL=url)
+
+
+def test_an_operators_role_is_enough_for_every_look_and_answer(cli: Cli) -> None:
+    """Nothing needs the owner, nor the right to read contents."""
+    with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator") as url:
+        for command in [
+            *COMMANDS,
+            ["pause", "x"],
+            ["resume", "x"],
+            ["key", "park", "k"],
+            ["key", "resume", "k"],
+            ["dead", "watch", "--once"],
+        ]:
+            if command[0] != "enqueue":
+                cli(*command, RELAY_DATABASE_URL=url)
+        assert "max_attempts is 5 (was 12)\n" == cli("config", "set", "max_attempts", "5", RELAY_DATABASE_URL=url)
+
+
+def test_an_error_that_nobody_foresaw_is_a_sentence_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its type is named; its text, which may hold a payload, is not."""
+
+    def fail(_: object) -> None:
+        raise LookupError("payload")
+
+    monkeypatch.setattr(cli_status, "read_status", fail)
+
+    sentence = cli.refused("status", code=1)
+    assert "LookupError" in sentence
+    assert "payload" not in sentence
+
+
+def test_ctrl_c_ends_a_command_without_a_word(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is a shell's own for it."""
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_status, "read_status", interrupt)
+
+    assert "" == cli("status", code=130)
+    assert "" == cli.stderr

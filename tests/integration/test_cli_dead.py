@@ -1,0 +1,121 @@
+"""relay dead list, show, ack and replay; relay key; relay config."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.cli import Cli, Seeded
+from tests.support.logins import login
+
+
+def test_dead_messages_are_listed_until_they_are_acknowledged(cli: Cli, seeded: Seeded) -> None:
+    """The newest first; with --all the acknowledged ones too; filtered by exchange and result."""
+    failed = seeded.archive("failed", "unroutable", exchange="audit")
+    rejected = seeded.archive("rejected", "too_large")
+    seeded.archive("success")
+
+    assert [rejected, failed] == [row["id"] for row in cli.json("dead", "list")]
+    assert [failed] == [row["id"] for row in cli.json("dead", "list", "--exchange", "audit")]
+    assert [rejected] == [row["id"] for row in cli.json("dead", "list", "--result", "rejected")]
+    assert [rejected] == [row["id"] for row in cli.json("dead", "list", "--limit", "1")]
+
+    assert "1 acknowledged\n" == cli("dead", "ack", failed, "--note", "known")
+    assert [rejected] == [row["id"] for row in cli.json("dead", "list")]
+    assert "1 acknowledged, 1 were already\n" == cli("dead", "ack", failed, rejected)
+    assert "no dead messages\n" == cli("dead", "list")
+    assert {failed, rejected} == {row["id"] for row in cli.json("dead", "list", "--all")}
+
+
+def test_several_answers_are_all_or_none(cli: Cli, seeded: Seeded) -> None:
+    """One wrong id, and nothing is acknowledged or replayed."""
+    dead, waiting = seeded.archive("failed", "unroutable"), seeded.insert()
+
+    assert f"No dead message has the id {waiting}." == cli.refused("dead", "ack", dead, waiting, code=3)
+    assert "is still in the queue" in cli.refused("dead", "replay", dead, waiting, code=1)
+
+    assert [dead] == [row["id"] for row in cli.json("dead", "list")]
+    assert [(1,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
+def test_dead_show_tells_why_and_holds_back_the_content_until_asked(cli: Cli, seeded: Seeded) -> None:
+    """Contents are for roles that may read the table."""
+    dead = seeded.archive("rejected", "too_large", "content is too large", content='{"card": "4111"}')
+
+    assert "content is too large" in cli("dead", "show", dead)
+    assert "4111" not in cli("dead", "show", dead)
+    [row] = cli.json("dead", "show", dead, "--content")
+    assert {"card": "4111"} == json.loads(row["content"])
+    with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator") as url:
+        assert "lacks a permission" in cli.refused("dead", "show", dead, "--content", code=1, RELAY_DATABASE_URL=url)
+
+
+def test_dead_show_of_a_living_message_points_further(cli: Cli, seeded: Seeded) -> None:
+    """It is not dead; relay show finds it."""
+    waiting = seeded.insert()
+
+    assert f"`relay show {waiting}` looks everywhere" in cli.refused("dead", "show", waiting, code=3)
+
+
+@pytest.mark.ids("B13")
+def test_a_dead_message_is_replayed_as_a_new_one(cli: Cli, seeded: Seeded) -> None:
+    """It waits again with its lineage, and the dead one counts as answered; --same-id keeps the id."""
+    dead = seeded.archive("failed", "unroutable", routing_key="a", content='{"n": 1}')
+    other = seeded.archive("failed", "unroutable", routing_key="b")
+
+    again = cli("dead", "replay", dead).strip()
+    assert other == cli("dead", "replay", other, "--same-id").strip()
+
+    assert [(again, "a", {"n": 1}, dead), (other, "b", {}, other)] == seeded.run(
+        "SELECT id::text, routing_key, content, replay_of::text FROM queue_message ORDER BY routing_key"
+    )
+    assert [] == cli.json("dead", "list")
+
+
+def test_a_blocked_key_is_listed_and_skipped(cli: Cli, seeded: Seeded) -> None:
+    """Its first message goes to the archive as discarded, the next one becomes due."""
+    head, successor = seeded.insert(ordering_key="k", available_at="2031-01-01T00:00:00Z"), seeded.insert(ordering_key="k")
+
+    [row] = cli.json("key", "list")
+    assert ("k", "head waits", 1, head) == (row["ordering_key"], row["why"], row["behind"], row["head_id"])
+    assert f"message {head} is archived as discarded" in cli("key", "skip", "k")
+    assert [(head, "discarded", "skipped")] == seeded.run("SELECT id::text, result, error_code FROM queue_message_archive")
+    assert [(successor, True)] == seeded.run("SELECT id::text, available_at <= now() FROM queue_message")
+    assert "No message waits" in cli.refused("key", "skip", "nobody", code=3)
+
+
+def test_a_locked_head_is_not_skipped(cli: Cli, seeded: Seeded) -> None:
+    """It may be with the broker already."""
+    head = seeded.insert(ordering_key="k")
+    seeded.run("UPDATE queue_message SET lock_expires_at = now() + interval '1 min'")
+
+    assert f"Message {head} is locked until" in cli.refused("key", "skip", "k", code=1)
+
+
+def test_a_key_is_parked_and_resumed(cli: Cli, seeded: Seeded) -> None:
+    """Twice is no harm; what is not parked cannot be resumed."""
+    seeded.insert(ordering_key="k")
+
+    assert "key 'k' is parked\n" == cli("key", "park", "k", "--reason", "broken")
+    assert "key 'k' was parked already\n" == cli("key", "park", "k")
+    assert "parked" in cli("key", "list")
+    assert "key 'k' goes on\n" == cli("key", "resume", "k")
+    assert "is not parked" in cli.refused("key", "resume", "k", code=3)
+    assert "no key waits\n" == cli("key", "list")
+
+
+def test_policy_is_listed_and_changed(cli: Cli, seeded: Seeded) -> None:
+    """By the name in the table or in the environment, and it says what held before."""
+    assert "unroutable is retry,audit=accept (was retry)\n" == cli("config", "set", "RELAY_UNROUTABLE", "retry,audit=accept")
+    assert "max_attempts is 3 (was 12)\n" == cli("config", "set", "max-attempts", "3")
+
+    held = {row["name"]: (row["value"], row["default"]) for row in cli.json("config", "list")}
+    assert (("3", "12"), ("retry,audit=accept", "retry")) == (held["max_attempts"], held["unroutable"])
+    assert "max_attempts" in cli("config", "list")
+
+
+@pytest.mark.parametrize(("name", "value", "says"), [("max_attempts", "0", "must be a whole number from 1"), ("speed", "9", "no setting")])
+def test_policy_that_makes_no_sense_is_refused(cli: Cli, name: str, value: str, says: str) -> None:
+    """In the database's own sentence."""
+    assert says in cli.refused("config", "set", name, value, code=1)

@@ -1,0 +1,134 @@
+"""relay enqueue, show, pause and resume."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.cli import Cli, Seeded
+
+
+@pytest.mark.ids("C18")
+def test_one_message_is_enqueued_and_its_id_printed(cli: Cli, seeded: Seeded) -> None:
+    """Content keeps its digits, and options are those of the column."""
+    id_ = cli("enqueue", "orders", "paid", '{"total": 1.10}', "--options", '{"contentType": "a/b"}', "--ordering-key", "customer-7").strip()
+
+    assert [(id_, "orders", "paid", '{"total": 1.10}', {"content_type": "a/b"}, "customer-7")] == seeded.run(
+        "SELECT id::text, exchange, routing_key, content::text, options, ordering_key FROM queue_message"
+    )
+
+
+def test_each_line_of_standard_input_is_a_message(cli: Cli, seeded: Seeded) -> None:
+    """In the order of the lines, in one transaction, empty lines left out."""
+    lines = "".join(f"{number}\n\n" for number in range(2500))
+
+    assert "2500 messages enqueued\n" == cli("enqueue", "orders", "paid", stdin=lines)
+    assert [(number,) for number in range(2500)] == seeded.run("SELECT content::text::int FROM queue_message ORDER BY xid, seq")
+    assert [(1,)] == seeded.run("SELECT count(DISTINCT xid) FROM queue_message")
+
+
+def test_the_ids_of_lines_are_printed_if_asked_for(cli: Cli, seeded: Seeded) -> None:
+    """One a line, in the order of the lines."""
+    printed = cli("enqueue", "orders", "paid", "--ids", stdin="1\n2\n").split()
+
+    assert [(id_,) for id_ in printed] == seeded.run("SELECT id::text FROM queue_message ORDER BY seq")
+
+
+def test_bad_lines_are_named_by_number_and_nothing_is_enqueued(cli: Cli, seeded: Seeded) -> None:
+    """Also where the bad line stands behind thousands of good ones that were sent to the database already."""
+    good = b"".join(b"%d\n" % number for number in range(1500))
+
+    assert "" == cli("enqueue", "orders", "paid", stdin=good + b'{\n"\xff"\n\n"\\u0000"\n7\n', code=1)
+
+    assert [
+        "line 1501: content is not JSON: Expecting property name enclosed in double quotes at character 2.",
+        "line 1502: not UTF-8.",
+        "line 1504: content holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body.",
+        "3 bad lines: nothing was enqueued; correct them and try again.",
+    ] == cli.stderr.splitlines()
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
+def test_of_very_many_bad_lines_twenty_are_named(cli: Cli) -> None:
+    """The rest is counted."""
+    cli("enqueue", "orders", "paid", stdin="x\n" * 1000, code=1)
+
+    assert 21 == len(cli.stderr.splitlines())
+    assert "1000 bad lines (980 more)" in cli.stderr
+
+
+def test_times_may_be_given_or_counted_from_now(cli: Cli, seeded: Seeded) -> None:
+    """By the database's clock."""
+    cli("enqueue", "orders", "paid", "1", "--available-at", "15m", "--expires-at", "2031-01-31T12:00:00+01:00")
+
+    [(wait, expires)] = seeded.run("SELECT available_at - created_at, expires_at FROM queue_message")
+    assert timedelta(minutes=15) - timedelta(seconds=30) < wait <= timedelta(minutes=15)
+    assert datetime(2031, 1, 31, 11, tzinfo=UTC) == expires
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["x" * 256, "key", "1"], 1, "exchange is 256 bytes long; the limit is 255 bytes"),
+        (["orders", "key", "{"], 1, "content is not JSON"),
+        (["orders", "key", "1", "--options", '{"prority": 1}'], 1, 'unknown option "prority"'),
+        (["orders", "key", "1", "--options", "[]"], 2, "--options must be a JSON object"),
+        (["orders", "key", "1", "--available-at", "tomorrow"], 2, "--available-at must be a time such as"),
+        (["orders", "key", "1", "--expires-at", "2031-01-31T12:00"], 2, "--expires-at has no time zone"),
+    ],
+)
+def test_what_cannot_be_enqueued_is_one_sentence(cli: Cli, seeded: Seeded, args: list[str], code: int, says: str) -> None:
+    """The same words as the database's or the client's, and no row."""
+    assert says in cli.refused("enqueue", *args, code=code)
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
+@pytest.mark.ids("D5")
+def test_show_tells_a_message_from_the_queue_to_its_replay(cli: Cli, seeded: Seeded) -> None:
+    """State, attempts, reason and what it was replayed as."""
+    waiting = seeded.insert(routing_key="slow", available_at=datetime(2031, 1, 1, tzinfo=UTC))
+    dead = seeded.archive("failed", "unroutable", "no queue took it", routing_key="lost")
+    again = cli("dead", "replay", dead).strip()
+
+    [story] = cli.json("show", waiting)["story"]
+    assert ("delayed", "2031-01-01T00:00:00+00:00") == (story["state"], story["available_at"])
+    told = cli("show", dead)
+    for part in ("failed", "unroutable", "no queue took it", f"replayed as {again} (ready)"):
+        assert part in told
+    assert dead == cli.json("show", again)["story"][0]["replay_of"]
+
+
+def test_show_says_so_where_there_is_no_such_message(cli: Cli) -> None:
+    """With the exit code for what is not there."""
+    assert "No message has the id" in cli.refused("show", "00000000-0000-0000-0000-000000000000", code=3)
+
+
+def test_foreign_text_cannot_reach_the_terminal_as_a_command(cli: Cli, seeded: Seeded) -> None:
+    """Control characters of names and details are shown as question marks, markup as itself."""
+    dead = seeded.archive("failed", "code", "\x1b[2J[red]", exchange="\x1b[31m[bold]x")
+
+    for printed in (cli("show", dead), cli("dead", "list"), cli("dead", "show", dead), cli("dead", "watch", "--once")):
+        assert "\x1b" not in printed
+        assert "[bold]x" in printed
+
+
+def test_an_exchange_is_paused_and_resumed(cli: Cli, seeded: Seeded) -> None:
+    """With who and why, and twice is no harm."""
+    assert "exchange 'orders' is paused\n" == cli("pause", "orders", "--reason", "consumer is broken")
+    assert "exchange 'orders' was paused already\n" == cli("pause", "orders")
+    assert [("orders", "consumer is broken")] == seeded.run("SELECT exchange, reason FROM queue_message_pause")
+    assert "exchange 'orders' is paused by" in cli("status")
+
+    assert "exchange 'orders' goes on\n" == cli("resume", "orders")
+    assert "is not paused" in cli.refused("resume", "orders", code=3)
+
+
+def test_json_is_exact_json(cli: Cli, seeded: Seeded) -> None:
+    """Times in UTC, ids as text, nothing around it."""
+    dead = seeded.archive("rejected", "too_large")
+
+    [row] = json.loads(cli("dead", "list", "--json"))
+    assert (dead, "rejected", "too_large") == (row["id"], row["result"], row["error_code"])
+    assert datetime.fromisoformat(row["archived_at"]).tzinfo == UTC

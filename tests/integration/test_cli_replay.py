@@ -1,0 +1,124 @@
+"""relay replay: by filter, page by page, at a rate."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from relay import cli_replay
+from relay.console import Console
+from tests.support.cli import Cli, Seeded
+
+
+def _waiting(seeded: Seeded) -> list[str]:
+    """Routing keys of what waits."""
+    return [key for (key,) in seeded.run("SELECT routing_key FROM queue_message ORDER BY xid, seq")]
+
+
+@pytest.mark.ids("B13", "D6")
+@pytest.mark.parametrize(
+    ("args", "keys"),
+    [
+        (["--exchange", "orders"], ["a.1", "a.2", "b.1"]),
+        (["--exchange", "audit"], ["c.1"]),
+        (["--routing-key", "a.*"], ["a.1", "a.2"]),
+        (["--result", "failed"], ["a.2", "c.1"]),
+        (["--code", "unroutable"], ["a.2"]),
+        (["--from", "1h", "--limit", "2"], ["a.1", "a.2"]),
+        (["--to", "1h", "--exchange", "orders"], []),
+        (["--exchange", "a_1"], []),
+        (["--routing-key", "%"], []),
+    ],
+    ids=" ".join,
+)
+def test_a_filter_selects_what_is_replayed(cli: Cli, seeded: Seeded, args: list[str], keys: list[str]) -> None:
+    """In the order in which it was archived, successes too; --dry-run counts the same and changes nothing."""
+    seeded.archive("success", routing_key="a.1")
+    seeded.archive("failed", "unroutable", routing_key="a.2")
+    seeded.archive("success", routing_key="b.1")
+    seeded.archive("failed", "nacked", exchange="audit", routing_key="c.1")
+
+    assert f"{len(keys)} messages would be replayed\n" == cli("replay", *args, "--dry-run")
+    assert [] == _waiting(seeded)
+    assert f"{len(keys)} messages replayed\n" == cli("replay", *args)
+    assert keys == _waiting(seeded)
+
+
+def test_what_was_replayed_is_left_out_unless_asked_for(cli: Cli, seeded: Seeded) -> None:
+    """So a replay can simply be run again."""
+    seeded.archive("success")
+
+    printed = [cli("replay", "--exchange", "orders", *more) for more in ([], [], ["--again"])]
+
+    assert ["1 messages replayed\n", "0 messages replayed\n", "1 messages replayed\n"] == printed
+
+
+def test_what_is_replayed_now_is_not_found_again_by_the_same_replay(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relay may settle a replayed message before the replay is through: the end of the time was fixed at the start."""
+    seeded.archive("success")
+    seeded.archive("success")
+    pages = []
+    run = Console.rows
+
+    def settle_after_each(self: Console, name: str, /, **values: object) -> list[dict[str, object]]:
+        rows = run(self, name, **values)
+        if name == "replay_page":
+            pages.append(len(rows))
+            seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+        return rows
+
+    monkeypatch.setattr(cli_replay, "PAGE", 1)
+    monkeypatch.setattr(Console, "rows", settle_after_each)
+
+    assert "2 messages replayed\n" == cli("replay", "--exchange", "orders")
+    assert [1, 1, 0] == pages
+
+
+def test_a_replay_goes_page_by_page_and_a_broken_one_goes_on(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C keeps what went through and says so; the next run replays the rest."""
+    for number in range(5):
+        seeded.archive("success", routing_key=str(number))
+    monkeypatch.setattr(cli_replay, "PAGE", 2)
+    shown: list[int | None] = []
+
+    def interrupt(done: int | None) -> None:
+        shown.append(done)
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cli_replay, "_progress", interrupt)
+        assert "4 messages replayed\n" == cli("replay", "--exchange", "orders", code=130)
+    assert "run it again for the rest" in cli.stderr
+    assert [2, 4, None] == shown
+
+    assert "1 messages replayed\n" == cli("replay", "--exchange", "orders")
+    assert ["0", "1", "2", "3", "4"] == _waiting(seeded)
+
+
+def test_a_rate_is_held(cli: Cli, seeded: Seeded) -> None:
+    """Ten messages at twenty a second take half a second, in small steps."""
+    for _ in range(10):
+        seeded.archive("success")
+
+    began = time.monotonic()
+    cli("replay", "--exchange", "orders", "--rate", "20")
+
+    assert 0.45 < time.monotonic() - began < 5
+
+
+def test_a_replay_without_a_filter_is_refused(cli: Cli) -> None:
+    """Nobody replays the whole archive by mistake."""
+    assert "say what to replay" in cli.refused("replay", code=2)
+    assert "say what to replay" in cli.refused("replay", "--limit", "5", code=2)
+
+
+def test_times_are_those_of_archiving(cli: Cli, seeded: Seeded) -> None:
+    """From is included, to is not; the answer is JSON if asked for."""
+    seeded.archive("success")
+    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+
+    assert {"messages": 1, "dry_run": True, "interrupted": False} == cli.json("replay", "--from", "1h", "--to", soon, "--dry-run")
+    assert 0 == cli.json("replay", "--from", soon, "--to", soon, "--dry-run")["messages"]
