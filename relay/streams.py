@@ -63,6 +63,7 @@ class Streams:
         self._main = Stream(store, Due.ABOVE_HEAD, Due.PENDING)
         self._branches: dict[str, Stream] = {}
         self._held: frozenset[str] = frozenset()
+        self._turn = 0
 
     @property
     def held(self) -> list[str]:
@@ -79,12 +80,15 @@ class Streams:
         return released
 
     async def claim(self, *, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim from the split-off streams that may go on, else from the main one."""
-        for exchange in [name for name in self._branches if name not in self._held]:
-            batch = await self._claim_branch(exchange, limit, limit_bytes)
+        """Claim from the main stream and the split-off ones that may go on, each first in its turn: a backlog delays no other."""
+        names: list[str | None] = [None, *(name for name in self._branches if name not in self._held)]
+        first = self._turn % len(names)
+        self._turn += 1
+        for name in names[first:] + names[:first]:
+            batch = await (self._claim_main(limit, limit_bytes) if name is None else self._claim_branch(name, limit, limit_bytes))
             if batch:
                 return batch
-        return await self._main.claim(limit=limit, limit_bytes=limit_bytes, where={"except": list(self._branches)})
+        return None
 
     @property
     def low(self) -> Position:
@@ -115,10 +119,13 @@ class Streams:
         branch.frontier = self._main.frontier.fork()
         return branch
 
+    async def _claim_main(self, limit: int, limit_bytes: int) -> Batch | None:
+        return await self._main.claim(limit=limit, limit_bytes=limit_bytes, where={"except": list(self._branches)})
+
     async def _claim_branch(self, exchange: str, limit: int, limit_bytes: int) -> Batch | None:
         branch = self._branches[exchange]
         batch = await branch.claim(limit=limit, limit_bytes=limit_bytes, where={"exchange": exchange})
-        if branch.caught_up:
+        if branch.caught_up and exchange not in self._held:
             self._main.frontier.merge(branch.frontier, branch.caught_up)
             del self._branches[exchange]
         return batch

@@ -99,6 +99,6 @@ async def test_claims_stay_hot(queue: Queue, make_store: MakeStore, name: str) -
     async def counted() -> bool:
         [(updates, hot)] = await queue.sql("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'queue_message'")
         # Measured: 100 %.
-        return 10_000 == updates and hot >= 0.99 * updates
+        return bool(10_000 == updates and hot >= 0.99 * updates)
 
     await until(counted)

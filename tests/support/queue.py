@@ -95,7 +95,7 @@ class MadeStore(Store):
 async def until(probe: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
     """Wait until a condition holds that nobody signals, such as counters that a server writes when it likes."""
     async with asyncio.timeout(seconds):
-        while not await probe():
+        while not await probe():  # noqa: ASYNC110 - there is no signal
             await asyncio.sleep(0.02)
 
 

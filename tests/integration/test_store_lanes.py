@@ -1,0 +1,224 @@
+"""Messages in order per key: lanes, their owners, and heads of keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import psycopg
+import pytest
+
+from relay.lanes import LANES, Lanes, lane_of
+from relay.message import CONFIRMED, SUCCESS, Batch, Outcome, Portion, Retry
+from relay.ports import Due, Row
+from tests.support.plans import explain
+from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
+
+FOR_NOW = Retry(0.0, "nack", "No.")
+LATER = Retry(600.0, "nack", "No.")
+
+
+async def owning(store: MadeStore) -> Mapping[str, object]:
+    """Take lanes and return them as the parameters of a claim."""
+    lanes = await store.keep_lanes()
+    return {"lanes": list(lanes), "epochs": list(lanes.values())}
+
+
+async def claim(lanes: Lanes, *, limit: int = 100) -> Batch | None:
+    """Claim from what is ready."""
+    return await lanes.claim(limit=limit, limit_bytes=PLENTY, held=[])
+
+
+async def settle(store: MadeStore, lanes: Lanes, batch: Batch, outcome: Outcome = SUCCESS) -> None:
+    """Write one outcome for all, as the engine does."""
+    rows = [Row(each, outcome, None, None) for each in batch.claims]
+    write = store.release if isinstance(outcome, Retry) else store.archive
+    assert [] == await write(batch, rows, again=False)
+    count = len(rows)
+    lanes.settled(Portion(batch.claims, [CONFIRMED] * count, [0.0] * count, [0.0] * count), [outcome] * count)
+
+
+@pytest.fixture
+async def lanes(store: MadeStore) -> Lanes:
+    """All lanes, owned by the only relay."""
+    lanes = Lanes(store)
+    await lanes.keep()
+    return lanes
+
+
+async def test_a_key_has_the_same_lane_here_and_in_the_database(queue: Queue) -> None:
+    """Both sides compute it; a difference would leave keys without an owner."""
+    keys = ["", "a", "order-1", "schlüssel", "鍵", "x" * 5000]
+    for key in keys:
+        assert lane_of(key) == await queue.value("SELECT queue_message_lane_of(%s)", key)
+    assert LANES == await queue.value("SELECT count(*) FROM queue_message_lane")
+
+
+async def test_the_first_relay_owns_every_lane(lanes: Lanes) -> None:
+    """Alone it may take all of them at once."""
+    assert LANES == lanes.owned
+
+
+async def test_two_relays_share_the_lanes(make_store: MakeStore, queue: Queue) -> None:
+    """The first gives up what is above its fair share, the second takes it; no lane has two owners or none."""
+    one, two = make_store("one"), make_store("two")
+    await one.register()
+    assert LANES == len(await one.keep_lanes())
+    await two.register()
+    assert {} == await two.keep_lanes()
+
+    first = await one.keep_lanes()
+    second = await two.keep_lanes()
+
+    assert LANES // 2 == len(first) == len(second)
+    assert {*range(LANES)} == {*first} | {*second}
+    assert [(one.relay_id, 32), (two.relay_id, 32)] == await queue.sql(
+        "SELECT owner, count(*) FROM queue_message_lane GROUP BY 1 ORDER BY 1"
+    )
+
+
+async def test_a_takeover_raises_the_epoch_and_shuts_the_former_owner_out(queue: Queue, make_store: MakeStore) -> None:
+    """Whoever lost its lanes claims nothing in them, even while it still believes to own them."""
+    one, two = make_store("one"), make_store("two")
+    await one.register()
+    former = await owning(one)
+    [id_] = await queue.insert(ordering_key="k")
+    await queue.sql("UPDATE queue_message_lane SET lease_expires_at = now() - interval '1 s'")
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 min'")
+    await two.register()
+
+    owner = await owning(two)
+
+    assert (LANES, LANES) == (len(owner["lanes"]), sum(owner["epochs"]) - sum(former["epochs"]))  # type: ignore[arg-type, call-overload]
+    for due in (Due.ORDERED_ABOVE_HEAD, Due.ORDERED_LISTED):
+        assert [] == await one.ids(due, {**former, "keys": ["k"]})
+    assert {} == await one.keep_lanes()
+    assert [id_] == await two.ids(Due.ORDERED_ABOVE_HEAD, owner)
+
+
+async def test_a_claim_and_a_takeover_at_once_let_one_owner_in(queue: Queue, store: MadeStore) -> None:
+    """The lane's row is locked and its epoch checked on the locked version: a takeover under way is waited for, then believed."""
+    mine = await owning(store)
+    await queue.insert(ordering_key="k")
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("UPDATE queue_message_lane SET owner = 99, epoch = epoch + 1 WHERE lane = queue_message_lane_of('k')")
+        claiming = asyncio.create_task(store.ids(Due.ORDERED_ABOVE_HEAD, mine))
+        waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-relay%'"
+        while not await queue.value(waiting):
+            assert not claiming.done()
+        await other.commit()
+
+    assert [] == await claiming
+
+
+async def test_one_message_of_a_key_is_in_flight(queue: Queue, store: MadeStore, lanes: Lanes) -> None:
+    """The successor is claimed when the head was settled, and not before; other keys do not wait."""
+    first, second, third = await queue.insert(3, ordering_key="k")
+    [other] = await queue.insert(ordering_key="l")
+
+    heads = await claim(lanes)
+    assert heads is not None
+    assert [first, other] == ids_of(heads)
+    assert await claim(lanes) is None
+
+    for expected in (second, third):
+        await settle(store, lanes, heads)
+        heads = await claim(lanes)
+        assert heads is not None
+        assert [expected] == ids_of(heads)
+
+
+async def test_a_waiting_head_blocks_its_key_and_no_other(queue: Queue, store: MadeStore, lanes: Lanes) -> None:
+    """Whether it waits for another attempt or for its own time, only its key waits with it."""
+    await queue.insert(2, ordering_key="retry")
+    await queue.insert(ordering_key="delayed", available_at="2999-01-01T00:00:00Z")
+    await queue.insert(ordering_key="delayed")
+    heads = await claim(lanes)
+    assert heads is not None
+    assert ["retry"] == [each.ordering_key for each in heads.claims]
+    await settle(store, lanes, heads, LATER)
+    [free] = await queue.insert(ordering_key="free")
+    lanes.rediscover()
+
+    assert [free] == ids_of(await claim(lanes))
+    assert await lanes.claim_waiting(limit=100, limit_bytes=PLENTY, held=[]) is None
+
+
+async def test_a_head_whose_wait_is_over_goes_first(queue: Queue, store: MadeStore, lanes: Lanes) -> None:
+    """A retried head comes again before its successor."""
+    first, second = await queue.insert(2, ordering_key="k")
+    head = await claim(lanes)
+    assert head is not None
+    await settle(store, lanes, head, FOR_NOW)
+
+    again = await lanes.claim_waiting(limit=100, limit_bytes=PLENTY, held=[])
+    assert again is not None
+    assert [first] == ids_of(again)
+    await settle(store, lanes, again)
+    assert [second] == ids_of(await claim(lanes))
+
+
+async def test_a_parked_key_is_left_alone_until_it_is_resumed(queue: Queue, lanes: Lanes) -> None:
+    """An operator's hold keeps a key's head in the queue; resuming makes it due."""
+    [id_] = await queue.insert(ordering_key="k")
+    await queue.sql("SELECT queue_message_key_park('k', 'wait')")
+    assert await claim(lanes) is None
+
+    await queue.sql("SELECT queue_message_key_resume('k')")
+
+    assert [id_] == ids_of(await lanes.claim_waiting(limit=100, limit_bytes=PLENTY, held=[]))
+
+
+async def test_a_key_that_commits_late_is_found_below_the_head(queue: Queue, lanes: Lanes) -> None:
+    """A transaction that began before the lanes' head passed it is asked for until it has ended."""
+    async with await psycopg.AsyncConnection.connect(queue.url) as early:
+        cursor = await early.execute("INSERT INTO queue_message (exchange, ordering_key) VALUES ('orders', 'early') RETURNING id::text")
+        [late] = await cursor.fetchone() or [""]
+        [id_] = await queue.insert(ordering_key="k")
+        assert [id_] == ids_of(await claim(lanes))
+        await early.commit()
+
+    assert [late] == ids_of(await claim(lanes))
+
+
+async def test_a_lane_given_up_is_looked_at_from_the_left_by_its_new_owner(queue: Queue, make_store: MakeStore) -> None:
+    """Successors that the former owner had in mind are found again."""
+    one, two = make_store("one"), make_store("two")
+    await one.register()
+    _, second = await queue.insert(2, ordering_key="k")
+    lanes = Lanes(one)
+    await lanes.keep()
+    head = await claim(lanes)
+    assert head is not None
+    await settle(one, lanes, head)
+    await one.unregister(holds_locks=False)
+    await two.register()
+    heirs = Lanes(two)
+    await heirs.keep()
+
+    assert [second] == ids_of(await claim(heirs))
+
+
+async def test_a_hundred_thousand_messages_behind_a_parked_head_do_not_slow_their_lane(queue: Queue, store: MadeStore) -> None:
+    """Once passed they are never looked at again: the claim of another key in the same lane reads a handful of rows."""
+    lanes = Lanes(store)
+    await lanes.keep()
+    await queue.insert(100_000, ordering_key="k")
+    head = await claim(lanes)
+    assert head is not None
+    await settle(store, lanes, head, LATER)
+    await claim(lanes)
+    neighbour = next(f"n{n}" for n in range(10_000) if lane_of(f"n{n}") == lane_of("k"))
+    await queue.insert(ordering_key=neighbour)
+    at = lanes._discovery.frontier.head
+    values = {
+        **lanes._where(), "except": [], "head_xid": str(at.xid), "head_seq": at.seq, "keys": [neighbour], "limit": 500,
+        "limit_bytes": PLENTY, "lock_seconds": 30.0, "now": None, "token": head.token, "relay_id": store.relay_id,
+    }  # fmt: skip
+
+    for due in (Due.ORDERED_ABOVE_HEAD, Due.ORDERED_LISTED, Due.ORDERED_WAITING):
+        plan = await explain(queue.connection, store._statements.claim(due.value), values)
+        # Measured: 4 rows and 40 pages at the most.
+        assert plan.rows_read("queue_message") <= 10, due
+        assert plan.pages < 100, due
+    assert [neighbour] == [each.ordering_key for each in (await claim(lanes) or head).claims]
