@@ -1,0 +1,146 @@
+"""A connection that LISTENs: hears notifications while it waits, and proves that it would hear them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from relay.database import KEEPALIVE
+from relay.statements import Statements
+
+HINTS = "queue_message_notify"
+PROOFS = "queue_message_proof"
+ANSWER = 5.0
+"""Seconds after which a statement or a proof without an answer counts as a lost connection."""
+
+
+class NotHeardError(Exception):
+    """A notification was sent and did not come: LISTEN is dead."""
+
+
+class Ear:
+    """One LISTEN connection from `open` to `aclose`; used by one task.
+
+    Args:
+        conninfo: where to connect; behind a pool the session must be ours alone for LISTEN to work.
+        application_name: how an operator recognises the connection.
+        statements: the relay's SQL.
+        on_hint: called at once when a hint is heard.
+
+    """
+
+    def __init__(self, *, conninfo: str, application_name: str, statements: Statements, on_hint: Callable[[], None]) -> None:
+        self._conninfo = conninfo
+        self._application_name = application_name
+        self._statements = statements
+        self._on_hint = on_hint
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._payload = secrets.token_hex(8)
+        self._proved = asyncio.Event()
+        self._signal = asyncio.Event()
+
+    async def open(self) -> None:
+        """Connect, LISTEN, and hear a first proof.
+
+        Raises:
+            NotHeardError: a pool stands between that gives the session to others.
+            psycopg.Error, TimeoutError: no connection.
+        """
+        self._connection = connection = await self._connect()
+        connection.add_notify_handler(lambda heard: self._heard(heard.channel, heard.payload))
+        await self.run("listen_hints")
+        await self.run("listen_proofs")
+        if await self.run("read_backend") == connection.info.backend_pid:
+            await self.prove()
+        else:
+            await self._prove_from_outside()
+
+    async def aclose(self) -> None:
+        """Close the connection; locks on it are gone."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    async def run(self, name: str, **values: object) -> Any:
+        """Run a statement; return the first column of its first row, if any."""
+        assert self._connection is not None
+        async with asyncio.timeout(ANSWER):
+            cursor = await self._connection.execute(self._statements[name], values)
+            row = await cursor.fetchone() if cursor.description else None
+        return row[0] if row else None
+
+    async def prove(self) -> None:
+        """Send a proof through this session and hear it: the connection lives.
+
+        Raises:
+            NotHeardError: it did not come.
+            psycopg.Error, TimeoutError: the connection is lost.
+        """
+        self._proved.clear()
+        await self.run("send_proof", payload=self._payload)
+        await self._hear_proof()
+
+    async def wait(self, seconds: float) -> None:
+        """Hear until `wake` is called or the time is over."""
+        assert self._connection is not None
+        loop, descriptor = asyncio.get_running_loop(), self._connection.fileno()
+        loop.add_reader(descriptor, self._signal.set)
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._signal.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(descriptor)
+        self._signal.clear()
+        self._read(self._connection)
+
+    def wake(self) -> None:
+        """End a `wait`, now or the next one."""
+        self._signal.set()
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(
+            self._conninfo,
+            autocommit=True,
+            application_name=self._application_name,
+            prepare_threshold=None,
+            **KEEPALIVE,  # type: ignore[arg-type]
+        )
+
+    async def _prove_from_outside(self) -> None:
+        """Have another session notify while this one is idle: what a pool that shares sessions does not pass on."""
+        self._proved.clear()
+        other = await self._connect()
+        try:
+            async with asyncio.timeout(ANSWER):
+                await other.execute(self._statements["send_proof"], {"payload": self._payload})
+            await self._hear_proof()
+        except NotHeardError:
+            await self.run("unlisten")
+            raise
+        finally:
+            await other.close()
+
+    async def _hear_proof(self) -> None:
+        deadline = asyncio.get_running_loop().time() + ANSWER
+        while not self._proved.is_set():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise NotHeardError
+            await self.wait(left)
+
+    def _read(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        connection.pgconn.consume_input()
+        while heard := connection.pgconn.notifies():
+            self._heard(heard.relname.decode(), heard.extra.decode("utf-8", "replace"))
+
+    def _heard(self, channel: str, payload: str) -> None:
+        if channel == HINTS:
+            self._on_hint()
+        elif channel == PROOFS and payload == self._payload:
+            self._proved.set()

@@ -1,0 +1,2 @@
+-- Leave nothing behind on a pooled session that somebody else will use.
+UNLISTEN *

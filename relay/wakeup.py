@@ -1,0 +1,243 @@
+"""Hears of inserted messages. NOTIFY is a hint; the poll is the guarantee.
+
+A NOTIFY in each commit takes group commit from whoever inserts, so by default writers notify only while a relay sleeps. The
+gate says so: an advisory lock that a relay with nothing to do holds exclusively, and that writers try to take shared. A relay
+takes it, looks once more at the queue, and only then sleeps: whoever inserted without notifying held the gate until its
+commit, so the relay could not have taken it before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from relay import events
+from relay.ear import ANSWER, Ear, NotHeardError
+from relay.statements import Statements
+
+PROOF = 10.0
+"""Seconds between two proofs that LISTEN is alive."""
+AGAIN = 1.0
+"""Seconds until a gate that another relay holds is tried again, and between two looks at the mode."""
+PATIENCE = 0.1
+"""Seconds that the core waits for the gate; if it comes later, it comes as a hint."""
+LONGEST_PAUSE = 30.0
+"""Seconds between two tries to connect."""
+_POOLED = (
+    "LISTEN is not heard, as behind a PgBouncer in transaction mode: set RELAY_LISTEN_URL to PostgreSQL itself, or RELAY_NOTIFY to off. "
+    "Until then the relay polls."
+)
+
+
+class Work:
+    """Tells sustained work from single messages and bursts; no I/O.
+
+    Work is sustained when two quarters of a second in a row brought a hundred messages each, until one brings less than
+    half of that. Below that rate a NOTIFY in each commit harms nobody, and claiming at each saves empty looks.
+    """
+
+    QUARTER = 0.25
+    ENOUGH = 100
+    IN_A_ROW = 2
+
+    def __init__(self) -> None:
+        self._quarter = 0
+        self._found = 0
+        self._full = 0
+
+    def found(self, messages: int, now: float) -> None:
+        """Count messages that a claim found."""
+        self._advance(now)
+        self._found += messages
+
+    def sustained(self, now: float) -> bool:
+        """It goes on like this."""
+        self._advance(now)
+        return self._full >= self.IN_A_ROW
+
+    def _advance(self, now: float) -> None:
+        quarter = int(now / self.QUARTER)
+        if quarter == self._quarter:
+            return
+        enough = self.ENOUGH if self._full < self.IN_A_ROW else self.ENOUGH / 2
+        follows = quarter == self._quarter + 1 and self._found >= enough
+        self._full = self._full + 1 if follows else 0
+        self._quarter, self._found = quarter, 0
+
+
+class Listener:
+    """The port `Wakeup` on LISTEN; reconnects by itself, and no error of it reaches the core.
+
+    Args:
+        conninfo: PostgreSQL itself, or a pool that lends a session for good.
+        schema: schema of the queue.
+        name: the relay's, for `application_name`.
+        mode: says idle, always or off; asked each second.
+        on_hint: look at the queue at once.
+        emit: sink of ListenUp and ListenDown.
+        clock: monotonic seconds.
+        proof_every: seconds between two proofs.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        conninfo: str,
+        schema: str,
+        name: str,
+        mode: Callable[[], str],
+        on_hint: Callable[[], None],
+        emit: events.Sink,
+        clock: Callable[[], float] = time.monotonic,
+        proof_every: float = PROOF,
+    ) -> None:
+        self._conninfo = conninfo
+        self._application_name = f"outbox-relay/{name} listen"
+        self._statements = Statements(schema)
+        self._mode = mode
+        self._on_hint = on_hint
+        self._emit = emit
+        self._clock = clock
+        self._proof_every = proof_every
+        self._work = Work()
+        self._task: asyncio.Task[None] | None = None
+        self._ear: Ear | None = None
+        """Open and proven."""
+        self._wanted = False
+        """The core has nothing to do."""
+        self._holding = False
+        self._try_at = 0.0
+        self._answer: asyncio.Future[bool] | None = None
+        self._down = False
+
+    @property
+    def state(self) -> str:
+        """`off`, `down`, or `up`, with the gate if it is held."""
+        if self._mode() == "off":
+            return "off"
+        return "down" if self._ear is None else "up, holds the gate" if self._holding else "up"
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once. Starting again changes nothing."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="listener")
+
+    async def aclose(self) -> None:
+        """Let go of everything; legal at any time, and again."""
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            # The driver may wait long for a server that is gone; told twice it drops the connection.
+            task.cancel()
+            await asyncio.wait({task}, timeout=AGAIN)
+
+    async def idle(self) -> bool:
+        """See `relay.ports.Wakeup`: True if the gate was just taken; a gate that comes later comes as a hint."""
+        self._wanted = True
+        if self._ear is None or not self._due():
+            return False
+        self._answer = asyncio.get_running_loop().create_future()
+        self._ear.wake()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._answer
+        except TimeoutError:
+            return False
+
+    def busy(self, messages: int) -> None:
+        """See `relay.ports.Wakeup`: under sustained work the gate is let go, in the background."""
+        now = self._clock()
+        self._work.found(messages, now)
+        if self._wanted and self._work.sustained(now):
+            self._wanted = False
+            if self._ear is not None:
+                self._ear.wake()
+
+    def _due(self) -> bool:
+        """The gate is wanted and may be tried."""
+        now = self._clock()
+        return self._wanted and not self._holding and self._mode() == "idle" and now >= self._try_at and not self._work.sustained(now)
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            if self._mode() == "off":
+                await asyncio.sleep(AGAIN)
+                continue
+            began = self._clock()
+            sentence = await self._listen()
+            failures = 1 if self._clock() - began > LONGEST_PAUSE else failures + 1
+            if sentence:
+                self._tell_down(sentence)
+                await asyncio.sleep(min(0.1 * 2 ** min(failures, 10), LONGEST_PAUSE) * (0.5 + random.random() / 2))  # noqa: S311 - jitter
+
+    async def _listen(self) -> str:
+        """Hold one connection until it ends; return why, nothing if the mode became off."""
+        ear = Ear(conninfo=self._conninfo, application_name=self._application_name, statements=self._statements, on_hint=self._on_hint)
+        try:
+            await ear.open()
+            self._up(ear)
+            await self._serve(ear)
+        except NotHeardError:
+            return _POOLED
+        except (psycopg.Error, OSError) as error:
+            return f"LISTEN is lost and the relay polls until it is back: {_reason(error)}."
+        finally:
+            self._ear, self._holding = None, False
+            await ear.aclose()
+        return ""
+
+    async def _serve(self, ear: Ear) -> None:
+        prove_at = self._clock() + self._proof_every
+        while self._mode() != "off":
+            now = self._clock()
+            if now >= prove_at:
+                await ear.prove()
+                prove_at = now + self._proof_every
+            await self._mind_gate(ear)
+            await ear.wait(min(prove_at - self._clock(), self._until_try()))
+
+    async def _mind_gate(self, ear: Ear) -> None:
+        if self._holding and not (self._wanted and self._mode() == "idle"):
+            await ear.run("release_gate")
+            self._holding = False
+        elif self._due():
+            self._try_at = self._clock() + AGAIN
+            self._holding = bool(await ear.run("take_gate"))
+            self._tell_taken()
+
+    def _tell_taken(self) -> None:
+        """Answer the core that waits, else have it look by a hint."""
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_result(self._holding)
+        elif self._holding:
+            self._on_hint()
+
+    def _until_try(self) -> float:
+        if not self._wanted or self._holding:
+            return AGAIN
+        return max(min(self._try_at - self._clock(), AGAIN), Work.QUARTER)
+
+    def _up(self, ear: Ear) -> None:
+        """Heard again: what was inserted meanwhile may have notified nobody."""
+        self._ear, self._try_at, self._down = ear, 0.0, False
+        self._emit(events.ListenUp())
+        self._on_hint()
+
+    def _tell_down(self, sentence: str) -> None:
+        if not self._down:
+            self._down = True
+            self._emit(events.ListenDown(sentence))
+
+
+def _reason(error: Exception) -> str:
+    """The server's own words, or the first line of the driver's."""
+    if isinstance(error, TimeoutError):
+        return f"PostgreSQL did not answer within {ANSWER:g} seconds"
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return (primary or (str(error).strip().splitlines() or [type(error).__name__])[0]).rstrip(".")
