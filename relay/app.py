@@ -1,0 +1,207 @@
+"""Composes the relay from settings and runs it: the only place where settings meet components."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+
+from relay import events
+from relay.encoding import Encoder
+from relay.engine import Engine
+from relay.errors import StoreError
+from relay.inhand import InHand
+from relay.intake import Intake
+from relay.logs import LogSink, configure
+from relay.maintenance import HEARTBEAT, Maintenance
+from relay.migrate import migrations
+from relay.policy import Policy
+from relay.publisher import RabbitPublisher
+from relay.settings import Settings
+from relay.settlement import Settlement
+from relay.store import Store
+from relay.upkeep import Upkeep
+from relay.wakeup import Listener
+
+SILENCE = 3 * HEARTBEAT
+"""Seconds without a heartbeat after which a relay counts as silent."""
+
+
+def run(settings: Settings) -> int:
+    """Run the sidecar until SIGTERM or SIGINT; return the exit code, 0 when it left in order."""
+    configure(level=settings.log_level, log_format=settings.log_format)
+    if sys.platform == "win32":
+        return asyncio.run(Relay(settings).serve())
+    import uvloop  # noqa: PLC0415 - not on Windows
+
+    return uvloop.run(Relay(settings).serve())
+
+
+class Relay:
+    """One relay process: its components, their life cycle, and the signals that end it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._policy = Policy()
+        self._overruled: dict[str, str] = {}
+        self._log = LogSink()
+        self._emit = events.fan_out(self._log)
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._engine: Engine | None = None
+        self._store = Store(
+            conninfo=settings.database_url.get_secret_value(),
+            schema=settings.schema_name,
+            name=settings.name,
+            policy=lambda: self._policy,
+            prepare=settings.prepare,
+        )
+        self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
+        self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
+        self._intake = Intake(store=self._store, poll_interval=settings.poll_interval)
+
+    async def serve(self) -> int:
+        """Wait for the database, start everything, move messages until a signal, drain, leave."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, signal.Signals(number).name)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._store.aclose)
+            if await self._enter():
+                await self._work(stack)
+                await self._leave()
+        return 0
+
+    async def _enter(self) -> bool:
+        """Register with the database as soon as it is there; False if a signal came first."""
+        attempt = 0
+        while not self._stop.is_set():
+            try:
+                await self._upkeep.check_schema()
+                await self._upkeep.refresh_policy()
+                relay_id = await self._store.register()
+            except StoreError as error:
+                attempt += 1
+                self._emit(events.DatabaseDown(str(error), attempt))
+                pause = min(0.2 * 2 ** min(attempt, 5), 5.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), pause)
+            else:
+                self._emit(events.Started(relay_id, self._settings.name, self._settings.schema_name))
+                return True
+        return False
+
+    async def _work(self, stack: AsyncExitStack) -> None:
+        publisher, listener = self._publisher(), self._listener()
+        self._engine = engine = Engine(
+            intake=self._intake,
+            publisher=publisher,
+            settler=Settlement(store=self._store, emit=self._emit),
+            wakeup=listener,
+            in_hand=self._in_hand,
+            policy=lambda: self._policy.retry,
+            batch_size=self._settings.batch_size,
+            emit=self._emit,
+        )
+        maintenance = self._maintenance(publisher, listener, engine)
+        for component in (publisher, listener):
+            await component.start()
+            stack.push_async_callback(component.aclose)
+        if self._stop.is_set():
+            engine.stop()
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [tasks.create_task(job) for job in (maintenance.run(), maintenance.keep_locks())]
+            if self._settings.exit_after_idle is not None:
+                helpers.append(tasks.create_task(self._exit_when_idle(self._settings.exit_after_idle)))
+            await engine.run(drain_seconds=self._settings.drain_seconds)
+            for helper in helpers:
+                helper.cancel()
+
+    async def _leave(self) -> None:
+        """Free the lanes and the row; a database that is away finds out by the heartbeat."""
+        kept = self._in_hand.messages
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(5):
+                await self._store.unregister(holds_locks=kept > 0)
+        self._emit(events.Stopped(kept))
+        self._log.flush()
+
+    def _publisher(self) -> RabbitPublisher:
+        return RabbitPublisher(
+            urls=[self._settings.amqp_url.get_secret_value()],
+            name=self._settings.name,
+            encoder=lambda frame_max: Encoder(
+                frame_max=frame_max, max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=self._settings.allowed_exchanges
+            ),
+            emit=self._emit,
+        )
+
+    def _listener(self) -> Listener:
+        url = self._settings.listen_url or self._settings.database_url
+        return Listener(
+            conninfo=url.get_secret_value(),
+            schema=self._settings.schema_name,
+            name=self._settings.name,
+            mode=lambda: self._policy.notify,
+            on_hint=self._hint,
+            emit=self._emit,
+        )
+
+    def _maintenance(self, publisher: RabbitPublisher, listener: Listener, engine: Engine) -> Maintenance:
+        return Maintenance(
+            store=self._upkeep,
+            intake=self._intake,
+            in_hand=self._in_hand,
+            lock_seconds=lambda: self._policy.lock_seconds,
+            state=lambda: self._state(publisher, listener),
+            silent=publisher.silent,
+            emit=self._emit,
+            nudge=engine.nudge,
+        )
+
+    def _state(self, publisher: RabbitPublisher, listener: Listener) -> Mapping[str, object]:
+        """What `relay status` shows of this relay."""
+        return {
+            "broker": "up" if publisher.ready else "down or blocked",
+            "listen": listener.state,
+            "in_flight": self._in_hand.messages,
+            "pending_transactions": self._intake.streams.pending,
+            "lanes": self._intake.lanes.owned,
+            "held": self._intake.streams.held,
+            "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
+        }
+
+    def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
+        """Take over the database's policy; name each setting in which this relay's environment differs, once."""
+        self._policy = policy
+        for name, wanted in self._settings.policy().items():
+            holds = settings.get(name, wanted)
+            if holds != wanted and self._overruled.get(name) != holds:
+                self._overruled[name] = holds
+                self._emit(events.SettingOverruled(name, wanted, holds))
+
+    def _hint(self) -> None:
+        if self._engine:
+            self._engine.hint()
+
+    def _signalled(self, name: str) -> None:
+        """The first signal drains, the second cuts."""
+        self._signals += 1
+        self._stop.set()
+        self._emit(events.Stopping(name, self._in_hand.messages))
+        if self._engine:
+            (self._engine.stop if self._signals == 1 else self._engine.cut)()
+
+    async def _exit_when_idle(self, seconds: float) -> None:
+        """Leave after so many seconds in which nothing was in hand."""
+        taken, busy_at = self._in_hand.taken, time.monotonic()
+        while time.monotonic() - busy_at < seconds:
+            await asyncio.sleep(min(seconds / 10, 0.5))
+            if self._in_hand.messages or self._in_hand.taken > taken:
+                taken, busy_at = self._in_hand.taken, time.monotonic()
+        self._emit(events.Stopping("idle", 0))
+        if self._engine:
+            self._engine.stop()
