@@ -1,0 +1,81 @@
+"""Kills a relay at a moment when it really holds messages."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from relay.demo.errors import DemoError
+from relay.demo.observer import Holder, Observer
+from relay.demo.patience import until
+from relay.demo.sidecars import Sidecars
+
+_LOOK: Final = 0.005
+_MANY: Final = 50
+_LIMIT: Final = 5.0
+"""Seconds in which a relay must be found with so many messages in hand."""
+_QUIET: Final = 1.0
+"""Seconds in which the statements of a frozen relay must end."""
+
+
+class Crash(NamedTuple):
+    """A relay that was killed, and what it held."""
+
+    name: str
+    at: float
+    """Seconds since 1970 by the database's clock."""
+    in_flight: list[str]
+
+
+async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
+    """Kill whichever relay holds most messages, while it holds them; return once the database has noticed.
+
+    Looks for one with a good many in hand; if none comes by, one will do.
+
+    Raises:
+        DemoError: no relay was found with messages in hand.
+    """
+    for least in (_MANY, 1):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LIMIT):
+                holder = await _frozen_holder(observer, sidecars, least)
+                break
+    else:
+        raise DemoError("No relay was seen with messages in hand; run the demo again with more of them (--messages).")
+    sidecars.kill(holder.name)
+    at = observer.clock()
+    await until(lambda: observer.has_left(holder.name), every=_LOOK)
+    # Nothing of this relay runs any more, so these locks stay until they expire.
+    return Crash(holder.name, at, await observer.held_by(holder.relay_id))
+
+
+async def _frozen_holder(observer: Observer, sidecars: Sidecars, least: int) -> Holder:
+    """A relay that stands still with at least so many messages under its locks."""
+    while True:
+        for holder in (await observer.holders())[:1]:
+            if holder.held >= least and await _stands_still(observer, sidecars, holder, least):
+                return holder
+        await asyncio.sleep(_LOOK)
+
+
+async def _stands_still(observer: Observer, sidecars: Sidecars, holder: Holder, least: int) -> bool:
+    """Freeze a relay, and let it go on unless it still holds enough."""
+    caught = False
+    sidecars.pause(holder.name)
+    try:
+        caught = await _is_quiet(observer, holder.name) and len(await observer.held_by(holder.relay_id)) >= least
+    finally:
+        if not caught:
+            sidecars.go_on(holder.name)
+    return caught
+
+
+async def _is_quiet(observer: Observer, name: str) -> bool:
+    """Whether the statements of a frozen relay end; one whose long answer nobody reads does not."""
+    try:
+        async with asyncio.timeout(_QUIET):
+            await until(lambda: observer.is_quiet(name), every=_LOOK)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,9 @@
+"""The one error of the demo."""
+
+from __future__ import annotations
+
+from relay.errors import RelayError
+
+
+class DemoError(RelayError):
+    """Something went otherwise than it must; the message says what."""

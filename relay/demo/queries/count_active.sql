@@ -1,0 +1,2 @@
+-- Statements of one relay that still run, and connections that still stand.
+SELECT count(*) FILTER (WHERE state = 'active'), count(*) FROM pg_stat_activity WHERE starts_with(application_name, %(prefix)s)

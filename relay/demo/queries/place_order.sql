@@ -1,0 +1,1 @@
+INSERT INTO shop_order (customer) VALUES (%(customer)s) RETURNING id

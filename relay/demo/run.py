@@ -1,0 +1,122 @@
+"""`relay demo`: servers, story, summary, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from relay import ledger, local
+from relay.demo.errors import DemoError
+from relay.demo.screen import Screen
+from relay.demo.story import Story
+from relay.demo.summary import archived, dead_by_reason, mismatches, promises, sums
+
+LEAST: Final = 600
+"""Fewer are sent before a relay can be killed over them."""
+_LOOK_FURTHER: Final = "SELECT id, exchange, result, error_code, error_detail FROM queue_message_dead_list"
+
+
+def main(*, messages: int, folder: Path | None = None, keep: bool = False) -> int:
+    """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that ended it.
+
+    Args:
+        messages: good messages, about.
+        folder: keeps the ledger, in place of one that was there.
+        keep: leave the servers up after the summary, until a signal comes.
+
+    Raises:
+        RelayError: it could not be played to its end; the message is one sentence.
+    """
+    screen = Screen()
+    with _signals() as caught:
+        try:
+            with tempfile.TemporaryDirectory(prefix="relay-ledger-") as temporary:
+                return _demonstrate(screen, folder or Path(temporary), messages, keep=keep)
+        except KeyboardInterrupt:
+            number = caught[0] if caught else signal.SIGINT
+            screen.say("stopped; servers, relays and files are gone")
+            return 128 + number
+
+
+def check(folder: Path) -> int:
+    """Check the ledger that an earlier demo has kept, and print its summary; return 0 if everything adds up, else 1.
+
+    Raises:
+        LedgerError: it is missing or damaged.
+    """
+    return _summarise(Screen(), folder)
+
+
+def _demonstrate(screen: Screen, folder: Path, messages: int, *, keep: bool) -> int:
+    if messages < LEAST:
+        raise DemoError(f"The demo needs {LEAST} messages at least (--messages), so that a relay can be killed while it holds some.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with local.postgres(say=screen.say) as database, local.rabbitmq(say=screen.say) as broker:
+        story = Story(database_url=database.url, amqp_url=broker.url, folder=folder, messages=messages, screen=screen)
+        asyncio.run(story.tell())
+        code = _summarise(screen, folder)
+        _explain_one(screen, story, folder)
+        _look_further(screen, database, keep=keep)
+    return code
+
+
+def _summarise(screen: Screen, folder: Path) -> int:
+    report = ledger.check(folder)
+    for table in (sums(report), dead_by_reason(folder), promises(report)):
+        screen.show(table)
+    wrong = mismatches(report)
+    for sentence in wrong:
+        screen.quote(f"WRONG: {sentence}")
+    if not wrong:
+        screen.quote("It adds up.")
+    return 1 if wrong else 0
+
+
+def _explain_one(screen: Screen, story: Story, folder: Path) -> None:
+    dead = [row for row in archived(folder) if row["result"] == "failed"]
+    if dead:
+        id_ = str(dead[0]["id"])
+        screen.quote(f"\nWhy is one of them dead? relay show {id_}")
+        screen.quote(asyncio.run(story.explain(id_)).strip())
+
+
+def _look_further(screen: Screen, database: local.Postgres | local.BorrowedPostgres, *, keep: bool) -> None:
+    found = shutil.which("psql") or (str(database.bin / "psql") if isinstance(database, local.Postgres) else "psql")
+    line = shlex.join([found, database.url, "-c", _LOOK_FURTHER])
+    if not keep:
+        screen.quote(
+            f"\nTo look further, type `relay demo --keep`: its servers stay, and a line such as this one works until you stop it:\n{line}"
+        )
+        return
+    screen.quote(f"\nThe servers stay until Ctrl-C. To look further, type:\n{line}")
+    while True:
+        signal.pause()
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Within the block SIGTERM and a lost terminal end it as Ctrl-C does; the list gets the signal that came."""
+    caught: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        caught.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    # A shell without job control ignores SIGINT for what it starts in the background; nohup means its SIG_IGN.
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, interrupt)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,58 @@
+"""What the person who runs the demo sees: lines with the time, and how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.status import Status
+
+_EVERY = 5.0
+"""Seconds between two lines of progress where no terminal can show one that moves."""
+
+
+class Screen:
+    """Lines, a line that moves on a terminal, and tables."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._began = time.monotonic()
+        self._status: Status | None = None
+        self._shown_at = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._began
+
+    def say(self, line: str) -> None:
+        """Print one line of any text."""
+        self._console.print(f"{self.seconds:5.1f} s  {line}", markup=False, soft_wrap=True)
+
+    def show(self, something: RenderableType) -> None:
+        """Print a table."""
+        self._console.print(something)
+
+    def quote(self, text: str) -> None:
+        """Print lines as they are."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def progress(self) -> Iterator[None]:
+        """Show what `update` says, until the end of the block."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status("") as self._status:
+            yield
+        self._status = None
+
+    def update(self, text: str) -> None:
+        """Say how far it is; where nothing can move, only now and then."""
+        if self._status is not None:
+            self._status.update(f"{self.seconds:.0f} s  {text}")
+        elif time.monotonic() - self._shown_at > _EVERY:
+            self._shown_at = time.monotonic()
+            self.say(text)

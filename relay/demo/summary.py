@@ -1,0 +1,87 @@
+"""The summary: the numbers of the ledger with what each must be, and one dead message explained."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from relay import ledger
+from relay.demo.story import RECOVERY_SECONDS
+from relay.ledger import Report
+
+_WIDTH: Final = 56
+"""Columns of the texts, so that the numbers of all tables stand together."""
+
+
+def mismatches(report: Report) -> list[str]:
+    """Sentences, one for each number that is not what it must be after a demo."""
+    found = report.mismatches(recovery_limit=RECOVERY_SECONDS)
+    if not report.in_flight:
+        found.append("No relay was killed while it held messages.")
+    return found
+
+
+def sums(report: Report) -> Table:
+    """Where the committed messages are."""
+    table = _table("each committed message, joined by id", "messages")
+    table.add_row("committed by the shop", f"{report.committed}")
+    for text, number in (("= delivered", report.delivered), ("+ dead", report.dead), ("+ waiting", report.waiting)):
+        table.add_row(text, f"{number}")
+    table.add_section()
+    table.add_row("rolled back or refused", f"{report.rolled_back}")
+    return table
+
+
+def promises(report: Report) -> Table:
+    """What must hold, and what was found."""
+    table = _table("what the relay promises", "found", "must be")
+    for text, found, limit in _promises(report):
+        fine = found <= limit
+        shown = f"{found:.1f}" if isinstance(found, float) else f"{found}"
+        must = "0" if limit == 0 else f"≤ {limit}"
+        table.add_row(text, shown, must, style=None if fine else "bold red")
+    return table
+
+
+def dead_by_reason(folder: Path) -> Table:
+    """Dead messages counted by result and code."""
+    rows = [row for row in archived(folder) if row["result"] != "success"]
+    counts = Counter((row["result"], row.get("error_code") or "") for row in rows)
+    table = _table("dead messages by result and code", "messages")
+    for (result, code), count in sorted(counts.items()):
+        table.add_row(result if code == result else f"{result}, {code}", f"{count}")
+    return table
+
+
+def archived(folder: Path) -> list[dict[str, str | None]]:
+    """Rows of the archive in a ledger that was checked."""
+    return [json.loads(line) for line in (folder / ledger.ARCHIVE).read_text(encoding="utf-8").splitlines()]
+
+
+def _table(what: str, *numbers: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(what, min_width=_WIDTH)
+    for number in numbers:
+        table.add_column(number, justify="right")
+    return table
+
+
+def _promises(report: Report) -> list[tuple[str, float, int]]:
+    return [
+        ("lost", len(report.lost), 0),
+        ("phantoms, of transactions that were rolled back", len(report.phantom), 0),
+        ("success without a delivery", len(report.success_without_delivery), 0),
+        ("delivered, and archived otherwise or not at all", len({*report.delivered_not_success, *report.unarchived}), 0),
+        ("archived twice", len(report.archived_twice), 0),
+        ("another result than the shop expects", len(report.unexpected_result), 0),
+        ("delivered before they were due", len(report.early), 0),
+        ("order breaks within a key", len(report.order_breaks), 0),
+        ("duplicates, of what was in flight at the kill", report.duplicates, report.in_flight),
+        ("duplicates of anything else", len(report.unexplained), 0),
+        ("seconds from the kill until its last message is settled", report.recovery_seconds or 0.0, RECOVERY_SECONDS),
+    ]
