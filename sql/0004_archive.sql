@@ -51,7 +51,7 @@ BEGIN
 END
 $body$;
 
--- Row triggers, because only those are inherited by partitions. Only the retention function sets relay.retention.
+-- Row triggers, because only those are inherited by partitions. Only queue_message_delete_dead() sets relay.retention.
 CREATE TRIGGER queue_message_archive_update BEFORE UPDATE ON @schema@.queue_message_archive
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_archive_refuse();
 CREATE TRIGGER queue_message_archive_delete BEFORE DELETE ON @schema@.queue_message_archive
@@ -141,7 +141,7 @@ $body$;
 -- One day for each call, so for each transaction: DROP makes every settle wait, and its lock is held until the commit. Call again after 'dropped'.
 CREATE FUNCTION @schema@.queue_message_retain(now timestamptz DEFAULT NULL)
 RETURNS TABLE (action text, target text, messages bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' SET relay.retention = 'on' AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
 DECLARE
     clock timestamptz := coalesce(now, pg_catalog.now());
     days integer := @schema@.queue_message_setting_value('retention_days')::integer;
@@ -198,7 +198,12 @@ $body$;
 
 -- Deletes up to 5,000 dead messages archived before a time, with what was said of them; with a registered export only what it has verified.
 CREATE FUNCTION @schema@.queue_message_delete_dead(archived_before timestamptz, exported boolean) RETURNS bigint
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    deleted bigint;
+BEGIN
+    -- Not a SET clause of the function: only a superuser may write one for a name that no extension has declared.
+    PERFORM set_config('relay.retention', 'on', true);
     WITH old AS (
         SELECT d.ctid AS place FROM @schema@.queue_message_dead d
         WHERE d.archived_at < archived_before
@@ -210,5 +215,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
     ), answers AS (
         DELETE FROM @schema@.queue_message_dead_ack a USING gone WHERE (a.xid, a.seq) = (gone.xid, gone.seq)
     )
-    SELECT count(*) FROM gone
+    SELECT count(*) INTO deleted FROM gone;
+    PERFORM set_config('relay.retention', 'off', true);
+    RETURN deleted;
+END
 $body$;

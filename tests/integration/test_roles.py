@@ -1,0 +1,212 @@
+"""A real login of each role runs its whole path, and nothing beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+
+from relay import local
+from relay.message import Archive, Position, Result, Retry
+from relay.migrate import migrate, migrations
+from relay.ports import Due, Row
+from relay.statements import Statements
+from relay.upkeep import Upkeep
+from tests.support.logins import login
+from tests.support.queue import MadeStore, MakeStore, Queue
+
+LOOK = ["read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_settings"]
+FORBIDDEN = {
+    "queue_message_producer": [
+        "SELECT content FROM queue_message", "SELECT content FROM queue_message_app", "UPDATE queue_message SET available_at = now()",
+        "DELETE FROM queue_message", "INSERT INTO queue_message (exchange, attempts) VALUES ('e', 1)",
+        "INSERT INTO queue_message (exchange, replay_of) VALUES ('e', gen_random_uuid())", "TABLE queue_message_archive",
+        "TABLE queue_message_setting", "SELECT queue_message_pause('e')", "SELECT queue_message_sweep()",
+        "TABLE queue_message_state", "SELECT queue_message_replay(gen_random_uuid())",
+        "SELECT queue_message_archive_now('{}', 'success', '', '', '')",
+        "TRUNCATE queue_message",
+    ],
+    "queue_message_relay": [
+        "INSERT INTO queue_message (exchange) VALUES ('e')", "UPDATE queue_message SET content = '{}'", "TRUNCATE queue_message",
+        "UPDATE queue_message_archive SET error_code = ''", "DELETE FROM queue_message_archive", "DELETE FROM queue_message_dead",
+        "SELECT content FROM queue_message_archive", "CREATE TABLE queue_message_mine ()", "UPDATE queue_message_setting SET value = '1'",
+        "SELECT queue_message_config_set('max_attempts', '1')", "SELECT queue_message_drop_day('queue_message_dead', false)",
+        "DELETE FROM queue_message_migration", "DELETE FROM queue_message_pause", "ALTER TABLE queue_message SET (fillfactor = 90)",
+    ],
+    "queue_message_operator": [
+        "TABLE queue_message", "TABLE queue_message_archive", "TABLE queue_message_dead",
+        "INSERT INTO queue_message (exchange) VALUES ('e')",
+        "DELETE FROM queue_message", "UPDATE queue_message_setting SET value = '1'", "DELETE FROM queue_message_dead_ack",
+        "SELECT queue_message_archive_now('{}', 'success', '', '', '')", "INSERT INTO queue_message_app (exchange) VALUES ('e')",
+    ],
+    "queue_message_etl": [
+        "TABLE queue_message", "INSERT INTO queue_message_archive DEFAULT VALUES", "DELETE FROM queue_message_dead",
+        "SELECT queue_message_retain()", "UPDATE queue_message_setting SET value = '1'", "SELECT queue_message_pause('e')",
+        "SELECT queue_message_replay_many()",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def login_of(database_url: str) -> Iterator[Callable[[str], str]]:
+    """Make logins of a role; yields connection strings."""
+    made = []
+
+    def make(role: str) -> str:
+        made.append(login(database_url, role))
+        return made[-1].__enter__()
+
+    yield make
+    for one in made:
+        one.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(("role", "statement"), [(role, statement) for role, statements in FORBIDDEN.items() for statement in statements])
+def test_a_role_does_nothing_beyond_its_own(login_of: Callable[[str], str], role: str, statement: str) -> None:
+    """What it was not granted is refused by PostgreSQL itself."""
+    with psycopg.connect(login_of(role)) as connection, pytest.raises(errors.InsufficientPrivilege):
+        connection.execute(statement.encode())
+
+
+@pytest.mark.ids("A23", "C2")
+@pytest.mark.parametrize("table", ["queue_message", "queue_message_app"])
+async def test_a_producer_inserts(queue: Queue, login_of: Callable[[str], str], table: str) -> None:
+    """Every column that an application may write, in every mode of hints, with its id back, and once for an id."""
+    columns = "id, exchange, routing_key, content, options, ordering_key, available_at, expires_at"
+    values = """gen_random_uuid(), 'e', 'k', '{"n": 1}', '{"headers": {"a": [1, "x"]}, "CC": "b"}', 'o', now(), '2999-01-01'"""
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_producer"), autocommit=True) as app:
+        for mode in ("idle", "always", "off"):
+            await queue.sql("SELECT queue_message_config_set('notify', %s)", mode)
+            await app.execute(f"INSERT INTO {table} (exchange, routing_key, content) VALUES ('e', 'k', '{{}}')".encode())
+            cursor = await app.execute(f"INSERT INTO {table} ({columns}) VALUES ({values}) RETURNING id".encode())
+            [(id_,)] = await cursor.fetchall()
+            await app.execute(f"INSERT INTO {table} (id, exchange, body) VALUES (%s, 'e', '') ON CONFLICT (id) DO NOTHING".encode(), (id_,))
+        with pytest.raises(errors.CheckViolation, match="persistant"):
+            await app.execute(f"INSERT INTO {table} (exchange, options) VALUES ('e', '{{\"persistant\": true}}')".encode())
+    assert 6 == await queue.waiting()
+
+
+@pytest.mark.ids("A23")
+async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable[[str], str], make_store: MakeStore) -> None:
+    """Every statement of the relay's runs with the relay's role: claims, settles, releases, lanes, sweeps, archive."""
+    store = make_store("relay-of-a-role", url=login_of("queue_message_relay"))
+    await store.register()
+    await queue.insert(4)
+    await queue.insert(2, ordering_key="k")
+    await _claim_and_settle(store)
+    await store.keep_lanes()
+    await store.wake_successors(["k"])
+    await store.heartbeat(low=Position(0, 0), head=Position(1, 1), state="{}")
+
+    upkeep = Upkeep(store=store, silence=10, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
+    await upkeep.check_schema()
+    await queue.expire()
+    for chore in (upkeep.sweep_all, upkeep.free_stranded, upkeep.tend_archive, upkeep.renotify, upkeep.refresh_policy):
+        await chore()
+    await upkeep.sweep_silent(Position(1, 1))
+    await store.unregister(holds_locks=False)
+    assert {"success", "failed"} == set((await queue.results()).values())
+
+
+async def _claim_and_settle(store: MadeStore) -> None:
+    for due in (Due.WAITING, Due.SUSPECT):
+        await store.take(due)
+    batch = await store.batch(limit=4)
+    rows = [Row(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims[:1]]
+    rows += [Row(claim, Archive(Result.FAILED, "x", "x"), None, None) for claim in batch.claims[1:2]]
+    assert [] == await store.archive(batch, rows, again=False)
+    assert [] == await store.archive(batch, rows, again=True)
+    assert [] == await store.release(batch, [Row(batch.claims[2], Retry(0, "x", "x"), None, None)], again=False)
+    assert 1 == await store.renew(batch, [batch.claims[3].position])
+
+
+async def test_a_relay_listens_and_holds_the_gate(login_of: Callable[[str], str]) -> None:
+    """The wake-up needs no more than the relay's role."""
+    statements = Statements("public")
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_relay"), autocommit=True) as connection:
+        for name in ("listen_hints", "take_gate", "release_gate"):
+            await connection.execute(statements[name])
+
+
+@pytest.mark.ids("A23", "D10")
+async def test_an_operator_looks_and_acts(queue: Queue, login_of: Callable[[str], str]) -> None:
+    """Views without contents, and every function of the control plane."""
+    [dead, *_] = await queue.insert(3, ordering_key="k")
+    await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'failed', 'x', 'x', 'r')", dead)
+    statements = Statements("public")
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_operator"), autocommit=True) as operator:
+        for name in LOOK:
+            assert (await operator.execute(statements[name])).description
+        for view in ("state", "dead_list", "blocked_key", "relay_state", "key_hold", "dead_ack", "export"):
+            await operator.execute(f"TABLE queue_message_{view}".encode())
+        for call in (
+            "pause('e')", "resume('e')", "key_park('k')", "key_resume('k')", "key_skip('k')", "config_set('notify', 'always')",
+            "renotify()",
+            f"dead_acknowledge('{dead}')", f"replay('{dead}')", "replay_many(dry_run => false, again => true)", "sweep()", "sweep_minute()",
+            "ensure_partitions()", "retain()",
+        ):  # fmt: skip
+            await operator.execute(f"SELECT queue_message_{call}".encode())
+        user = operator.info.user
+    assert [(user,)] == await queue.sql("SELECT acknowledged_by FROM queue_message_dead_ack WHERE note = ''")
+
+
+async def test_an_export_reads_the_archive_and_reports(queue: Queue, login_of: Callable[[str], str]) -> None:
+    """Contents too, and what it has verified."""
+    [id_] = await queue.insert(content='{"n": 1}')
+    await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'success', NULL, NULL, 'r')", id_)
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_etl"), autocommit=True) as export:
+        cursor = await export.execute("SELECT content FROM queue_message_archive WHERE archived_xid >= '0'")
+        assert [({"n": 1},)] == await cursor.fetchall()
+        for table in ("status", "dead", "dead_ack", "setting"):
+            await export.execute(f"TABLE queue_message_{table}".encode())
+        await export.execute("INSERT INTO queue_message_export VALUES ('p', 1, 1, '1', NULL)")
+        await export.execute("UPDATE queue_message_export SET verified_at = now()")
+
+
+async def test_nobody_else_may_call_anything(queue: Queue) -> None:
+    """No function of the schema is executable by PUBLIC."""
+    found = "SELECT proname FROM pg_proc WHERE proname LIKE 'queue%' AND has_function_privilege('public', oid, 'EXECUTE')"
+    assert [] == await queue.sql(found)
+
+
+async def test_definer_functions_pin_their_search_path(queue: Queue) -> None:
+    """What runs with the owner's rights resolves no name through the caller's search path."""
+    pinned = "array_to_string(proconfig, ' ') LIKE '%search_path=pg_catalog, pg_temp%'"
+    found = f"SELECT proname FROM pg_proc WHERE proname LIKE 'queue%' AND prosecdef AND ({pinned}) IS NOT TRUE"
+    assert [] == await queue.sql(found)
+
+
+def test_without_createrole_the_statements_are_printed(say: Callable[[str], None]) -> None:
+    """Everything else is done; when somebody has made the roles, migrate grants them what they need."""
+    server = local.postgres(say=say, private=True)
+    with server, psycopg.connect(server.url, autocommit=True) as superuser:
+        superuser.execute("CREATE ROLE someone LOGIN PASSWORD 'x'")
+        superuser.execute("CREATE DATABASE theirs OWNER someone")
+        theirs, said = make_conninfo(server.url, dbname="theirs", user="someone", password="x"), list[str]()
+        assert len(migrations()) == len(migrate(theirs, say=said.append))
+        [sentence] = said
+        _, _, statements = sentence.partition("CREATEROLE run: ")
+        statements, _, rest = statements.partition(" Then ")
+        assert (4, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
+
+        superuser.execute(statements.encode())
+        said.clear()
+        assert ([], []) == (migrate(theirs, say=said.append), said)
+        with login(make_conninfo(server.url, dbname="theirs"), "queue_message_producer") as app, psycopg.connect(app) as connection:
+            connection.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+
+
+async def test_two_databases_migrate_at_once(say: Callable[[str], None]) -> None:
+    """Roles belong to the whole server; both find them made."""
+    with local.postgres(say=say, private=True) as server:
+        urls = []
+        with psycopg.connect(server.url, autocommit=True) as superuser:
+            for name in ("one", "two", "three"):
+                superuser.execute(f"CREATE DATABASE {name}".encode())
+                urls.append(make_conninfo(server.url, dbname=name))
+        done = await asyncio.gather(*(asyncio.to_thread(migrate, url) for url in urls))
+    assert [len(migrations())] * 3 == [len(names) for names in done]
