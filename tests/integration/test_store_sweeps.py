@@ -1,0 +1,224 @@
+"""What comes back: expired locks of dead relays and of others, suspects one at a time, stranded messages, and the relay's own row."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from relay.errors import StoreError
+from relay.message import Position
+from relay.ports import Due
+from relay.upkeep import Upkeep
+from tests.support.queue import MadeStore, MakeStore, Queue, ids_of
+
+FAR = Position(1 << 40, 0)
+SILENCE = 6.0
+
+
+@pytest.fixture
+def upkeep(store: MadeStore) -> Upkeep:
+    """The chores of the living relay."""
+    return Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
+
+
+@pytest.fixture
+async def dead(make_store: MakeStore, queue: Queue) -> MadeStore:
+    """A relay that has been silent for ten seconds and holds three messages under expired locks."""
+    store = make_store("dead")
+    await store.register()
+    await queue.insert(3)
+    await store.batch()
+    await queue.expire()
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 s' WHERE id = %s", store.relay_id)
+    return store
+
+
+@pytest.mark.ids("A12", "A17", "A18", "B9")
+async def test_what_a_dead_relay_held_goes_back_to_the_queue(queue: Queue, dead: MadeStore, upkeep: Upkeep) -> None:
+    """Any living relay frees it; the attempt stays counted and the row says why it came back."""
+    assert (3, 0) == await upkeep.sweep_silent(FAR)
+
+    rows = await queue.sql("SELECT lock_expires_at, lock_token, locked_by, attempts, available_at <= now(), last_error FROM queue_message")
+    assert [(None, None, dead.relay_id, 1, True)] * 3 == [row[:5] for row in rows]
+    assert all(row[5].startswith("lock expired at ") for row in rows)
+    assert (0, 0) == await upkeep.sweep_silent(FAR)
+
+
+async def test_what_a_living_relay_holds_is_left_alone(queue: Queue, dead: MadeStore, upkeep: Upkeep) -> None:
+    """Neither a lock that still holds nor one of a relay that was heard lately is touched by the sweep of silent relays."""
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now()")
+    assert (0, 0) == await upkeep.sweep_silent(FAR)
+
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 s'")
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '5 s'")
+    assert (0, 0) == await upkeep.sweep_silent(FAR)
+
+
+async def test_suspects_are_claimed_one_at_a_time(queue: Queue, dead: MadeStore, store: MadeStore, upkeep: Upkeep) -> None:
+    """A message that kills relays takes no neighbour with it: the claim of waiting messages leaves suspects out."""
+    await upkeep.sweep_silent(FAR)
+
+    assert [] == await store.ids(Due.WAITING)
+    suspects = [await store.ids(Due.SUSPECT) for _ in range(4)]
+
+    assert [1, 1, 1, 0] == [len(ids) for ids in suspects]
+    assert 3 == len({id_ for ids in suspects for id_ in ids})
+
+
+async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(
+    queue: Queue, store: MadeStore, make_store: MakeStore, upkeep: Upkeep
+) -> None:
+    """Coming back from an expired lock does not break the order of its key."""
+    first, _ = await queue.insert(2, ordering_key="k")
+    lanes = await store.keep_lanes()
+    assert [first] == await store.ids(Due.ORDERED_ABOVE_HEAD, {"lanes": list(lanes), "epochs": list(lanes.values())})
+    await queue.expire()
+    assert (1, 0) == await upkeep.sweep_all()
+    stranger = make_store("stranger")
+    await stranger.register()
+
+    assert [] == await stranger.ids(Due.SUSPECT)
+    assert [first] == await store.ids(Due.SUSPECT)
+
+
+@pytest.mark.ids("A11", "A28")
+@pytest.mark.parametrize(("setting", "value"), [("max_attempts", "1"), ("on_lock_expired", "archive")])
+async def test_a_lock_that_expired_once_too_often_ends_in_the_archive(
+    queue: Queue, dead: MadeStore, upkeep: Upkeep, setting: str, value: str
+) -> None:
+    """Past the limit, or by the strict convention at once, the result is lock_expired."""
+    await queue.sql("UPDATE queue_message_setting SET value = %s WHERE name = %s", value, setting)
+
+    assert (0, 3) == await upkeep.sweep_silent(FAR)
+    assert ["lock_expired"] * 3 == [*(await queue.results()).values()]
+
+
+@pytest.mark.ids("A12")
+async def test_a_lock_set_by_hand_is_swept_too(queue: Queue, upkeep: Upkeep) -> None:
+    """Programs that follow the convention set lock_expires_at and nothing else; the minute's sweep finds it."""
+    [id_] = await queue.insert()
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s'")
+
+    assert (1, 0) == await upkeep.sweep_all()
+    row = await queue.row(id_)
+    assert (None, 1) == (row["lock_expires_at"], row["attempts"])
+
+
+async def test_the_sweep_begins_where_the_relay_last_claimed_below(queue: Queue, make_store: MakeStore, upkeep: Upkeep) -> None:
+    """A claim below what was reported lowers the relay's position at once, so its death a moment later loses sight of nothing."""
+    old = await queue.insert(available_at="2020-01-01T00:00:00Z")
+    [new] = await queue.insert()
+    store = make_store("low")
+    await store.register()
+    position = Position(int((await queue.row(new))["xid"]), 0)
+    assert await store.heartbeat(low=position, head=position, state="{}")
+
+    assert old == await store.ids(Due.WAITING)
+
+    await queue.expire()
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 s' WHERE id = %s", store.relay_id)
+    assert (1, 0) == await upkeep.sweep_silent(FAR)
+
+
+async def test_a_stranded_message_is_made_due(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+    """SKIP LOCKED stepped over a row whose other claimer then rolled back: it stands below every head, and is found."""
+    first, second = await queue.insert(2)
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [first])
+        assert [second] == await store.ids()
+        await other.rollback()
+    head = Position(int((await queue.row(second))["xid"]), 1 << 40)
+    await store.heartbeat(low=Position(0, 0), head=head, state="{}")
+
+    assert 1 == await upkeep.free_stranded()
+    assert [first] == await store.ids(Due.WAITING)
+    assert 0 == await upkeep.free_stranded()
+
+
+async def test_what_a_head_has_not_passed_is_not_stranded(queue: Queue, store: MadeStore, make_store: MakeStore, upkeep: Upkeep) -> None:
+    """Only what stands below the lowest head of all living relays is looked at."""
+    [id_] = await queue.insert()
+    await store.heartbeat(low=Position(0, 0), head=FAR, state="{}")
+    slow = make_store("slow")
+    await slow.register()
+
+    assert 0 == await upkeep.free_stranded()
+    await slow.unregister(holds_locks=False)
+    async with await psycopg.AsyncConnection.connect(queue.url) as writer:
+        await writer.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [id_])
+        assert 0 == await upkeep.free_stranded()
+    assert 1 == await upkeep.free_stranded()
+
+
+async def test_a_relay_that_holds_locks_leaves_its_row_behind(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+    """Others free what it kept, and its lanes are free at once."""
+    await queue.insert()
+    await store.batch()
+    await store.keep_lanes()
+
+    await store.unregister(holds_locks=True)
+
+    assert [(store.relay_id,)] == await queue.sql("SELECT id FROM queue_message_relay")
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_lane WHERE owner IS NOT NULL")
+    await store.unregister(holds_locks=False)
+    assert [] == await queue.sql("SELECT id FROM queue_message_relay")
+
+
+async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+    """A heartbeat that finds no row makes a new one under a new id."""
+    before = store.relay_id
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 day'")
+    await upkeep.sweep_all()
+    assert [] == await queue.sql("SELECT id FROM queue_message_relay")
+
+    await upkeep.heartbeat(low=Position(1, 1), head=Position(2, 2), state={"broker": "up"})
+
+    assert before != store.relay_id
+    assert [(store.relay_id,)] == await queue.sql("SELECT id FROM queue_message_relay")
+
+
+async def test_the_policy_is_read_from_the_database(queue: Queue, store: MadeStore) -> None:
+    """Settings reach the relay as a policy, and held exchanges by name."""
+    told = []
+    upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: told.append((policy, settings)))
+    await queue.sql("SELECT queue_message_config_set('max_attempts', '3'), queue_message_pause('audit')")
+
+    assert ["audit"] == await upkeep.refresh_policy()
+
+    [(policy, settings)] = told
+    assert (3, "3") == (policy.retry.max_attempts, settings["max_attempts"])
+
+
+async def test_a_schema_that_is_too_old_is_told(store: MadeStore, upkeep: Upkeep) -> None:
+    """The sentence names both versions and the command."""
+    await upkeep.check_schema()
+
+    with pytest.raises(StoreError, match=r"this relay needs 10000: run `relay migrate`\."):
+        await Upkeep(store=store, silence=SILENCE, needs=10_000, adopt=lambda policy, settings: None).check_schema()
+
+
+async def test_two_tasks_take_turns_on_a_connection(queue: Queue, store: MadeStore) -> None:
+    """Statements of one session never mix, and one that was cancelled leaves a usable session behind."""
+    ids = await queue.insert(20)
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("LOCK TABLE queue_message")
+        stuck = asyncio.create_task(store.take(limit=1))
+        while not await queue.value("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            assert not stuck.done()
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+
+    batches = await asyncio.gather(*(store.take(limit=5) for _ in range(4)))
+
+    assert sorted(ids) == sorted(id_ for claimed in batches for id_ in ids_of(claimed.batch))
+
+
+async def test_a_settle_of_a_vanished_database_fails_with_a_sentence(queue: Queue, make_store: MakeStore) -> None:
+    """A server that is not there is told as such; no password reaches the text."""
+    store = make_store(url="postgresql://u:secret@127.0.0.1:9/none")
+    with pytest.raises(StoreError, match=r"^PostgreSQL does not answer: check that it runs") as caught:
+        await store.register()
+
+    assert "secret" not in str(caught.value)
