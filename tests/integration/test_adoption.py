@@ -1,0 +1,190 @@
+"""A five-column queue_message with a uuid key and a trigger do_notify is taken over; any other is left alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from relay.errors import MigrationError
+from relay.migrate import migrate, migrations
+from tests.support.logins import login
+
+SCRIPT = """
+    CREATE TABLE IF NOT EXISTS queue_message (
+        id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+        exchange text NOT NULL,
+        routing_key text NOT NULL DEFAULT '',
+        content jsonb NOT NULL DEFAULT '{}',
+        options jsonb NOT NULL DEFAULT '{}'
+    );
+    CREATE OR REPLACE FUNCTION queue_message_notify() RETURNS trigger AS $$
+    BEGIN
+        PERFORM pg_notify('queue_message_notify', json_build_object('id', NEW.id)::text);
+        RETURN NEW;
+    END
+    $$ LANGUAGE plpgsql;
+    CREATE TRIGGER do_notify AFTER INSERT ON queue_message FOR EACH ROW EXECUTE PROCEDURE queue_message_notify();
+"""
+INSERT = "INSERT INTO queue_message (exchange, routing_key, content) VALUES ('amq.direct', 'key', %s) RETURNING id"
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def database(empty_database_url: str) -> Iterator[Connection]:
+    """A connection to the empty database."""
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        yield connection
+
+
+def value(database: Connection, statement: str, *values: object) -> Any:
+    """The only value of a statement."""
+    [(found,)] = database.execute(statement.encode(), values or None).fetchall()
+    return found
+
+
+@pytest.mark.ids("C2", "C8", "A17")
+def test_waiting_messages_are_taken_over_with_their_ids(empty_database_url: str, database: Connection) -> None:
+    """Renamed, emptied into the new table in insertion order, trigger and function removed, and said in one sentence."""
+    database.execute(SCRIPT.encode())
+    ids = [value(database, INSERT, json.dumps({"n": n})) for n in range(5)]
+    said: list[str] = []
+
+    assert len(migrations()) == len(migrate(empty_database_url, say=said.append))
+
+    taken = database.execute("SELECT id, exchange, routing_key, content, options FROM queue_message ORDER BY xid, seq").fetchall()
+    assert [(id_, "amq.direct", "key", {"n": n}, {}) for n, id_ in enumerate(ids)] == taken
+    assert 0 == value(database, "SELECT count(*) FROM queue_message_adopted")
+    assert 0 == value(database, "SELECT count(*) FROM pg_trigger WHERE tgname = 'do_notify'")
+    assert 0 == value(database, "SELECT count(*) FROM pg_proc WHERE proname = 'queue_message_notify'")
+    assert [("Took over 5 waiting messages from the former queue_message, now queue_message_adopted (empty); "
+            "0 of them are archived as rejected.")] == [line.replace("public.", "") for line in said]  # fmt: skip
+
+
+def test_a_second_call_takes_nothing_over(empty_database_url: str, database: Connection) -> None:
+    """Even if somebody writes into the former table."""
+    database.execute(SCRIPT.encode())
+    migrate(empty_database_url)
+    database.execute("INSERT INTO queue_message_adopted (exchange) VALUES ('e')")
+    said: list[str] = []
+    assert ([], []) == (migrate(empty_database_url, say=said.append), said)
+    assert 0 == value(database, "SELECT count(*) FROM queue_message")
+
+
+def test_one_bad_message_keeps_no_other(empty_database_url: str, database: Connection) -> None:
+    """What can never be sent is archived rejected with the sentence."""
+    database.execute(SCRIPT.encode())
+    good = value(database, INSERT, "{}")
+    bad = value(database, "INSERT INTO queue_message (exchange, options) VALUES ('e', '{\"persistant\": true}') RETURNING id")
+
+    migrate(empty_database_url)
+
+    assert good == value(database, "SELECT id FROM queue_message")
+    [(id_, code, detail)] = database.execute("SELECT id, error_code, error_detail FROM queue_message_dead").fetchall()
+    assert (bad, "refused") == (id_, code)
+    assert "persistant" in detail
+
+
+def test_who_could_insert_can_insert(empty_database_url: str, database: Connection) -> None:
+    """An application keeps its grant, and has no more than before."""
+    database.execute(SCRIPT.encode())
+    with login(empty_database_url) as url, psycopg.connect(url, autocommit=True) as app:
+        database.execute(sql.SQL("GRANT INSERT ON queue_message TO {}").format(sql.Identifier(app.info.user)))
+        migrate(empty_database_url)
+        app.execute("INSERT INTO queue_message (exchange, routing_key, content) VALUES ('amq.direct', 'key', '{}')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            app.execute("SELECT content FROM queue_message")
+
+
+def test_an_insert_under_way_is_waited_for_and_taken_over(empty_database_url: str, database: Connection) -> None:
+    """A transaction open when the migration begins is not lost; one that comes meanwhile lands in the new table."""
+    database.execute(SCRIPT.encode())
+    migration = threading.Thread(target=migrate, args=(empty_database_url,))
+    with psycopg.connect(empty_database_url) as early, psycopg.connect(empty_database_url, autocommit=True) as late:
+        early.execute(INSERT, ("1",))
+        migration.start()
+        _wait_until_locked(database, 1)
+        inserting = threading.Thread(target=late.execute, args=(INSERT, ("2",)))
+        inserting.start()
+        _wait_until_locked(database, 2)
+        early.commit()
+        inserting.join()
+        migration.join()
+    assert [(1,), (2,)] == database.execute("SELECT content FROM queue_message ORDER BY content").fetchall()
+
+
+def _wait_until_locked(database: Connection, count: int) -> None:
+    """Until so many sessions wait for a lock on a table."""
+    ours = "(SELECT oid FROM pg_database WHERE datname = %s)"
+    waiting = f"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted AND database = {ours}"
+    while value(database, waiting, database.info.dbname) < count:
+        value(database, "SELECT pg_sleep(0.01)::text")
+
+
+@pytest.mark.slow
+def test_a_long_transaction_is_not_waited_for(empty_database_url: str, database: Connection) -> None:
+    """After five seconds the migration gives up, so that nobody stands behind it, and everything is as before."""
+    database.execute(SCRIPT.encode())
+    with psycopg.connect(empty_database_url) as long:
+        long.execute(INSERT, ("1",))
+        with pytest.raises(MigrationError, match=r"A long transaction holds the tables .* run `relay migrate` again"):
+            migrate(empty_database_url)
+    assert 1 == value(database, "SELECT count(*) FROM queue_message")
+    assert "queue_message" == value(database, "SELECT relname FROM pg_class WHERE relname LIKE 'queue_m%' AND relkind = 'r'")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "TABLE queue_message (id bigint PRIMARY KEY, exchange text, routing_key text, content jsonb, options jsonb)",
+        "TABLE queue_message (id uuid, exchange text, routing_key text, content jsonb, options jsonb)",
+        "TABLE queue_message (id uuid PRIMARY KEY, exchange text, routing_key text, content jsonb, options jsonb, sent boolean)",
+        "TABLE queue_message (id uuid PRIMARY KEY, body text)",
+        "TABLE queue_message (id uuid, exchange text, routing_key text, content jsonb, options jsonb, PRIMARY KEY (id, exchange))",
+        (
+            "VIEW queue_message AS SELECT gen_random_uuid() AS id, ''::text AS exchange, ''::text AS routing_key, '{}'::jsonb AS content, "
+            "'{}'::jsonb AS options"
+        ),
+    ],
+)
+def test_any_other_table_of_that_name_is_refused(empty_database_url: str, database: Connection, other: str) -> None:
+    """With its columns in the sentence, and untouched."""
+    database.execute(f"CREATE {other}".encode())
+    before = database.execute("SELECT relname, relkind FROM pg_class WHERE relname LIKE 'queue%' ORDER BY 1").fetchall()
+
+    with pytest.raises(MigrationError, match=r'There is a queue_message in schema "public" that is not the relay\'s \(.*\): rename it, or'):
+        migrate(empty_database_url)
+
+    assert before == database.execute("SELECT relname, relkind FROM pg_class WHERE relname LIKE 'queue%' ORDER BY 1").fetchall()
+
+
+@pytest.mark.ids("C2", "C4")
+def test_the_same_script_run_afterwards_does_no_harm(empty_database_url: str, database: Connection) -> None:
+    """The table stays ours, inserts go through, later migrations find nothing to do; its trigger only adds its notification."""
+    database.execute(SCRIPT.encode())
+    migrate(empty_database_url)
+    database.execute(SCRIPT.encode())
+    database.execute("LISTEN queue_message_notify")
+
+    id_ = value(database, INSERT, "{}")
+
+    [heard] = list(database.notifies(timeout=5, stop_after=1))
+    assert {"id": str(id_)} == json.loads(heard.payload)
+    assert [] == migrate(empty_database_url)
+    assert "ready" == value(database, "SELECT state FROM queue_message_state WHERE id = %s", id_)
+
+
+def test_a_function_that_others_use_stays(empty_database_url: str, database: Connection) -> None:
+    """The script's function may serve another table too."""
+    database.execute(SCRIPT.encode())
+    database.execute("CREATE TABLE mine (id uuid)")
+    database.execute("CREATE TRIGGER t AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION queue_message_notify()")
+    said: list[str] = []
+    migrate(empty_database_url, say=said.append)
+    assert "Function queue_message_notify() stays: something else uses it." in said
+    database.execute("INSERT INTO mine VALUES (gen_random_uuid())")
