@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from relay import events
@@ -91,7 +91,7 @@ class RabbitPublisher:
         """Return once `ready` is true."""
         await self._ready.wait()
 
-    def publish(self, batch: Batch) -> AsyncIterator[Portion]:
+    def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
         """Write a batch, in the order of the calls within each exchange; yield portions of results."""
         job = Job(batch, self._clock)
         if self._session is None:
@@ -156,7 +156,7 @@ class RabbitPublisher:
         if self._session:
             self._session.pump()
 
-    async def _portions(self, job: Job) -> AsyncIterator[Portion]:
+    async def _portions(self, job: Job) -> AsyncGenerator[Portion, None]:
         try:
             async with aclosing(job.portions(self._patience)) as portions:
                 async for portion in portions:

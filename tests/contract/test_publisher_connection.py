@@ -1,0 +1,234 @@
+"""What the publisher says and does when the connection goes, hangs or is blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from relay.encoding import Encoded, Encoder
+from relay.events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp
+from relay.local import RabbitMQ
+from relay.message import CONFIRMED, Claim, PublishResult, Verdict
+from tests.support.broker import Declared, Topology
+from tests.support.proxy import Proxy
+from tests.support.publishing import claim, publishing
+
+pytestmark = pytest.mark.faults
+ALARM_ON, ALARM_OFF = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "absolute", "2GB")
+
+
+def some(made: Declared, count: int, size: int = 10) -> list[Claim]:
+    """Messages for an exchange."""
+    return [claim(made.exchange, made.routing_key, b"x" * size) for _ in range(count)]
+
+
+async def in_a_thread(node: RabbitMQ, *words: str) -> str:
+    """Run rabbitmqctl while the loop goes on."""
+    return await asyncio.to_thread(node.ctl, *words)
+
+
+async def test_a_killed_broker_leaves_what_was_written_unknown(own_broker: RabbitMQ, own_topology: Topology) -> None:
+    """Nothing that was confirmed is missing after the restart, and the publisher is back by itself."""
+    made = await own_topology.declare()
+    await asyncio.to_thread(own_broker.persist_topology)
+    async with publishing(own_broker.url) as broker:
+        assert await broker.send(some(made, 1)) == [CONFIRMED]
+        sends = [asyncio.create_task(broker.send(some(made, 500, 1000))) for _ in range(20)]
+        await sends[0]
+        await asyncio.to_thread(own_broker.crash)
+        results = [result for send in sends for result in await send]
+        assert not broker.publisher.ready
+        down = await broker.seen.wait_for(BrokerDown)
+        assert down.error.startswith(("The connection to the broker is lost", "The broker at 127.0.0.1"))
+        [refused] = await broker.send(some(made, 1))
+        assert (refused.verdict, refused.code) == (Verdict.UNWRITTEN, "broker_down")
+        await asyncio.to_thread(own_broker.start)
+        await broker.seen.wait_for(BrokerUp, 2)
+        assert await broker.send(some(made, 1)) == [CONFIRMED]
+    counts = Counter(result.verdict for result in results)
+    assert set(counts) <= {Verdict.CONFIRMED, Verdict.UNKNOWN, Verdict.UNWRITTEN}
+    assert not any(result.blame for result in results)
+    async with Topology(own_broker.url, "") as now:
+        assert await now.waiting(made.queue) >= counts[Verdict.CONFIRMED] + 2
+
+
+async def test_a_connection_that_an_operator_closes_is_made_anew(own_broker: RabbitMQ, own_topology: Topology) -> None:
+    """The broker says 320; that is nobody's fault, and the next batch goes out on the next connection."""
+    made = await own_topology.declare()
+    async with Proxy.before(own_broker.url) as proxy, publishing(proxy.url(own_broker.url)) as broker:
+        await broker.send(some(made, 1))
+        proxy.hold_answers()
+        send = asyncio.create_task(broker.send(some(made, 10)))
+        await until(lambda: broker.publisher.in_flight() == {made.exchange: 10})
+        await in_a_thread(own_broker, "close_all_connections", "maintenance")
+        proxy.heal()
+        results = await send
+        await broker.seen.wait_for(BrokerUp, 2)
+        assert "320 CONNECTION_FORCED - maintenance" in broker.seen.of(BrokerDown)[0].error
+        assert await broker.send(some(made, 1)) == [CONFIRMED]
+    assert {(result.verdict, result.blame) for result in results} <= {(Verdict.UNKNOWN, False), (Verdict.CONFIRMED, False)}
+
+
+async def test_a_connection_that_a_message_brought_down_blames_what_was_in_flight(amqp_url: str, topology: Topology) -> None:
+    """The broker closes with a protocol error (here 540 for `immediate`): an attempt, or such a message would go round for ever."""
+    made = await topology.declare()
+    async with publishing(amqp_url, encoder=lambda frame_max: ImmediateEncoder(frame_max=frame_max)) as broker:
+        await broker.send(some(made, 1))
+        results = await broker.send([*some(made, 3), claim(made.exchange, "immediate")])
+        await broker.seen.wait_for(BrokerUp, 2)
+        assert "540 NOT_IMPLEMENTED" in broker.seen.of(BrokerDown)[0].error
+    assert results[3].verdict is Verdict.UNKNOWN
+    assert results[3].blame
+
+
+class ImmediateEncoder(Encoder):
+    """Sets the flag that RabbitMQ does not know, for the routing key `immediate`."""
+
+    def __init__(self, *, frame_max: int) -> None:
+        super().__init__(frame_max=frame_max, max_body_bytes=1 << 24, allowed_exchanges=None)
+
+    def encode(self, claim: Claim) -> Encoded | PublishResult:
+        """Encode, and set the bit behind `mandatory`."""
+        encoded = super().encode(claim)
+        if claim.routing_key != "immediate" or isinstance(encoded, PublishResult):
+            return encoded
+        method, *others = encoded.parts
+        return Encoded((method[:-3] + bytes([method[-3] | 2]) + method[-2:], *others))
+
+
+async def test_a_reset_connection_is_unknown_at_once(amqp_url: str, topology: Topology) -> None:
+    """RST needs no heartbeat to be noticed; the batch is decided and a new connection is made."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
+        await broker.send(some(made, 1))
+        proxy.hold_answers()
+        send = asyncio.create_task(broker.send(some(made, 100)))
+        await until(lambda: broker.publisher.in_flight() == {made.exchange: 100})
+        proxy.reset()
+        assert {(result.verdict, result.code) for result in await send} == {(Verdict.UNKNOWN, "connection_lost")}
+        proxy.heal()
+        await broker.seen.wait_for(BrokerUp, 2)
+        assert await broker.send(some(made, 1)) == [CONFIRMED]
+        assert proxy.connections == 2
+
+
+async def test_a_peer_that_falls_silent_is_noticed_by_the_heartbeat(amqp_url: str, topology: Topology) -> None:
+    """A black hole keeps the connection open; after three missed heartbeats it is given up and what was written is unknown."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url), heartbeat=1) as broker:
+        await broker.send(some(made, 1))
+        proxy.black_hole()
+        began = time.monotonic()
+        results = await broker.send(some(made, 10))
+        assert {result.verdict for result in results} == {Verdict.UNKNOWN}
+        assert time.monotonic() - began < 12
+        proxy.heal()
+        await broker.seen.wait_for(BrokerUp, 2)
+        assert await broker.send(some(made, 1)) == [CONFIRMED]
+
+
+async def test_a_blocked_broker_is_waited_for(own_broker: RabbitMQ, own_topology: Topology) -> None:
+    """A memory alarm: nothing times out, nothing is sent twice on the living connection, and nothing new is written."""
+    made = await own_topology.declare()
+    async with publishing(own_broker.url, patience=0.05) as broker:
+        await broker.send(some(made, 1))
+        await in_a_thread(own_broker, *ALARM_ON)
+        try:
+            written = asyncio.create_task(broker.send(some(made, 10)))
+            alarm = await broker.seen.wait_for(BrokerBlocked)
+            assert "memory" in alarm.reason
+            assert not broker.publisher.ready
+            waiting = asyncio.create_task(broker.send(some(made, 10)))
+            [late] = await broker.send(some(made, 1), seconds=0.3)
+            assert (late.verdict, late.code) == (Verdict.UNWRITTEN, "deadline")
+            assert not written.done()
+            assert broker.publisher.silent()[made.exchange] > 0.3
+        finally:
+            await in_a_thread(own_broker, *ALARM_OFF)
+        assert await written == await waiting == [CONFIRMED] * 10
+        await broker.seen.wait_for(BrokerUnblocked)
+        await broker.publisher.wait_ready()
+        assert len(broker.seen.of(BrokerUp)) == 1
+    assert await own_topology.waiting(made.queue) == 21
+
+
+async def test_what_waits_for_room_in_the_buffer_is_bounded(amqp_url: str, topology: Topology) -> None:
+    """A peer that reads nothing takes what sockets and the transport's buffer hold; the rest stays unwritten until there is room."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
+        await broker.send(some(made, 1))
+        proxy.hold_requests()
+        send = asyncio.create_task(broker.send(some(made, 100, 1_000_000)))
+        transport = broker.publisher._session._pipe._transport  # type: ignore[union-attr] # a look inside: nothing else shows it
+        await until(lambda: transport.get_write_buffer_size() > 0)
+        assert transport.get_write_buffer_size() < 7_000_000
+        proxy.heal()
+        assert await send == [CONFIRMED] * 100
+
+
+async def test_a_cut_decides_everything_at_once(amqp_url: str, topology: Topology) -> None:
+    """What was written is UNKNOWN, what was not is UNWRITTEN; no confirm is waited for."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
+        proxy.hold_answers()
+        send = asyncio.create_task(broker.send(some(made, 10)))
+        await until(lambda: broker.publisher.in_flight() == {made.exchange: 10})
+        broker.publisher.cut()
+        assert [(result.verdict, result.code) for result in await send] == [(Verdict.UNKNOWN, "cut")] + [(Verdict.UNWRITTEN, "cut")] * 9
+        proxy.heal()
+        assert await broker.send(some(made, 2)) == [CONFIRMED] * 2
+
+
+async def test_closing_decides_what_is_in_flight(amqp_url: str, topology: Topology) -> None:
+    """Nobody waits for ever on a publisher that was closed."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
+        proxy.hold_answers()
+        send = asyncio.create_task(broker.send(some(made, 1)))
+        await until(lambda: broker.publisher.in_flight() == {made.exchange: 1})
+        await broker.publisher.aclose()
+        assert [result.verdict for result in await send] == [Verdict.UNKNOWN]
+
+
+async def test_the_publisher_starts_before_its_broker(amqp_url: str, topology: Topology) -> None:
+    """It says that it waits, at most once a second, and goes on by itself when the broker is there."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy:
+        await proxy.stop_listening()
+        async with publishing(proxy.url(amqp_url), wait=False) as broker:
+            down = await broker.seen.wait_for(BrokerDown)
+            assert down.error.startswith(f"The broker at 127.0.0.1:{proxy.port} is not reachable")
+            await proxy.listen()
+            await broker.seen.wait_for(BrokerUp)
+            assert await broker.send(some(made, 1)) == [CONFIRMED]
+            assert [type(event) for event in broker.seen.events[:2]] == [BrokerDown, BrokerUp]
+
+
+async def test_the_next_of_several_brokers_is_tried(amqp_url: str, topology: Topology) -> None:
+    """Nodes of a cluster: the first that answers is used."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy:
+        dead = proxy.url(amqp_url)
+        await proxy.stop_listening()
+        async with publishing(dead, amqp_url) as broker:
+            assert await broker.send(some(made, 1)) == [CONFIRMED]
+
+
+async def test_an_operator_recognises_the_connection(own_broker: RabbitMQ) -> None:
+    """The broker lists it by name and product."""
+    async with publishing(own_broker.url):
+        listed = json.loads(await in_a_thread(own_broker, "list_connections", "client_properties", "--formatter", "json"))
+    names = {key: value for key, _, value in listed[0]["client_properties"]}
+    assert (names["connection_name"], names["product"]) == ("outbox-relay/test", "outbox-relay")
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 20) -> None:
+    """Wait for a condition that no event announces."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - there is no signal
+            await asyncio.sleep(0.001)
