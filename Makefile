@@ -23,6 +23,7 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@$(BIN)/python -m pip install --quiet uv
 	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
 	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --output-file requirements/dev.txt
+	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
 	@echo "lint: ruff rules and format"
