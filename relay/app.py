@@ -10,14 +10,17 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
-from relay import events
+from relay import __version__, events
 from relay.encoding import Encoder
 from relay.engine import Engine
 from relay.errors import StoreError
+from relay.health import Health
+from relay.http import HttpServer
 from relay.inhand import InHand
 from relay.intake import Intake
 from relay.logs import LogSink, configure
 from relay.maintenance import HEARTBEAT, Maintenance
+from relay.metrics import Metrics
 from relay.migrate import migrations
 from relay.policy import Policy
 from relay.publisher import RabbitPublisher
@@ -48,8 +51,9 @@ class Relay:
         self._settings = settings
         self._policy = Policy()
         self._overruled: dict[str, str] = {}
-        self._log = LogSink()
-        self._emit = events.fan_out(self._log)
+        self._log, self._metrics, self._health = LogSink(), Metrics(), Health()
+        self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
+        self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
         self._stop = asyncio.Event()
         self._signals = 0
         self._engine: Engine | None = None
@@ -70,6 +74,7 @@ class Relay:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, signal.Signals(number).name)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._store.aclose)
+            await self._serve_http(stack)
             if await self._enter():
                 await self._work(stack)
                 await self._leave()
@@ -106,6 +111,7 @@ class Relay:
             batch_size=self._settings.batch_size,
             emit=self._emit,
         )
+        self._metrics.watch(in_flight=lambda: self._in_hand.messages, silent=publisher.silent)
         maintenance = self._maintenance(publisher, listener, engine)
         for component in (publisher, listener):
             await component.start()
@@ -128,6 +134,21 @@ class Relay:
                 await self._store.unregister(holds_locks=kept > 0)
         self._emit(events.Stopped(kept))
         self._log.flush()
+
+    async def _serve_http(self, stack: AsyncExitStack) -> None:
+        if self._settings.http_port is None:
+            return
+        server = HttpServer(
+            host=self._settings.http_host,
+            port=self._settings.http_port,
+            metrics=self._metrics.render,
+            reasons=lambda: self._health.reasons,
+            listen=lambda: self._health.listen,
+            alive=lambda: True,
+        )
+        port = await server.start()
+        stack.push_async_callback(server.aclose)
+        self._emit(events.HttpUp(self._settings.http_host, port))
 
     def _publisher(self) -> RabbitPublisher:
         return RabbitPublisher(
@@ -158,6 +179,7 @@ class Relay:
             lock_seconds=lambda: self._policy.lock_seconds,
             state=lambda: self._state(publisher, listener),
             silent=publisher.silent,
+            gauges=self._metrics.queue,
             emit=self._emit,
             nudge=engine.nudge,
         )

@@ -25,6 +25,14 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HttpUp(Event):
+    """Metrics and probes are served here."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping(Event):
     """A signal or a caller asked for the end; claiming has stopped."""
 

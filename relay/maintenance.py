@@ -21,6 +21,8 @@ SWEEP = 2.0
 """Seconds between two looks at the locks of silent relays: with the heartbeat well below the five that are promised."""
 LANES = 2.5
 """Seconds between two renewals of the lanes' leases, which last as long as a lock."""
+GAUGES = 15.0
+"""Seconds between two looks at the queue for metrics: a scrape's usual interval."""
 MINUTE = 60.0
 HOUR = 3600.0
 RENEWAL = 0.5
@@ -51,6 +53,9 @@ class MaintenanceStore(Protocol):
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""
 
+    async def read_gauges(self) -> Mapping[str, float | None]:
+        """The state of the queue, for metrics."""
+
     async def refresh_policy(self) -> list[str]:
         """Read the database's policy; return the exchanges that are paused."""
 
@@ -77,6 +82,7 @@ class Maintenance:
         lock_seconds: Callable[[], float],
         state: Callable[[], Mapping[str, object]],
         silent: Callable[[], Mapping[str, float]],
+        gauges: Callable[[Mapping[str, float | None]], None],
         emit: events.Sink,
         nudge: Callable[[], None],
     ) -> None:
@@ -86,6 +92,7 @@ class Maintenance:
         self._lock_seconds = lock_seconds
         self._state = state
         self._silent = silent
+        self._gauges = gauges
         self._emit = emit
         self._nudge = nudge
         self._paused: list[str] = []
@@ -98,6 +105,7 @@ class Maintenance:
             Chore("sweep", MINUTE, self._sweep_all),
             Chore("stranded messages", MINUTE, self._free_stranded),
             Chore("notifications", MINUTE, store.renotify),
+            Chore("gauges", GAUGES, self._read_gauges),
         ]
 
     async def run(self) -> None:
@@ -164,3 +172,6 @@ class Maintenance:
         created, dropped = await self._store.tend_archive()
         if created or dropped:
             self._emit(events.PartitionsEnsured(created, dropped))
+
+    async def _read_gauges(self) -> None:
+        self._gauges(await self._store.read_gauges())

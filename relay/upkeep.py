@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from relay.errors import StoreError
 from relay.message import Batch, Position
@@ -66,6 +67,11 @@ class Upkeep:
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""
         await self._store.run("renotify")
+
+    async def read_gauges(self) -> Mapping[str, float | None]:
+        """The state of the queue: one row of `queue_message_status`."""
+        [(status,)] = await self._store.run("read_gauges")
+        return cast("Mapping[str, float | None]", status)
 
     async def refresh_policy(self) -> list[str]:
         """Read the database's policy and hand it on; return the exchanges that are paused."""

@@ -1,0 +1,51 @@
+"""Whether the relay could move a message now, and what keeps it; learned from events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relay import events
+
+
+class Health:
+    """What stands in the way, by peer; `sink` takes events."""
+
+    def __init__(self) -> None:
+        self._reasons = {"database": "The database has not answered yet.", "broker": "The broker has not answered yet."}
+        self._listen = "has not been heard yet"
+
+    def sink(self, event: events.Event) -> None:
+        """Learn from an event; see `relay.events.Sink`."""
+        match event:
+            case events.DatabaseDown():
+                self._reasons["database"] = event.error
+            case events.DatabaseUp() | events.Started():
+                self._reasons.pop("database", None)
+            case events.BrokerDown():
+                self._reasons["broker"] = event.error
+                self._reasons.pop("blocked", None)
+            case events.BrokerUp():
+                self._reasons.pop("broker", None)
+                self._reasons.pop("blocked", None)
+            case events.BrokerBlocked():
+                self._reasons["blocked"] = f"The broker has a resource alarm: {event.reason}"
+            case events.BrokerUnblocked():
+                self._reasons.pop("blocked", None)
+            case events.Stopping():
+                self._reasons["stopping"] = "The relay is about to leave."
+            case events.ListenUp():
+                self._listen = "up"
+            case events.ListenDown():
+                self._listen = event.error
+            case _:
+                pass
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Sentences by what they are about; empty while messages can move."""
+        return dict(self._reasons)
+
+    @property
+    def listen(self) -> str:
+        """For information: without LISTEN the poll goes on."""
+        return self._listen

@@ -1,0 +1,183 @@
+"""What a scraper and an orchestrator ask: /metrics, /livez, /readyz. Only GET, nothing is read from a request's body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from relay.errors import SettingsError
+
+LONGEST = 10.0
+"""Seconds that a connection may live, whatever it does: nobody can hold one by sending slowly."""
+AT_ONCE = 100
+"""Connections at the same time; more are answered 503."""
+KEEP_ALIVE = 5
+"""Seconds that a connection may wait for its next request."""
+_HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
+_HEAD_BYTES = 16 << 10
+
+
+class HttpServer:
+    """Serves on the loop that runs the relay, without signal handlers and without a log line a request.
+
+    Args:
+        host: name or address to listen on.
+        port: 0 takes a free one.
+        metrics: page and content type for an Accept header.
+        reasons: what keeps the relay from moving messages, by peer; empty means ready.
+        listen: state of LISTEN, for information.
+        alive: False once the loop that moves messages has died; a peer that is down is no reason.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        metrics: Callable[[str], tuple[bytes, str]],
+        reasons: Callable[[], Mapping[str, str]],
+        listen: Callable[[], str],
+        alive: Callable[[], bool],
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._metrics = metrics
+        self._reasons = reasons
+        self._listen = listen
+        self._alive = alive
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Listen, and return the port. Starting again changes nothing.
+
+        Raises:
+            SettingsError: host and port cannot be had.
+        """
+        if self._task is None:
+            bound = await self._bind()
+            self._port = bound.getsockname()[1]
+            self._server = _Server(_config(self._app()))
+            self._task = asyncio.create_task(self._server.serve(sockets=[bound]), name="http")
+            await self._server.up.wait()
+            if self._task.done():
+                await self._task
+        return self._port
+
+    async def aclose(self) -> None:
+        """Answer what is being asked, for a second at most, and close; legal at any time, and again."""
+        task, self._task = self._task, None
+        if task is not None and self._server is not None:
+            self._server.should_exit = True
+            await task
+
+    async def _bind(self) -> socket.socket:
+        bound = None
+        try:
+            [(family, _, _, _, address), *_] = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            bound = socket.socket(family, socket.SOCK_STREAM)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen()
+        except OSError as error:
+            if bound is not None:
+                bound.close()
+            where = f"{self._host} port {self._port}"
+            raise SettingsError(f"Cannot listen on {where} ({error.strerror}): change RELAY_HTTP_HOST or RELAY_HTTP_PORT.") from error
+        return bound
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/metrics", self._answer_metrics, methods=["GET"]),
+                Route("/livez", self._answer_livez, methods=["GET"]),
+                Route("/readyz", self._answer_readyz, methods=["GET"]),
+            ]
+        )
+
+    async def _answer_metrics(self, request: Request) -> Response:
+        page, content_type = self._metrics(request.headers.get("accept", ""))
+        return Response(page, media_type=content_type)
+
+    async def _answer_livez(self, _: Request) -> Response:
+        alive = self._alive()
+        return _json(200 if alive else 503, {"status": "alive" if alive else "dead"})
+
+    async def _answer_readyz(self, _: Request) -> Response:
+        reasons = dict(self._reasons())
+        return _json(503 if reasons else 200, {"status": "not ready" if reasons else "ready", "reasons": reasons, "listen": self._listen()})
+
+
+def _json(status: int, value: object) -> Response:
+    return Response(json.dumps(value), status, media_type="application/json")
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        headers=_HEADERS,
+        limit_concurrency=AT_ONCE,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the relay and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve; who waits for `up` does not wait for a server that could not begin."""
+        try:
+            await super().serve(sockets=sockets)
+        finally:
+            self.up.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell."""
+        await super().startup(sockets=sockets)
+        self.up.set()
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 on a connection that ends in time."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Set the end."""
+        super().connection_made(transport)
+        self._end = self.loop.call_later(LONGEST, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the end."""
+        with suppress(AttributeError):
+            self._end.cancel()
+        super().connection_lost(exc)

@@ -1,0 +1,207 @@
+"""Prometheus metrics, fed by events and, at each scrape, by what the relay holds. No id, no routing key, few label values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from relay import events
+from relay.message import Result
+
+MOST_LABELS = 50
+"""Values of one label; what comes later is counted under `other`, for error codes and exchanges are named by messages."""
+OTHER = "other"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_QUEUE: Mapping[str, str] = {
+    "waiting": "Messages in the queue, claimed ones included.",
+    "ready": "Messages that could be claimed now.",
+    "locked": "Messages claimed by some relay.",
+    "delayed": "Messages that wait for their time or for another try.",
+    "oldest_seconds": "Age of the oldest message in the queue.",
+    "dead_unacknowledged": "Dead messages that no operator has acknowledged.",
+    "blocked_keys": "Ordering keys that stand still.",
+    "paused_exchanges": "Exchanges that an operator holds.",
+    "relays_alive": "Relays that reported within the last seconds.",
+    "partition_days_ahead": "Days for which the archive has a partition.",
+    "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
+}
+
+
+class Metrics:
+    """One registry of its own; `sink` takes events, `render` gives the page."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        self._watched = _Watched()
+        registry.register(self._watched)
+        ProcessCollector(registry=registry)
+        self._info = Gauge("relay_info", "The relay, always 1.", ["name", "schema", "version"], registry=registry)
+        self._messages = Counter(
+            "relay_messages", "Settled messages by result; also retry, released, kept, lost.", ["result"], registry=registry
+        )
+        self._claimed = Counter("relay_messages_claimed", "Claimed messages by kind of claim.", ["source"], registry=registry)
+        self._batches = Counter("relay_batches_claimed", "Claims that found something, by kind.", ["source"], registry=registry)
+        self._claim = Histogram("relay_claim_seconds", "Time of a claim that found something.", buckets=_SECONDS, registry=registry)
+        self._publish = Histogram("relay_publish_seconds", "From write to last confirm of a batch.", buckets=_SECONDS, registry=registry)
+        self._settle = Histogram("relay_settle_seconds", "Time of a settle.", buckets=_SECONDS, registry=registry)
+        self._broker_up = Gauge("relay_broker_up", "1 while the broker connection stands.", registry=registry)
+        self._broker_blocked = Gauge("relay_broker_blocked", "1 while the broker has a resource alarm.", registry=registry)
+        self._database_up = Gauge("relay_database_up", "1 while the database answers.", registry=registry)
+        self._listen_up = Gauge("relay_listen_up", "1 while LISTEN has proved itself alive.", registry=registry)
+        self._lost = Counter("relay_lock_lost", "Messages that another relay took over before they were settled.", registry=registry)
+        self._swept = Counter("relay_swept", "Expired locks by where their message went.", ["to"], registry=registry)
+        self._stranded = Counter("relay_stranded", "Messages found below every head; should stay 0.", registry=registry)
+        self._dead = Counter("relay_dead", "Messages archived dead, by code.", ["code"], registry=registry)
+        self._failures = Counter("relay_failures", "Steps that failed and are tried again.", ["step"], registry=registry)
+        self._codes = _Known()
+        self._takes = self._handlers()
+        self._begin_at_zero()
+
+    def sink(self, event: events.Event) -> None:
+        """Count an event; see `relay.events.Sink`."""
+        take = self._takes.get(type(event))
+        if take is not None:
+            take(event)
+
+    def watch(self, *, in_flight: Callable[[], int], silent: Callable[[], Mapping[str, float]]) -> None:
+        """Ask these at each scrape: messages in hand, and seconds without a confirm by exchange."""
+        self._watched.in_flight = in_flight
+        self._watched.silent = silent
+
+    def queue(self, status: Mapping[str, float | None]) -> None:
+        """Take the newest row of `queue_message_status`; columns that are no metric are left out."""
+        self._watched.status = {name: float(value) for name, value in status.items() if name in _QUEUE and value is not None}
+        self._watched.read_at = time.time()
+
+    def present(self, *, name: str, schema: str, version: str) -> None:
+        """Name the relay."""
+        self._info.labels(name, schema, version).set(1)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its content type, in the format that the Accept header asks for."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    def _begin_at_zero(self) -> None:
+        """A rate or an alert needs the series before the first message of its kind."""
+        for word in (*(result.value for result in Result), "retry", "released", "kept", "lost"):
+            self._messages.labels(word)
+        for place in ("queue", "archive"):
+            self._swept.labels(place)
+
+    def _handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
+        broker, blocked, database, listen = self._broker_up, self._broker_blocked, self._database_up, self._listen_up
+        return {
+            events.BatchClaimed: self._on_claimed,
+            events.BatchSettled: self._on_settled,
+            events.MessageDead: self._on_dead,
+            events.LockLost: self._on_lost,
+            events.LocksSwept: self._on_swept,
+            events.StrandedFound: self._on_stranded,
+            events.SettleFailed: self._on_settle_failed,
+            events.MaintenanceFailed: self._on_failed,
+            events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
+            events.Started: lambda _: database.set(1),
+            events.DatabaseUp: lambda _: database.set(1),
+            events.DatabaseDown: lambda _: database.set(0),
+            events.BrokerUp: lambda _: _set_all({broker: 1, blocked: 0}),
+            events.BrokerDown: lambda _: _set_all({broker: 0, blocked: 0}),
+            events.BrokerBlocked: lambda _: blocked.set(1),
+            events.BrokerUnblocked: lambda _: blocked.set(0),
+            events.ListenUp: lambda _: listen.set(1),
+            events.ListenDown: lambda _: listen.set(0),
+        }
+
+    def _on_claimed(self, event: events.Event) -> None:
+        assert isinstance(event, events.BatchClaimed)
+        self._batches.labels(event.source).inc()
+        self._claimed.labels(event.source).inc(event.messages)
+        self._claim.observe(event.seconds)
+
+    def _on_settled(self, event: events.Event) -> None:
+        assert isinstance(event, events.BatchSettled)
+        for result, messages in event.outcomes.items():
+            self._messages.labels(result).inc(messages)
+        self._settle.observe(event.seconds)
+        self._publish.observe(event.publish_seconds)
+
+    def _on_dead(self, event: events.Event) -> None:
+        assert isinstance(event, events.MessageDead)
+        self._dead.labels(self._codes.label(event.code)).inc()
+
+    def _on_lost(self, event: events.Event) -> None:
+        assert isinstance(event, events.LockLost)
+        self._lost.inc(len(event.ids))
+
+    def _on_swept(self, event: events.Event) -> None:
+        assert isinstance(event, events.LocksSwept)
+        self._swept.labels("queue").inc(event.released)
+        self._swept.labels("archive").inc(event.archived)
+
+    def _on_stranded(self, event: events.Event) -> None:
+        assert isinstance(event, events.StrandedFound)
+        self._stranded.inc(event.messages)
+
+    def _on_settle_failed(self, _: events.Event) -> None:
+        self._failures.labels("settle").inc()
+
+    def _on_failed(self, event: events.Event) -> None:
+        assert isinstance(event, events.MaintenanceFailed)
+        self._failures.labels(event.step).inc()
+
+
+class _Known:
+    """Values of a label, up to a number of them."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+
+    def label(self, value: str) -> str:
+        if value not in self._values:
+            if len(self._values) >= MOST_LABELS:
+                return OTHER
+            self._values.add(value)
+        return value
+
+
+class _Watched(Collector):
+    """Gauges that are asked for at the scrape."""
+
+    def __init__(self) -> None:
+        self.in_flight: Callable[[], int] | None = None
+        self.silent: Callable[[], Mapping[str, float]] | None = None
+        self.status: Mapping[str, float] = {}
+        self.read_at = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        """What holds now; the queue as it was last read."""
+        if self.in_flight is not None:
+            yield GaugeMetricFamily("relay_in_flight", "Messages claimed and not yet settled.", value=self.in_flight())
+        if self.silent is not None:
+            yield _silent(self.silent())
+        for name, value in self.status.items():
+            yield GaugeMetricFamily(f"relay_queue_{name}", _QUEUE[name], value=value)
+        yield GaugeMetricFamily("relay_queue_read_timestamp_seconds", "When the queue was last looked at, 0 for never.", value=self.read_at)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names are known at the scrape."""
+        return []
+
+
+def _silent(seconds: Mapping[str, float]) -> Metric:
+    """The exchanges that have been silent longest."""
+    family = GaugeMetricFamily("relay_silent_exchange_seconds", "Oldest write without a confirm, by exchange.", labels=["exchange"])
+    for exchange in sorted(seconds, key=lambda name: -seconds[name])[:MOST_LABELS]:
+        family.add_metric([exchange], seconds[exchange])
+    return family
+
+
+def _set_all(values: Mapping[Gauge, float]) -> None:
+    for gauge, value in values.items():
+        gauge.set(value)
