@@ -1,0 +1,87 @@
+"""What the provisioned dashboard and the alert rules ask of Prometheus and PostgreSQL, read from their files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+DOCKER = Path(__file__).resolve().parents[2] / "docker"
+DASHBOARD = DOCKER / "grafana/dashboards/outbox-relay.json"
+ALERTS = DOCKER / "prometheus/alerts.yml"
+PROMETHEUS_OWN = {"up", "job", "instance", "le"}
+"""Names that come from Prometheus and from its format, not from the relay."""
+_NOT_METRICS = {"absent", "by", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time"}
+_INTERVAL_SECONDS = 60
+
+
+class Panel(NamedTuple):
+    """One query of one panel."""
+
+    title: str
+    source: str
+    """uid of the data source."""
+    query: str
+    legend: str
+
+
+def panels() -> list[Panel]:
+    """Every query of every panel."""
+    found = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return [
+        Panel(panel["title"], target["datasource"]["uid"], target.get("expr") or target["rawSql"], target.get("legendFormat", ""))
+        for panel in found
+        for target in panel.get("targets", [])
+    ]
+
+
+def alert_expressions() -> list[str]:
+    """PromQL of every alert rule."""
+    return re.findall(r"(?m)^\s+expr: (.+)$", ALERTS.read_text(encoding="utf-8"))
+
+
+def expand_promql(expression: str) -> str:
+    """Put a fixed interval in for Grafana's."""
+    return expression.replace("$__rate_interval", "1m")
+
+
+def expand_sql(statement: str) -> str:
+    """Put in what Grafana's PostgreSQL data source would, for the last hour in steps of a minute."""
+    step = _INTERVAL_SECONDS
+    statement = re.sub(
+        r"\$__timeGroupAlias\((\w+), \$__interval\)", rf'floor(extract(epoch FROM \1) / {step}) * {step} AS "time"', statement
+    )
+    statement = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN now() - interval '1 hour' AND now()", statement)
+    if "$" in statement:
+        raise AssertionError(f"a macro that this does not know is left: {statement}")
+    return statement
+
+
+def metric_names(expression: str) -> set[str]:
+    """Names of time series in a PromQL expression."""
+    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\bby \([^)]*\)', " ", expression)
+    return set(re.findall(r"[a-z_]\w*", bare)) - _NOT_METRICS - PROMETHEUS_OWN
+
+
+def label_names(expression: str, legend: str = "") -> set[str]:
+    """Names of labels in a PromQL expression and in a legend."""
+    return set(_labels(expression, legend)) - PROMETHEUS_OWN
+
+
+def _labels(expression: str, legend: str) -> Iterator[str]:
+    for group in re.findall(r"\bby \(([^)]*)\)", expression):
+        yield from (name.strip() for name in group.split(","))
+    yield from re.findall(r"[{,]\s*(\w+)\s*[=!]", expression)
+    yield from re.findall(r"\{\{\s*(\w+)\s*\}\}", legend)
+
+
+def as_rules() -> str:
+    """Every PromQL query of the dashboard as a recording rule, for promtool."""
+    rules = [
+        f"      - record: panel_{number}\n        expr: {json.dumps(expand_promql(panel.query))}"
+        for number, panel in enumerate(panels())
+        if panel.source == "outbox-metrics"
+    ]
+    return "\n".join(["groups:", "  - name: dashboard", "    rules:", *rules, ""])
