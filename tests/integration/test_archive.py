@@ -138,6 +138,7 @@ async def test_retention_drops_one_old_day_a_call(queue: Queue) -> None:
 async def test_a_reader_is_not_waited_for(queue: Queue, database_url: str) -> None:
     """A day that somebody reads is left for the next call, for the drop would make every settle wait behind the reader."""
     oldest = f"queue_message_archive_{await day_from_today(queue, -1)}"
+    await queue.sql("SET statement_timeout = '10s'")
     async with await psycopg.AsyncConnection.connect(database_url) as reader:
         await reader.execute(f"SELECT count(*) FROM {oldest}".encode())
         assert [("busy", oldest, None)] == await retain(queue, 40)

@@ -160,6 +160,7 @@ async def test_two_sweeps_do_not_wait_for_each_other(queue: Queue) -> None:
     """What one has in hand the other steps over."""
     await queue.insert(2)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now()")
+    await queue.sql("SET statement_timeout = '10s'")
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         assert (1, 0) == await (await other.execute("SELECT released, archived FROM queue_message_sweep(most => 1)")).fetchone()
         assert (1, 0) == await swept(queue)
