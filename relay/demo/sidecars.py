@@ -108,7 +108,7 @@ class Sidecars:
             del self._running[name]
             self._keeper.forget(name)
             if code != 0:
-                raise DemoError(f"{name} ended with exit code {code} after SIGTERM: {self._keeper.output(name)}")
+                raise DemoError(f"{name} ended with exit code {code} after SIGTERM: {self._keeper.output(name).strip()}")
 
     async def _wait_ready(self, name: str, port: int) -> None:
         try:
@@ -117,11 +117,11 @@ class Sidecars:
                     self._expect_alive(name)
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
-            raise DemoError(f"{name} is not ready after {_READY_SECONDS:g} s: {self._keeper.output(name)}") from None
+            raise DemoError(f"{name} is not ready after {_READY_SECONDS:g} s: {self._keeper.output(name).strip()}") from None
 
     def _expect_alive(self, name: str) -> None:
         if (code := self._running[name].poll()) is not None:
-            raise DemoError(f"{name} ended with exit code {code}: {self._keeper.output(name)}")
+            raise DemoError(f"{name} ended with exit code {code}: {self._keeper.output(name).strip()}")
 
 
 def _answers(url: str) -> bool:
