@@ -37,7 +37,9 @@ def list_dead(
     *,
     acknowledged: Annotated[bool, typer.Option("--all", help="Also those that are acknowledged.")] = False,
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
-    result: Annotated[DeadResult | None, typer.Option(help="Only with this result.")] = None,
+    result: Annotated[
+        DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
     as_json: Json = False,
 ) -> None:

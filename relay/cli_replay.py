@@ -32,7 +32,9 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archived before this time; now if left out.")] = None,
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
     routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * stands for any characters.")] = None,
-    result: Annotated[Result | None, typer.Option(help="Only with this result.")] = None,
+    result: Annotated[
+        Result | None, typer.Option(metavar="RESULT", help="Only with this result: success, rejected, failed, lock_expired or discarded.")
+    ] = None,
     code: Annotated[str | None, typer.Option(help="Only with this error code.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
     rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,

@@ -30,7 +30,8 @@ def _line(process: subprocess.Popen[str], seconds: float = 20) -> str:
 def _script(folder: Path, text: str) -> str:
     """A command that runs Python code; `message` is what it got."""
     path = folder / "handler.py"
-    path.write_text(f"import json, os, sys, time\nmessage = json.load(sys.stdin)\n{text}\n")
+    # The alarm ends a command that nothing else ends.
+    path.write_text(f"import json, os, signal, subprocess, sys, time\nsignal.alarm(60)\nmessage = json.load(sys.stdin)\n{text}\n")
     return f"{sys.executable} {path}"
 
 
@@ -109,13 +110,20 @@ def test_once_says_by_its_exit_code_that_a_command_failed(cli: Cli, seeded: Seed
 
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:
-    """And counts as failed."""
+    """And counts as failed; a pipe whose writing end they all hold comes to its end."""
     dead = seeded.archive("failed")
-    command = _script(tmp_path, "import subprocess\nsubprocess.run(['sleep', '600'])")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    held = f"held = os.open({str(pipe)!r}, os.O_WRONLY)\nos.write(held, b'x')\nsubprocess.run(['sleep', '60'], pass_fds=[held])"
 
-    cli("dead", "watch", "--once", "--timeout", "0.5", "--command", command, code=1)
+    cli("dead", "watch", "--once", "--timeout", "1", "--command", _script(tmp_path, held), code=1)
 
-    assert f"The command took longer than 0.5 s for message {dead} and was killed.\n" == cli.stderr
+    assert f"The command took longer than 1 s for message {dead} and was killed.\n" == cli.stderr
+    assert b"x" == os.read(reader, 1)
+    assert select.select([reader], [], [], 5)[0], "a child of the command still runs"
+    assert b"" == os.read(reader, 1)
+    os.close(reader)
 
 
 def test_sigterm_lets_the_command_finish_and_a_second_one_kills_it(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:

@@ -65,7 +65,11 @@ class Cli:
         """End what still runs."""
         for process in self._started:
             process.kill()
-            process.communicate()
+            process.wait()
+            # Not communicate: a command that the process had started may hold the pipes for longer.
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
 
 @pytest.fixture
