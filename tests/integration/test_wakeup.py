@@ -10,6 +10,7 @@ import pytest
 
 from relay import events
 from relay.wakeup import Listener
+from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue
@@ -309,6 +310,20 @@ async def test_behind_a_pool_that_shares_sessions_the_relay_polls_and_says_so_on
 async def test_behind_a_pool_that_lends_sessions_listen_works(queue: Queue, make: Make, tmp_path: Path, say: Say) -> None:
     """PgBouncer in session mode: hints and gate as without it."""
     with pgbouncer(queue.url, pool_mode="session", folder=tmp_path, say=say) as url:
+        heard = make(url)
+        await heard.up()
+        assert await heard.listener.idle()
+
+        await queue.insert()
+
+        await heard.hint()
+        await heard.listener.aclose()
+
+
+@pytest.mark.ids("A23")
+async def test_the_role_of_a_relay_suffices(queue: Queue, make: Make) -> None:
+    """LISTEN, proof and gate need no more than queue_message_relay has."""
+    with login(queue.url, "queue_message_relay") as url:
         heard = make(url)
         await heard.up()
         assert await heard.listener.idle()
