@@ -34,6 +34,8 @@ class Frontier:
 
     head: Position = START
     pending: set[int] = field(default_factory=set)
+    ripe: set[int] = field(default_factory=set)
+    """Those of the pending that the last snapshot showed finished: only they can show messages, so only they are asked for."""
 
     def passed(self, last: Position | None, snapshot: Snapshot, *, exhausted: bool) -> None:
         """Move the head to the last claimed position, or past all finished transactions if nothing was left.
@@ -45,15 +47,17 @@ class Frontier:
 
         """
         reached = Position(snapshot.xmax - 1, LAST_SEQ) if exhausted else last
-        if reached is None or reached <= self.head:
-            return
-        self.head = reached
-        self.pending |= {xid for xid in snapshot.running if xid <= reached.xid}
+        if reached is not None and reached > self.head:
+            self.head = reached
+            self.pending |= {xid for xid in snapshot.running if xid <= reached.xid}
+        self.ripe = {xid for xid in self.pending if xid < snapshot.xmax and xid not in snapshot.running}
 
     def probed(self, asked: Collection[int], snapshot: Snapshot, *, exhausted: bool) -> None:
         """Forget the pending transactions that had finished when all their messages were asked for."""
         if exhausted:
-            self.pending.difference_update(xid for xid in asked if xid not in snapshot.running and xid < snapshot.xmax)
+            done = {xid for xid in asked if xid not in snapshot.running and xid < snapshot.xmax}
+            self.pending -= done
+            self.ripe -= done
 
     def merge(self, other: Frontier, snapshot: Snapshot) -> None:
         """Take back a stream that was split off and claimed everything that `snapshot` shows.
@@ -65,7 +69,7 @@ class Frontier:
 
     def fork(self) -> Frontier:
         """A second frontier that goes on from the same place."""
-        return Frontier(self.head, set(self.pending))
+        return Frontier(self.head, set(self.pending), set(self.ripe))
 
     @property
     def low(self) -> Position:

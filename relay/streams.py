@@ -30,16 +30,18 @@ class Stream:
         self.caught_up = None
 
     async def claim(self, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        """Claim what committed late below the head, else what stands above it."""
-        if self.frontier.pending:
-            batch = await self._claim_pending(limit, limit_bytes, where)
-            if batch:
-                return batch
-        return await self._claim_above(limit, limit_bytes, where)
+        """Claim what committed late below the head, else what stands above it, else what turned out to have committed meanwhile."""
+        return (
+            await self._claim_pending(limit, limit_bytes, where)
+            or await self._claim_above(limit, limit_bytes, where)
+            or await self._claim_pending(limit, limit_bytes, where)
+        )
 
     async def _claim_pending(self, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
         frontier = self.frontier
-        asked = frozenset(frontier.pending)
+        asked = frozenset(frontier.ripe)
+        if not asked:
+            return None
         literal = "{" + ",".join(map(str, asked)) + "}"
         claimed = await self._store.claim_low(self._pending, limit=limit, limit_bytes=limit_bytes, where={**where, "pending": literal})
         frontier.probed(asked, Snapshot.parse(claimed.snapshot), exhausted=claimed.exhausted)
