@@ -28,8 +28,8 @@ class Source:
 
     def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
         """Look again at once after a find, later and later after none."""
+        self.look_at = now if batch else now + min(self.gap, longest)
         self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
-        self.look_at = now if batch else now + self.gap
 
     def hint(self) -> None:
         """Something may be there: look at once."""

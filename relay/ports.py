@@ -82,10 +82,6 @@ class Publisher(Protocol):
     def ready(self) -> bool:
         """Connected and not blocked: claiming makes sense."""
 
-    @property
-    def window(self) -> int | None:
-        """Upper bound of messages in flight that the broker side asks for, None for no wish."""
-
     def publish(self, batch: Batch) -> AsyncIterator[Portion]:
         """Publish a batch; yield portions until every claim has had exactly one result.
 

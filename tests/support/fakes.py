@@ -1,0 +1,235 @@
+"""Plain messages and scripted adapters for tests of the core."""
+
+# ruff: noqa: ARG002 - stand-ins take what the ports name
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from relay.errors import StoreError
+from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, PublishResult, Verdict
+from relay.ports import Claimed, Due, Row, Written
+
+Answer = TypeVar("Answer")
+NOWHERE = "1:1:"
+_numbers = itertools.count(1)
+
+
+def at_once(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+    """Result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise AssertionError("it waited")
+
+
+def a_claim(**given: Any) -> Claim:
+    """One claim; every field can be given."""
+    seq = next(_numbers)
+    plain = Claim(1, seq, f"id-{seq}", "orders", "new", b"{}", False, None, None, None, 1, None)
+    return plain._replace(**given)
+
+
+def a_batch(*claims: Claim, count: int = 1, source: str = "above_head", deadline: float = 1e12) -> Batch:
+    """The claims, or that many plain ones, under one token."""
+    return Batch(f"token-{next(_numbers)}", list(claims) or [a_claim() for _ in range(count)], 1000.0, 10.0, deadline, source)
+
+
+def a_portion(claims: Sequence[Claim], result: PublishResult = CONFIRMED) -> Portion:
+    """The claims with one result, published half a second and confirmed one second after the claim."""
+    count = len(claims)
+    return Portion(list(claims), [result] * count, [10.5] * count, [11.0] * count)
+
+
+class FakeClaims:
+    """Answers claims from a script by kind, and keeps what was asked."""
+
+    def __init__(self, script: Mapping[Due, Sequence[Batch | Exception | None]] | None = None) -> None:
+        self._script = {due: list(answers) for due, answers in (script or {}).items()}
+        self.asked: list[Due] = []
+        self.wheres: list[Mapping[str, object]] = []
+        self.limits: list[tuple[int, int]] = []
+        self.lanes: dict[int, int] = {}
+        self.woken: list[str] = []
+
+    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """Give the next answer of the script, nothing when it is at its end."""
+        self.asked.append(due)
+        self.wheres.append(where)
+        self.limits.append((limit, limit_bytes))
+        answers = self._script.get(due, [])
+        answer = answers.pop(0) if answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return Claimed(answer, NOWHERE, exhausted=answer is None)
+
+    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """As `claim`."""
+        return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
+
+    async def keep_lanes(self) -> dict[int, int]:
+        """Return the lanes that the test gave."""
+        return dict(self.lanes)
+
+    async def wake_successors(self, keys: Sequence[str]) -> None:
+        """Note the keys."""
+        self.woken += keys
+
+
+class FakeSettles:
+    """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id."""
+
+    def __init__(self, *script: StoreError | None, guilty: str = "") -> None:
+        self._script = list(script)
+        self._guilty = guilty
+        self.archived: list[Row] = []
+        self.released: list[Row] = []
+        self.again: list[bool] = []
+
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Write to the archive."""
+        return self._write(self.archived, rows, again=again)
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Put back."""
+        return self._write(self.released, rows, again=again)
+
+    def forgive(self) -> None:
+        """Nobody is guilty any more."""
+        self._guilty = ""
+
+    def _write(self, to: list[Row], rows: Sequence[Row], *, again: bool) -> list[str]:
+        self.again.append(again)
+        error = self._script.pop(0) if self._script else None
+        if any(row.claim.id == self._guilty for row in rows):
+            error = StoreError("Refused.", row_is_guilty=True)
+        if error:
+            raise error
+        to += rows
+        return [row.claim.id for row in rows if row.claim.id.startswith("lost")]
+
+
+class FakeIntake:
+    """Hands out batches and errors in their order, and remembers what it was told."""
+
+    def __init__(self, *script: Batch | Exception | None) -> None:
+        self.script = list(script)
+        self.rooms: list[tuple[int, int]] = []
+        self.told: list[str] = []
+        self.looked = asyncio.Event()
+        self.on_empty: Callable[[], None] = lambda: None
+
+    async def claim(self, room: int, room_bytes: int) -> Batch | None:
+        """Give the next answer, then nothing."""
+        self.rooms.append((room, room_bytes))
+        answer = self.script.pop(0) if self.script else None
+        if isinstance(answer, Exception):
+            raise answer
+        if not self.script:
+            self.looked.set()
+            self.on_empty()
+        return answer
+
+    def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Note the ids."""
+        self.told += [f"settled {claim.id}" for claim in portion.claims]
+
+    def hint(self) -> None:
+        """Note it."""
+        self.told.append("hint")
+
+    def until_next_look(self) -> float:
+        """Return an hour: nothing but a signal ends a rest."""
+        return 3600.0
+
+    def reset(self) -> None:
+        """Note it."""
+        self.told.append("reset")
+
+
+class FakePublisher:
+    """Confirms every batch, or what the test scripts by batch; `hold` keeps a batch in flight until `cut` or `let_go`."""
+
+    def __init__(self) -> None:
+        self.published: list[Batch] = []
+        self.results: dict[str, PublishResult] = {}
+        self.held: set[str] = set()
+        self.ready_event = asyncio.Event()
+        self.ready_event.set()
+        self.waited = asyncio.Event()
+        self._freed = asyncio.Event()
+        self._is_cut = False
+
+    @property
+    def ready(self) -> bool:
+        """As the test says."""
+        return self.ready_event.is_set()
+
+    async def wait_ready(self) -> None:
+        """Wait for the test."""
+        self.waited.set()
+        await self.ready_event.wait()
+
+    async def publish(self, batch: Batch) -> AsyncIterator[Portion]:
+        """Yield what is not held at once, the rest when it is freed or cut."""
+        self.published.append(batch)
+        now = [claim for claim in batch.claims if claim.id not in self.held]
+        later = [claim for claim in batch.claims if claim.id in self.held]
+        if now:
+            yield self._portion(now)
+        if later:
+            await self._freed.wait()
+            yield self._portion(later) if not self._is_cut else a_portion(later, PublishResult(Verdict.UNKNOWN, "cut", "Cut."))
+
+    def let_go(self) -> None:
+        """Confirm what was held."""
+        self._freed.set()
+
+    def cut(self) -> None:
+        """Give up on what is held."""
+        self._is_cut = True
+        self._freed.set()
+
+    def _portion(self, claims: list[Claim]) -> Portion:
+        return a_portion(claims)._replace(results=[self.results.get(claim.id, CONFIRMED) for claim in claims])
+
+
+class FakeSettler:
+    """Writes everything at once, unless the test closes the gate."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+        """Write when the gate is open."""
+        await self.gate.wait()
+        self.outcomes |= {claim.id: outcome for claim, outcome in zip(portion.claims, outcomes, strict=True)}
+        yield Written(portion, outcomes, [claim.id for claim in portion.claims if claim.id.startswith("lost")])
+
+
+class FakeWakeup:
+    """Says once that the queue must be looked at again, then lets the engine sleep."""
+
+    def __init__(self, *, looks: int = 0) -> None:
+        self.looks = looks
+        self.found: list[int] = []
+        self.asleep = asyncio.Event()
+
+    async def idle(self) -> bool:
+        """Ask for as many further looks as the test said."""
+        if self.looks:
+            self.looks -= 1
+            return True
+        self.asleep.set()
+        return False
+
+    def busy(self, messages: int) -> None:
+        """Note the count."""
+        self.found.append(messages)

@@ -1,0 +1,84 @@
+"""A queue in memory with transactions that begin, commit and roll back in any order: the rules of visibility, and no database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from relay.message import Batch, Position
+from relay.ports import Claimed, Due
+from tests.support.fakes import a_batch, a_claim
+
+
+@dataclass
+class Transaction:
+    """One writer; it has an xid from its first write on."""
+
+    xid: int
+    rows: list[tuple[Position, str]] = field(default_factory=list)
+
+
+class ModelQueue:
+    """What claims see: rows of committed transactions that nobody has claimed."""
+
+    def __init__(self) -> None:
+        self._next_xid = 100
+        self._next_seq = 1
+        self.running: dict[int, Transaction] = {}
+        self.committed: dict[Position, str] = {}
+        self.claimed: dict[Position, str] = {}
+        self.meanwhile: Callable[[], object] = lambda: None
+        """Called between a statement and its answer."""
+
+    def begin(self) -> int:
+        """Start a transaction and return its xid."""
+        xid, self._next_xid = self._next_xid, self._next_xid + 1
+        self.running[xid] = Transaction(xid)
+        return xid
+
+    def insert(self, xid: int, exchange: str) -> None:
+        """Insert a row that others see after the commit."""
+        self.running[xid].rows.append((Position(xid, self._next_seq), exchange))
+        self._next_seq += 1
+
+    def commit(self, xid: int) -> None:
+        """Let others see the rows."""
+        self.committed |= dict(self.running.pop(xid).rows)
+
+    def rollback(self, xid: int) -> None:
+        """Let nobody see the rows."""
+        del self.running[xid]
+
+    @property
+    def snapshot(self) -> str:
+        """Text of the present snapshot."""
+        running = sorted(self.running)
+        return f"{running[0] if running else self._next_xid}:{self._next_xid}:{','.join(map(str, running))}"
+
+    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """Claim as the statements do."""
+        del limit_bytes
+        snapshot = self.snapshot
+        ready = sorted(at for at, exchange in self.committed.items() if at not in self.claimed and _wanted(due, at, exchange, where))
+        found = ready[:limit]
+        self.claimed |= {at: self.committed[at] for at in found}
+        batch = self._batch(found) if found else None
+        self.meanwhile()
+        return Claimed(batch, snapshot, exhausted=len(found) < limit)
+
+    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """As `claim`."""
+        return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
+
+    def _batch(self, found: list[Position]) -> Batch:
+        return a_batch(*(a_claim(xid=at.xid, seq=at.seq, exchange=self.committed[at]) for at in found))
+
+
+def _wanted(due: Due, at: Position, exchange: str, where: Mapping[str, object]) -> bool:
+    if due in {Due.ABOVE_HEAD, Due.EXCHANGE_ABOVE_HEAD}:
+        placed = at > Position(int(str(where["head_xid"])), int(str(where["head_seq"])))
+    else:
+        placed = at.xid in {int(xid) for xid in str(where["pending"]).strip("{}").split(",")}
+    left_out = where.get("except", ())
+    assert isinstance(left_out, list | tuple)
+    return placed and exchange not in left_out and exchange == where.get("exchange", exchange)

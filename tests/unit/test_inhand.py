@@ -1,0 +1,67 @@
+"""What a relay holds is counted in messages and bytes, from claim to settle."""
+
+from __future__ import annotations
+
+from relay.inhand import InHand
+from relay.message import Position
+from tests.support.fakes import a_batch, a_claim
+
+
+def test_the_window_shrinks_by_what_is_in_hand_and_grows_by_what_is_settled() -> None:
+    """In messages and in bytes alike, portion by portion."""
+    in_hand = InHand(window=10, window_bytes=100)
+    batch = a_batch(a_claim(payload=b"12345"), a_claim(payload=b"123"))
+    in_hand.add(batch)
+    assert ((8, 92), 2) == (in_hand.room(), in_hand.of_exchange("orders"))
+
+    in_hand.remove(batch, batch.claims[:1])
+    assert ((9, 97), 1) == (in_hand.room(), in_hand.of_exchange("orders"))
+    in_hand.remove(batch, batch.claims[1:])
+    assert ((10, 100), 0, 0, 0) == (in_hand.room(), in_hand.of_exchange("orders"), in_hand.messages, in_hand.size)
+
+
+def test_the_same_claim_is_let_go_once() -> None:
+    """A portion that names it again changes nothing while the batch is there."""
+    in_hand = InHand(window=10, window_bytes=100)
+    batch = a_batch(count=2)
+    in_hand.add(batch)
+    in_hand.remove(batch, batch.claims[:1])
+
+    in_hand.remove(batch, batch.claims[:1])
+
+    assert 1 == in_hand.messages
+
+
+def test_two_batches_may_hold_the_same_position() -> None:
+    """A message that came back after a lost lock is in hand twice until the first settle has learned of it."""
+    in_hand = InHand(window=10, window_bytes=100)
+    claim = a_claim()
+    first, second = a_batch(claim), a_batch(claim)
+    in_hand.add(first)
+    in_hand.add(second)
+
+    in_hand.remove(first, [claim])
+
+    assert (1, Position(claim.xid, claim.seq)) == (in_hand.messages, in_hand.lowest())
+
+
+def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
+    """Batches whose deadline comes near, without the claims that were settled."""
+    in_hand = InHand(window=10, window_bytes=100)
+    soon, late = a_batch(count=3, deadline=100.0), a_batch(deadline=200.0)
+    in_hand.add(soon)
+    in_hand.add(late)
+    in_hand.remove(soon, soon.claims[:1])
+
+    assert [] == in_hand.due_for_renewal(now=80.0, margin=15.0)
+    assert [(soon, [tuple(claim.position) for claim in soon.claims[1:]])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+
+
+def test_the_lowest_position_is_over_all_batches() -> None:
+    """A sweep of this relay's locks may begin there."""
+    in_hand = InHand(window=10, window_bytes=100)
+    assert in_hand.lowest() is None
+    for xid in (7, 3, 5):
+        in_hand.add(a_batch(a_claim(xid=xid, seq=9), a_claim(xid=xid, seq=2)))
+
+    assert Position(3, 2) == in_hand.lowest()

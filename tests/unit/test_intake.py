@@ -1,0 +1,217 @@
+"""Which source is asked when: in turn, at once after a find, seldom after none."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.errors import StoreError
+from relay.intake import FIRST_GAP, Intake
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Result
+from relay.ports import Due
+from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
+
+MANY = 20
+
+
+class Clock:
+    """Time that the test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """Return the present."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands."""
+    return Clock()
+
+
+def intake_of(store: FakeClaims, clock: Clock) -> Intake:
+    """An intake that owns lane 0 to 63, with a poll interval of a second."""
+    store.lanes = dict.fromkeys(range(64), 1)
+    intake = Intake(store=store, poll_interval=1.0, clock=clock)
+    at_once(intake.lanes.keep())
+    return intake
+
+
+def claim(intake: Intake) -> Batch | None:
+    """The next batch, with room for a hundred messages and a thousand bytes."""
+    return at_once(intake.claim(100, 1000))
+
+
+def test_a_full_source_does_not_starve_another(clock: Clock) -> None:
+    """Streams that never run dry leave every second claim to waiting messages that never run dry either."""
+    store = FakeClaims(
+        {Due.ABOVE_HEAD: [a_batch(source="f") for _ in range(MANY)], Due.WAITING: [a_batch(source="w") for _ in range(MANY)]}
+    )
+    intake = intake_of(store, clock)
+
+    sources = [batch.source for _ in range(10) if (batch := claim(intake))]
+
+    assert [5, 5] == [sources.count("f"), sources.count("w")]
+
+
+def test_five_full_sources_get_a_fifth_each(clock: Clock) -> None:
+    """Streams, lanes, waiting messages, waiting heads of keys and suspects take turns."""
+    kinds = (Due.ABOVE_HEAD, Due.ORDERED_ABOVE_HEAD, Due.WAITING, Due.ORDERED_WAITING, Due.SUSPECT)
+    store = FakeClaims({due: [a_batch(source=due.value) for _ in range(MANY)] for due in kinds})
+    intake = intake_of(store, clock)
+    sources = []
+    for _ in range(25):
+        batch = claim(intake)
+        assert batch is not None
+        sources.append(batch.source)
+        intake.settled(a_portion(batch.claims), [SUCCESS])
+
+    assert [5] * 5 == [sources.count(due.value) for due in kinds]
+
+
+def test_a_source_that_came_up_empty_is_asked_later_and_later(clock: Clock) -> None:
+    """The gap doubles up to the poll interval, so that an idle relay asks once a second."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    gaps = []
+    for _ in range(10):
+        assert claim(intake) is None
+        gaps.append(intake.until_next_look())
+        clock.now += gaps[-1]
+
+    assert pytest.approx([min(FIRST_GAP * 2**n, 1.0) for n in range(10)]) == gaps
+    assert 10 == store.asked.count(Due.ABOVE_HEAD)
+
+
+def test_nothing_is_asked_before_its_time(clock: Clock) -> None:
+    """A second look in the same moment costs no statement."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    assert claim(intake) is None
+    asked = len(store.asked)
+
+    assert claim(intake) is None
+
+    assert asked == len(store.asked)
+
+
+def test_a_hint_is_followed_at_once_and_asks_for_fresh_messages_alone(clock: Clock) -> None:
+    """An INSERT says nothing about messages that wait."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    assert claim(intake) is None
+    store.asked.clear()
+
+    intake.hint()
+
+    assert 0.0 == intake.until_next_look()
+    assert claim(intake) is None
+    assert {Due.ABOVE_HEAD, Due.ORDERED_ABOVE_HEAD} == {*store.asked}
+
+
+def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
+    """A sweep that freed something hints at the sources of waiting messages."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    assert claim(intake) is None
+    store.asked.clear()
+
+    intake.hint_waiting()
+
+    assert claim(intake) is None
+    assert {Due.WAITING, Due.SUSPECT, Due.ORDERED_WAITING} == {*store.asked}
+
+
+def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> None:
+    """One at a time until it is settled, while everything else goes on."""
+    first, second = a_batch(source="s"), a_batch(source="s")
+    store = FakeClaims({Due.SUSPECT: [first, second], Due.ABOVE_HEAD: [a_batch() for _ in range(MANY)]})
+    intake = intake_of(store, clock)
+    found = [claim(intake) for _ in range(6)]
+    assert first in found
+    assert second not in found
+    assert (1, 1000) in store.limits
+
+    intake.settled(a_portion(first.claims), [SUCCESS])
+
+    assert second in [claim(intake) for _ in range(2)]
+
+
+def test_a_suspect_that_was_given_back_frees_the_place_too(clock: Clock) -> None:
+    """Whatever became of it, the next one may go."""
+    first, second = a_batch(), a_batch()
+    store = FakeClaims({Due.SUSPECT: [first, second]})
+    intake = intake_of(store, clock)
+    assert first is claim(intake)
+
+    intake.settled(a_portion(first.claims), [GiveBack("gone", "It went.")])
+
+    assert second is claim(intake)
+
+
+def test_after_a_new_connection_everything_is_asked_from_the_left(clock: Clock) -> None:
+    """Frontiers, lanes and the suspect are forgotten."""
+    store = FakeClaims({Due.SUSPECT: [a_batch(), a_batch()]})
+    intake = intake_of(store, clock)
+    claim(intake)
+    assert claim(intake) is None
+    store.asked.clear()
+    store.wheres.clear()
+
+    intake.reset()
+
+    assert (0, 0.0) == (intake.lanes.owned, intake.until_next_look())
+    assert claim(intake) is not None
+    asked = dict(zip(store.asked, store.wheres, strict=False))
+    assert {"head_xid": "0", "head_seq": 0, "except": []} == asked[Due.ABOVE_HEAD]
+    assert not {Due.ORDERED_ABOVE_HEAD, Due.ORDERED_WAITING} & {*asked}
+
+
+def test_a_failing_database_is_told_and_the_source_asked_again(clock: Clock) -> None:
+    """A claim that did not get through is no empty claim."""
+    batch = a_batch()
+    store = FakeClaims({Due.ABOVE_HEAD: [StoreError("Gone."), batch]})
+    intake = intake_of(store, clock)
+
+    with pytest.raises(StoreError):
+        claim(intake)
+
+    assert batch is claim(intake)
+
+
+def test_held_exchanges_are_left_out_by_every_source(clock: Clock) -> None:
+    """Holding reaches the claims of fresh, waiting, suspect and ordered messages alike."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+
+    intake.hold({"audit"})
+    claim(intake)
+
+    assert {("audit",)} == {tuple(where["except"]) for where in store.wheres}  # type: ignore[arg-type]
+
+
+def test_what_was_let_go_is_looked_for_at_once(clock: Clock) -> None:
+    """Resuming hints at every source and at the lanes from the left; holding hints at none."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    intake.hold({"audit"})
+    claim(intake)
+    assert intake.until_next_look() > 0
+
+    intake.hold(set())
+
+    assert 0.0 == intake.until_next_look()
+
+
+def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:
+    """Settling the head of a key makes the lanes due."""
+    head, successor = a_batch(a_claim(ordering_key="k")), a_batch(a_claim(ordering_key="k"))
+    store = FakeClaims({Due.ORDERED_ABOVE_HEAD: [head], Due.ORDERED_LISTED: [successor]})
+    intake = intake_of(store, clock)
+    assert head is claim(intake)
+    assert claim(intake) is None
+
+    intake.settled(a_portion(head.claims), [Archive(Result.FAILED, "x")])
+
+    assert successor is claim(intake)
+    assert ["k"] == store.wheres[-1]["keys"]

@@ -1,0 +1,136 @@
+"""A settle is tried again as a settle, and one refused row holds nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from relay import events
+from relay.errors import StoreError
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Result, Retry
+from relay.ports import Written
+from relay.settlement import Settlement
+from tests.support.fakes import FakeSettles, a_batch, a_claim, a_portion
+from tests.support.timeless import timeless
+
+AWAY = StoreError("Away.")
+RETRY = Retry(1.0, "nack", "No.")
+BACK = GiveBack("gone", "It went.")
+
+
+def settlement(store: FakeSettles) -> tuple[Settlement, list[events.Event]]:
+    """A settlement and what it tells."""
+    told: list[events.Event] = []
+    return Settlement(store=store, emit=told.append), told
+
+
+async def written(store: FakeSettles, batch: Batch, outcomes: Sequence[Outcome]) -> list[Written]:
+    """Everything that a settle yields."""
+    return [part async for part in settlement(store)[0].settle(batch, a_portion(batch.claims), outcomes)]
+
+
+@timeless
+async def test_a_portion_is_yielded_as_it_was_given() -> None:
+    """The common case: one statement, no copies."""
+    store, batch = FakeSettles(), a_batch(count=3)
+
+    [part] = await written(store, batch, [SUCCESS] * 3)
+
+    assert (batch.claims, [SUCCESS] * 3, []) == (part.portion.claims, part.outcomes, part.lost)
+    assert [(500_000, 1_000_000)] * 3 == [(row.published, row.confirmed) for row in store.archived]
+
+
+@timeless
+async def test_each_outcome_goes_its_way() -> None:
+    """Archive and release are two statements; what is kept is written by none."""
+    store, batch = FakeSettles(), a_batch(count=5)
+    outcomes: list[Outcome] = [SUCCESS, RETRY, Keep(), BACK, Archive(Result.REJECTED, "x")]
+
+    [part] = await written(store, batch, outcomes)
+
+    assert outcomes == part.outcomes
+    assert [batch.claims[n] for n in (0, 4)] == [row.claim for row in store.archived]
+    assert [batch.claims[n] for n in (1, 3)] == [row.claim for row in store.released]
+
+
+@timeless
+async def test_what_is_kept_is_yielded_without_a_statement() -> None:
+    """The relay leaves; its lock expires by itself."""
+    store = FakeSettles()
+
+    [part] = await written(store, a_batch(count=2), [Keep(), Keep()])
+
+    assert (2, []) == (len(part.portion.claims), store.again)
+
+
+@timeless
+async def test_moments_that_never_were_are_written_as_none() -> None:
+    """Zero means never."""
+    store, batch = FakeSettles(), a_batch()
+    portion = a_portion(batch.claims)._replace(published=[0.0], confirmed=[0.0])
+
+    [_] = [part async for part in settlement(store)[0].settle(batch, portion, [SUCCESS])]
+
+    assert [(None, None)] == [(row.published, row.confirmed) for row in store.archived]
+
+
+@timeless
+async def test_a_database_that_is_away_is_waited_for() -> None:
+    """Each try is told and every later one asks what the first may have written; nothing goes out twice."""
+    store, batch = FakeSettles(AWAY, AWAY, AWAY), a_batch(count=2)
+    settles, told = settlement(store)
+
+    parts = [part async for part in settles.settle(batch, a_portion(batch.claims), [SUCCESS] * 2)]
+
+    assert 1 == len(parts)
+    assert [False, True, True, True] == store.again
+    assert batch.claims == [row.claim for row in store.archived]
+    assert [events.SettleFailed(2, "Away.", attempt) for attempt in (1, 2, 3)] == told
+
+
+@timeless
+async def test_lost_locks_of_both_statements_are_named() -> None:
+    """What others took over while we settled or released."""
+    batch = a_batch(a_claim(id="lost-1"), a_claim(), a_claim(id="lost-2"))
+
+    [part] = await written(FakeSettles(), batch, [SUCCESS, SUCCESS, RETRY])
+
+    assert ["lost-1", "lost-2"] == part.lost
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+@pytest.mark.parametrize("place", [0, -1])
+@timeless
+async def test_a_refused_row_stands_alone_in_the_end(count: int, place: int) -> None:
+    """Wherever it stands its neighbours are written first, and it when the cause is gone."""
+    batch = a_batch(count=count)
+    guilty = batch.claims[place]
+    store = FakeSettles(guilty=guilty.id)
+    settles, told = settlement(store)
+
+    def forgive_the_third_time(event: events.Event) -> None:
+        told.append(event)
+        if len(told) == 3:
+            store.forgive()
+
+    settles._emit = forgive_the_third_time
+    seen = [[claim.id for claim in part.portion.claims] async for part in settles.settle(batch, a_portion(batch.claims), [SUCCESS] * count)]
+
+    neighbours = [claim.id for claim in batch.claims if claim is not guilty]
+    assert [ids for ids in (neighbours, [guilty.id]) if ids] == seen
+    assert [1, 1, 1] == [event.messages for event in told if isinstance(event, events.SettleFailed)]
+    assert sorted(claim.id for claim in batch.claims) == sorted(row.claim.id for row in store.archived)
+
+
+@timeless
+async def test_a_refused_row_does_not_hold_what_is_released() -> None:
+    """A retry of the same portion is written beside it."""
+    batch = a_batch(count=2)
+    store = FakeSettles(guilty=batch.claims[0].id)
+    settles, _ = settlement(store)
+
+    parts = settles.settle(batch, a_portion(batch.claims), [SUCCESS, RETRY])
+
+    part = await anext(aiter(parts))
+    assert ([batch.claims[1]], [RETRY]) == (part.portion.claims, part.outcomes)

@@ -1,0 +1,46 @@
+"""What a settled portion tells: counts, lost locks, dead messages."""
+
+from __future__ import annotations
+
+from relay.events import BatchSettled, LockLost, MessageDead
+from relay.message import SUCCESS, Archive, GiveBack, Keep, Outcome, Result, Retry
+from relay.ports import Written
+from relay.tally import tally
+from tests.support.fakes import a_claim, a_portion
+
+DEAD = Archive(Result.FAILED, "nack", "No.")
+OUTCOMES: list[Outcome] = [
+    SUCCESS, SUCCESS, DEAD, Retry(1.0, "a", "b"), GiveBack("a", "b"), Keep(), Archive(Result.DISCARDED, "x"),
+    Archive(Result.SUCCESS, "no-route"),
+]  # fmt: skip
+
+
+def test_outcomes_are_counted_by_word() -> None:
+    """A success that was accepted with a remark is one; discarded on purpose is not dead."""
+    portion = a_portion([a_claim(id=f"m{n}") for n in range(8)])
+
+    settled, dead = tally(Written(portion, OUTCOMES, []), 0.25)
+
+    counts = {"success": 3, "failed": 1, "retry": 1, "released": 1, "kept": 1, "discarded": 1}
+    assert BatchSettled(8, 0.25, counts, 0.5) == settled
+    assert MessageDead("m2", "failed", "nack", "No.", "orders") == dead
+
+
+def test_what_was_taken_over_is_lost_and_nothing_else() -> None:
+    """Neither delivered nor dead: another relay decides about it."""
+    portion = a_portion([a_claim(id="a"), a_claim(id="b"), a_claim(id="c")])
+
+    settled, lost = tally(Written(portion, [SUCCESS, SUCCESS, DEAD], ["b", "c"]), 0.25)
+
+    assert BatchSettled(3, 0.25, {"success": 1, "lost": 2}, 0.5) == settled
+    assert LockLost(("b", "c")) == lost
+
+
+def test_a_portion_that_was_never_written_took_no_time_to_publish() -> None:
+    """Zeroes mean never."""
+    portion = a_portion([a_claim()])._replace(published=[0.0], confirmed=[0.0])
+
+    [settled] = tally(Written(portion, [GiveBack("a", "b")], []), 0.25)
+
+    assert isinstance(settled, BatchSettled)
+    assert ({"success": 0, "released": 1}, 0.0) == (settled.outcomes, settled.publish_seconds)
