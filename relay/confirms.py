@@ -87,9 +87,10 @@ class Book(Generic[T]):
         """Remember that the message with this id came back; its ack follows."""
         self._returns.setdefault(relay_id, []).append(reason)
 
-    def close(self) -> list[T]:
-        """Give up all open tags, oldest first; the book starts anew, as a new channel does."""
-        unresolved = [slot for slot in self._slots[self._low :] if slot is not None]
+    def close(self) -> list[tuple[int, T]]:
+        """Give up all open tags, oldest first, with their slots; the book starts anew, as a new channel does."""
+        tags = enumerate(self._slots[self._low :], self._base + self._low)
+        unresolved = [(tag, slot) for tag, slot in tags if slot is not None]
         self._slots, self._base, self._low, self._open = [], 1, 0, 0
         self._returns.clear()
         return unresolved

@@ -1,16 +1,22 @@
 """One exchange's way to the broker: a channel of its own, so that what one message does to a channel touches no other exchange. No I/O.
 
-A new exchange is in quarantine: its first message goes alone, followed by a `basic.qos` without effect. A channel's
-methods are carried out in order, so the answer to that says that exchange, permission and properties were accepted, even
-while the confirm of the message is still open. When a channel dies, what was in flight has no answer: those messages go
-again, each alone and confirmed before the next, and only a message that is alone in flight when its channel dies is
-blamed (RabbitMQ closes the channel over a missing exchange, a missing permission or a refused property).
+RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and says no more than that.
+But a channel's methods are carried out in order, so every few messages are followed by a mark: a `basic.qos` without effect,
+whose answer says that everything before it was accepted, even while the confirms are still open. When a channel dies:
+
+- what was accepted, but not confirmed, goes again, and all of it is confirmed before anything else is written;
+- of what stands between the last mark answered and the next one, one message is to blame: these go again one by one;
+- what stands behind that was never looked at, and goes its way as if it had not been written.
+
+Until the exchange is proven again, nothing is written before the confirm of what went before, in bursts that double. So a
+message goes out twice at the most for each death that it did not cause, and blame is always proven. A new exchange sends
+its first message alone, until the mark behind it is answered.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from relay import events, wire
@@ -22,6 +28,10 @@ from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 Slot = tuple[Job, int]
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
+MARK_EVERY: Final = 16
+"""Messages between two marks: the mark's cost is shared by so many, and so many at the most are suspected together."""
+FULL_BURST: Final = 1024
+"""Messages of a burst that went through and ends the quarantine: what is written behind a guilty message is written in vain."""
 FRAMING_BYTES: Final = 200
 """Bytes of a message beside its payload, about."""
 REMEMBER_REFUSAL: Final = 1.0
@@ -66,11 +76,15 @@ class Outlet:
         self._clock = clock
         self._emit = emit
         self._waiting: deque[Slot] = deque()
+        self._accepted: deque[Slot] = deque()
         self._suspects: deque[Slot] = deque()
+        self._marks: deque[int] = deque()
+        self._last_mark = 0
         self._book: Book[Slot] = Book(_relay_id)
         self._proven = False
         self._strict = False
-        """In quarantine after a death: no message before the confirm of the one before it, so that none goes out a third time."""
+        self._burst = 1
+        """In quarantine after a death: nothing before the confirm of what went before, so that nothing goes out a third time."""
         self._announced = False
         self._refusal: PublishResult | None = None
         self._refused_until = 0.0
@@ -78,17 +92,17 @@ class Outlet:
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is in flight."""
-        return not (self._waiting or self._suspects or self._book)
+        return not self.held
 
     @property
     def eager(self) -> bool:
         """Something waits that may be written now."""
-        return bool(self._waiting or self._suspects) and (self._proven or not self._book)
+        return bool(self._waiting or self._suspects or self._accepted) and (self._proven or not self._book)
 
     @property
     def held(self) -> int:
         """Messages that wait or are in flight."""
-        return len(self._waiting) + len(self._suspects) + len(self._book)
+        return len(self._waiting) + len(self._suspects) + len(self._accepted) + len(self._book)
 
     def silent_for(self, now: float) -> float | None:
         """Seconds since the oldest write without a confirm, None when nothing is in flight."""
@@ -106,8 +120,8 @@ class Outlet:
 
     def step(self) -> bool:
         """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
-        source = self._suspects or self._waiting
-        slots, encodeds = self._next(source, CHUNK_BYTES if self._proven else 1)
+        source = self._accepted or self._suspects or self._waiting
+        slots, encodeds = self._next(source, self._burst_of(source))
         if not slots:
             return True
         opening = b""
@@ -120,15 +134,14 @@ class Outlet:
         now = self._clock()
         for job, index in slots:
             job.published[index] = job.published[index] or now
-        self._book.open(slots)
-        closing = b"" if self._proven or self._strict else wire.ask_qos(self.channel)
-        self._line.write(b"".join((opening, encode_batch(encodeds, self.channel), closing)))
+        first = self._book.open(slots)
+        self._line.write(b"".join((opening, *self._marked(encodeds, self.channel, first))))
         return True
 
     def rest(self) -> int | None:
         """Give up the channel of an idle outlet; what is known of the exchange stays."""
         channel, self.channel = self.channel, None
-        self._book.close()
+        self._forget_channel()
         return channel
 
     def acked(self, tag: int, *, multiple: bool) -> None:
@@ -151,30 +164,37 @@ class Outlet:
         self._book.returned(relay_id, reason)
 
     def replied(self, method: tuple[int, int]) -> None:
-        """The answer behind a first message proves the exchange, however long its queues take to confirm."""
-        if method == wire.QOS_OK and not self._proven and not self._strict:
-            self._prove()
-            self._line.changed(self)
+        """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
+        if method == wire.QOS_OK and self._marks:
+            self._last_mark = self._marks.popleft()
+            if not self._proven and not self._strict:
+                self._prove()
+                self._line.changed(self)
 
     def closed(self, reason: Return) -> None:
-        """The channel died: blame a message that was alone, let the others go again one by one."""
+        """The channel died: part what was in flight by the marks, and blame a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
         self.channel, self._proven = None, False
-        slots = self._book.close()
-        if len(slots) == 1:
-            self._blame(slots[0], reason)
+        accepted, suspects, untouched = self._forget_channel()
+        (self._accepted if self._strict else self._waiting).extendleft(reversed(untouched))
+        self._accepted.extendleft(reversed(accepted))
+        if len(suspects) == 1:
+            self._blame(suspects[0], reason)
         else:
-            self._suspects.extend(slots)
-        self._strict = bool(self._suspects)
+            self._suspects.extendleft(reversed(suspects))
+        self._strict = self._strict or bool(self._suspects or self._accepted)
+        self._burst = MARK_EVERY if self._strict else 1
         if not self._announced:
             self._announced = True
             self._emit(events.ExchangeQuarantined(self.exchange, reason.text))
         self._line.changed(self)
 
     def _answered(self) -> None:
-        if not self._proven and not self._book and not self._suspects:
-            self._prove()
+        if not self._proven and not (self._book or self._suspects or self._accepted):
+            self._burst *= 2
+            if not self._strict or not self._waiting or self._burst > FULL_BURST:
+                self._prove()
         self._line.changed(self)
 
     def _prove(self) -> None:
@@ -186,17 +206,44 @@ class Outlet:
         refusal = PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
         _decide_all([slot], refusal)
         if _concerns_exchange(reason):
-            _decide_all([*self._suspects, *self._waiting], refusal)
-            self._suspects.clear()
-            self._waiting.clear()
+            for slots in (self._accepted, self._suspects, self._waiting):
+                _decide_all(slots, refusal)
+                slots.clear()
             self._refusal, self._refused_until = refusal, self._clock() + REMEMBER_REFUSAL
 
-    def _next(self, source: deque[Slot], limit: int) -> tuple[list[Slot], list[Encoded]]:
-        """Take messages from the front until they are `limit` bytes; what cannot be sent is decided on the way."""
+    def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
+        """Frames with a mark behind each few messages and behind the last."""
+        mark = wire.ask_qos(channel)
+        for start in range(0, len(encodeds), MARK_EVERY):
+            few = encodeds[start : start + MARK_EVERY]
+            self._marks.append(first + start + len(few) - 1)
+            yield encode_batch(few, channel)
+            yield mark
+
+    def _forget_channel(self) -> tuple[list[Slot], list[Slot], list[Slot]]:
+        """What the channel leaves open: accepted, suspects, never looked at."""
+        unresolved = self._book.close()
+        low = self._last_mark
+        first_suspect = next((tag for tag, _ in unresolved if tag > low), low)
+        high = next((mark for mark in self._marks if mark >= first_suspect), low)
+        parts: tuple[list[Slot], list[Slot], list[Slot]] = ([], [], [])
+        for tag, slot in unresolved:
+            parts[(tag > low) + (tag > high)].append(slot)
+        self._marks.clear()
+        self._last_mark = 0
+        return parts
+
+    def _burst_of(self, source: deque[Slot]) -> int:
+        if self._proven or source is self._accepted:
+            return len(source)
+        return 1 if source is self._suspects else self._burst
+
+    def _next(self, source: deque[Slot], most: int) -> tuple[list[Slot], list[Encoded]]:
+        """Take up to `most` messages from the front, and about `CHUNK_BYTES`; what cannot be sent is decided on the way."""
         slots: list[Slot] = []
         encodeds: list[Encoded] = []
         now, size = self._clock(), 0
-        while source and size < limit:
+        while source and len(slots) < most and size < CHUNK_BYTES:
             slot = source.popleft()
             job, index = slot
             encoded = self._encode(job, index, now)
@@ -228,7 +275,7 @@ def _relay_id(slot: Slot) -> str:
     return job.claims[index].id
 
 
-def _decide_all(slots: Sequence[Slot], result: PublishResult) -> None:
+def _decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
     for job, index in slots:
         job.decide(index, result)
 

@@ -1,0 +1,94 @@
+"""A session on a pipe instead of a connection: what it writes can be read, and what a broker would say is said by the test."""
+
+from __future__ import annotations
+
+import time
+
+from pamqp import commands
+from pamqp.frame import unmarshal
+
+from relay import wire
+from relay.encoding import Encoder
+from relay.events import Event
+from relay.jobs import Job
+from relay.message import Verdict
+from relay.session import Session
+from tests.support.publishing import batch, claim
+
+
+class Pipe:
+    """Takes what a session writes, as methods by channel; what a broker would say is put into its ears."""
+
+    def __init__(self) -> None:
+        self.ears: dict[int, wire.Ear] = {}
+        self.writable = True
+        self._written = b""
+
+    def write(self, data: bytes) -> None:
+        """Take bytes."""
+        self._written += data
+
+    def methods(self) -> list[tuple[int, str]]:
+        """Return the methods written since the last look, without class names where they are plain: (channel, name)."""
+        found = []
+        while self._written:
+            size, channel, frame = unmarshal(self._written)
+            self._written = self._written[size:]
+            if isinstance(frame, commands.Basic.Publish):
+                found.append((channel, f"publish {frame.exchange}"))
+            elif hasattr(frame, "valid_responses"):
+                found.append((channel, frame.name))
+        return found
+
+
+class Bench:
+    """A session on a pipe, with a clock that a test moves."""
+
+    def __init__(self, *, channel_max: int = 100, open_channels: int = 100) -> None:
+        self.pipe = Pipe()
+        self.ahead = 0.0
+        self.events: list[Event] = []
+        encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
+        self.session = Session(
+            pipe=self.pipe,
+            encoder=encoder,
+            channel_max=channel_max,
+            open_channels=open_channels,
+            clock=self.clock,
+            emit=self.events.append,
+        )
+
+    def clock(self) -> float:
+        """Return the time."""
+        return time.monotonic() + self.ahead
+
+    def send(self, *exchanges: str, seconds: float = 60) -> Job:
+        """Submit a batch with a message for each of these exchanges."""
+        job = Job(batch([claim(exchange) for exchange in exchanges], seconds=seconds), self.clock)
+        self.session.submit(job)
+        return job
+
+    def prove(self, exchange: str = "x", channel: int = 1) -> None:
+        """Send and confirm a first message."""
+        self.send(exchange)
+        self.pipe.ears[channel].replied(wire.QOS_OK)
+        self.pipe.ears[channel].acked(1, multiple=False)
+        self.pipe.methods()
+
+
+def verdicts(job: Job) -> list[Verdict | None]:
+    """Verdicts so far."""
+    return [result.verdict if result else None for result in job.results]
+
+
+def published(count: int, channel: int = 1, exchange: str = "x") -> list[tuple[int, str]]:
+    """So many publishes, with the mark behind each 16 and the last."""
+    found = []
+    for start in range(0, count, 16):
+        found += [(channel, f"publish {exchange}")] * min(16, count - start) + [(channel, "Basic.Qos")]
+    return found
+
+
+def opened(channel: int) -> list[tuple[int, str]]:
+    """A channel with confirms."""
+    return [(channel, "Channel.Open"), (channel, "Confirm.Select")]

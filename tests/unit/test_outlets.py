@@ -1,0 +1,225 @@
+"""The state of an exchange and of its channel, step by step, with a scripted broker on the other side of a pipe."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from relay import wire
+from relay.confirms import Return
+from relay.events import ExchangeProven, ExchangeQuarantined
+from relay.message import CONFIRMED, PublishResult, Verdict
+from tests.support.bench import Bench, opened, published, verdicts
+
+MISSING = Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+REFUSED_PROPERTY = Return(406, "PRECONDITION_FAILED - user_id")
+TOPIC = Return(403, "ACCESS_REFUSED - access to topic 'k' in exchange 'x' in vhost '/' refused for user 'u'")
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A session without exchanges yet."""
+    return Bench()
+
+
+def test_the_first_message_of_an_exchange_goes_alone(bench: Bench) -> None:
+    """In one write: the channel, the message, and a mark whose answer proves the exchange."""
+    bench.send("x", "x", "x")
+    assert bench.pipe.methods() == [*opened(1), *published(1)]
+
+
+def test_the_answer_behind_it_proves_the_exchange_before_the_confirm(bench: Bench) -> None:
+    """A queue that stays silent does not hold messages that go to other queues of the exchange."""
+    job = bench.send("x", "x", "x")
+    bench.pipe.methods()
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    assert bench.pipe.methods() == published(2)
+    assert bench.events == [ExchangeProven("x")]
+    bench.pipe.ears[1].acked(3, multiple=True)
+    assert job.results == [CONFIRMED] * 3
+
+
+def test_a_confirm_proves_it_as_well(bench: Bench) -> None:
+    """Whichever answer comes first, and only once."""
+    bench.send("x", "x")
+    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    assert bench.events == [ExchangeProven("x")]
+
+
+def test_a_missing_exchange_refuses_all_that_wait_and_those_of_the_next_second(bench: Bench) -> None:
+    """One channel dies for it; later batches are refused without a frame, until the second is over."""
+    job = bench.send("x", "x", "x")
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(MISSING)
+    refusal = PublishResult(Verdict.REFUSED, "exchange_missing", MISSING.text)
+    assert job.results == [refusal] * 3
+    assert bench.send("x").results == [refusal]
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk")]
+    bench.ahead = 1.1
+    bench.send("x")
+    assert bench.pipe.methods() == [*opened(2), *published(1, 2)]
+    assert bench.events == [ExchangeQuarantined("x", MISSING.text)]
+
+
+def test_the_answer_to_a_close_is_written_before_anything_else(bench: Bench) -> None:
+    """Never a frame on a channel after its close but close-ok: any other would end the connection."""
+    bench.prove()
+    bench.send("x", "x")
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk"), *opened(2), *published(1, 2)]
+
+
+def test_the_suspects_of_a_dead_channel_go_again_one_by_one(bench: Bench) -> None:
+    """Each alone and confirmed before the next; the one that kills its channel alone is blamed, then batches flow again."""
+    bench.prove()
+    job = bench.send("x", "x", "x")
+    later = bench.send("x", "x")
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    bench.pipe.ears[2].replied(wire.QOS_OK)
+    bench.pipe.ears[2].acked(1, multiple=False)
+    bench.pipe.ears[2].closed(REFUSED_PROPERTY)
+    assert bench.pipe.methods()[-5:] == [(2, "Channel.CloseOk"), *opened(3), *published(1, 3)]
+    bench.pipe.ears[3].acked(1, multiple=False)
+    assert verdicts(job) == [Verdict.CONFIRMED, Verdict.REFUSED, Verdict.CONFIRMED]
+    assert bench.pipe.methods() == published(2, 3)
+    bench.pipe.ears[3].acked(3, multiple=True)
+    assert later.results == [CONFIRMED] * 2
+    assert [type(event) for event in bench.events] == [ExchangeProven, ExchangeQuarantined, ExchangeProven]
+
+
+def test_only_what_stands_between_two_marks_is_suspected(bench: Bench) -> None:
+    """What was accepted before goes again in one go and is confirmed first; what the broker never looked at was not suspected."""
+    bench.prove()
+    job = bench.send(*["x"] * 40)
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].acked(11, multiple=True)
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk"), *opened(2), *published(6, 2)]
+    bench.pipe.ears[2].acked(6, multiple=True)
+    for tag in range(7, 23):
+        assert bench.pipe.methods() == published(1, 2)
+        bench.pipe.ears[2].acked(tag, multiple=False)
+    assert bench.pipe.methods() == published(8, 2)
+    bench.pipe.ears[2].acked(30, multiple=True)
+    assert job.results == [CONFIRMED] * 40
+
+
+def test_the_only_message_between_two_marks_is_blamed_at_once(bench: Bench) -> None:
+    """All others of its window are confirmed, so it cannot be another; what was accepted goes again."""
+    bench.prove()
+    job = bench.send(*["x"] * 20)
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    for tag in (18, 19, 20):
+        bench.pipe.ears[1].acked(tag, multiple=False)
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    assert verdicts(job)[19] is Verdict.REFUSED
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk"), *opened(2), *published(16, 2)]
+
+
+def test_a_channel_that_dies_of_nothing_that_was_sent_blames_nobody(bench: Bench) -> None:
+    """Every mark was answered: a lone message that was accepted is not guilty, and goes again."""
+    bench.prove()
+    job = bench.send("x")
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].closed(Return(541, "INTERNAL_ERROR"))
+    bench.pipe.ears[2].acked(1, multiple=False)
+    assert job.results == [CONFIRMED]
+
+
+def test_bursts_double_until_the_exchange_is_proven_again(bench: Bench) -> None:
+    """What is written behind a guilty message is written in vain, so a storm of them must not cost a full batch each."""
+    bench.prove()
+    job = bench.send(*["x"] * 2)
+    later = bench.send(*["x"] * 3000)
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    bench.pipe.ears[2].acked(1, multiple=False)
+    bench.pipe.ears[2].closed(REFUSED_PROPERTY)
+    tag, bursts = 0, []
+    while not later.done:
+        bursts.append(bench.pipe.methods().count((3, "publish x")))
+        tag += bursts[-1]
+        bench.pipe.ears[3].acked(tag, multiple=True)
+    assert bursts == [16, 32, 64, 128, 256, 512, 1024, 968]
+    assert job.done
+
+
+def test_new_messages_wait_behind_the_suspects(bench: Bench) -> None:
+    """The order of the calls holds in quarantine too."""
+    bench.prove()
+    bench.send("x", "x")
+    bench.pipe.ears[1].closed(TOPIC)
+    later = bench.send("x", "x", "x")
+    bench.pipe.methods()
+    bench.pipe.ears[2].acked(1, multiple=False)
+    assert bench.pipe.methods() == published(1, 2)
+    bench.pipe.ears[2].acked(2, multiple=False)
+    assert bench.pipe.methods() == published(3, 2)
+    bench.pipe.ears[2].acked(5, multiple=True)
+    assert later.done
+
+
+def test_a_topic_that_is_refused_says_nothing_of_the_exchange(bench: Bench) -> None:
+    """403 for a routing key refuses the one message; the next may be allowed."""
+    job = bench.send("x", "x")
+    bench.pipe.ears[1].closed(TOPIC)
+    bench.pipe.ears[2].acked(1, multiple=False)
+    assert verdicts(job) == [Verdict.REFUSED, Verdict.CONFIRMED]
+    assert job.results[0] == PublishResult(Verdict.REFUSED, "access_refused", TOPIC.text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'",
+        "ACCESS_REFUSED - write access to exchange 'x' in vhost '/' refused for user 'u'",
+        "ACCESS_REFUSED - cannot publish to internal exchange 'x' in vhost '/'",
+    ],
+)
+def test_an_exchange_that_is_refused_is_refused_for_all(bench: Bench, text: str) -> None:
+    """The words of RabbitMQ 3 and 4."""
+    job = bench.send("x", "x", "x")
+    bench.pipe.ears[1].closed(Return(403, text))
+    assert job.results == [PublishResult(Verdict.REFUSED, "access_refused", text)] * 3
+
+
+def test_a_dead_channel_without_anything_in_flight_costs_nothing(bench: Bench) -> None:
+    """The next message opens another one and goes alone."""
+    bench.prove()
+    bench.pipe.ears[1].closed(Return(541, "INTERNAL_ERROR"))
+    job = bench.send("x", "x")
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk"), *opened(2), *published(1, 2)]
+    bench.pipe.ears[2].acked(1, multiple=False)
+    bench.pipe.ears[2].acked(2, multiple=False)
+    assert job.done
+
+
+def test_suspects_past_their_deadline_are_unknown_and_block_nobody(bench: Bench) -> None:
+    """They were written once; another relay may hold them now."""
+    bench.prove()
+    job = bench.send("x", "x", "x", seconds=5)
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    bench.ahead = 6
+    bench.pipe.ears[2].acked(1, multiple=False)
+    assert verdicts(job) == [Verdict.CONFIRMED, Verdict.UNKNOWN, Verdict.UNKNOWN]
+    after = bench.send("x", "x", seconds=60)
+    bench.pipe.ears[2].acked(2, multiple=False)
+    bench.pipe.ears[2].acked(3, multiple=False)
+    assert after.done
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_acks_may_come_in_any_order(bench: Bench, order: Sequence[int]) -> None:
+    """RabbitMQ promises no order between queues."""
+    bench.prove()
+    job = bench.send("x", "x", "x")
+    for index in order:
+        assert job.results[index] is None
+        bench.pipe.ears[1].acked(index + 2, multiple=False)
+        assert job.results[index] == CONFIRMED

@@ -1,0 +1,110 @@
+"""Which exchange may write when, and over which channel, with a scripted broker on the other side of a pipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay import wire
+from relay.confirms import Return
+from relay.jobs import Job
+from tests.support.bench import Bench, opened, published
+from tests.support.publishing import batch, claim
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A session without exchanges yet."""
+    return Bench()
+
+
+def test_each_exchange_has_a_channel_of_its_own_and_they_take_turns(bench: Bench) -> None:
+    """A megabyte each, so that one exchange's backlog does not hold another's message."""
+    for exchange, channel in (("x", 1), ("y", 2)):
+        bench.prove(exchange, channel)
+    big = [claim("x", payload=b"b" * 600_000) for _ in range(4)]
+    bench.session.submit(Job(batch([*big, claim("y")]), bench.clock))
+    assert bench.pipe.methods() == [*published(2), *published(1, 2, "y"), *published(2)]
+
+
+def test_nothing_is_written_while_the_broker_is_blocked_or_the_buffer_full(bench: Bench) -> None:
+    """What waits goes out in order when there is room again."""
+    bench.prove()
+    bench.session.blocked = True
+    bench.send("x")
+    bench.session.blocked, bench.pipe.writable = False, False
+    bench.send("x")
+    bench.session.pump()
+    assert bench.pipe.methods() == []
+    bench.pipe.writable = True
+    bench.session.pump()
+    assert bench.pipe.methods() == published(2)
+
+
+def test_the_least_recently_used_idle_channel_is_closed_for_another() -> None:
+    """Its exchange stays proven, and its number is free when the broker has closed it too."""
+    bench = Bench(open_channels=2)
+    for exchange, channel in (("x", 1), ("y", 2)):
+        bench.prove(exchange, channel)
+    bench.prove("z", 3)
+    assert bench.pipe.methods() == []
+    assert list(bench.pipe.ears) == [1, 2, 3]
+    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.prove("y", 2)
+    bench.send("x", "x")
+    assert bench.pipe.methods() == [(3, "Channel.Close"), *opened(4), *published(2, 4)]
+
+
+def test_a_channel_with_something_in_flight_is_never_closed() -> None:
+    """More channels than the cap are open until one is idle."""
+    bench = Bench(open_channels=1)
+    bench.send("x")
+    bench.send("y")
+    assert "Channel.Close" not in [name for _, name in bench.pipe.methods()]
+
+
+def test_exchanges_wait_for_a_number_where_the_broker_allows_few_channels() -> None:
+    """`channel_max` is the broker's; whoever gets none waits until another is idle and closed."""
+    bench = Bench(channel_max=1)
+    first, second = bench.send("x"), bench.send("y", "y")
+    assert bench.pipe.methods() == [*opened(1), *published(1)]
+    bench.pipe.ears[1].acked(1, multiple=False)
+    assert bench.pipe.methods() == [(1, "Channel.Close")]
+    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    assert bench.pipe.methods() == [*opened(1), *published(1, 1, "y")]
+    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.ears[1].acked(2, multiple=False)
+    assert first.done
+    assert second.done
+
+
+def test_a_channel_that_both_sides_close_at_once_is_answered() -> None:
+    """Its number stays taken until the broker answers."""
+    bench = Bench(open_channels=1)
+    bench.prove()
+    bench.send("y")
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(Return(541, "INTERNAL_ERROR"))
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk")]
+    assert 1 in bench.pipe.ears
+
+
+def test_names_of_exchanges_do_not_pile_up() -> None:
+    """Rows may name any number of exchanges; idle ones beyond a bound are forgotten."""
+    bench = Bench(open_channels=2)
+    for number in range(100):
+        bench.send(f"missing {number}")
+        [channel] = bench.pipe.ears
+        bench.pipe.ears[channel].closed(Return(404, "NOT_FOUND - no exchange"))
+    assert len(bench.session._outlets) <= 20
+
+
+def test_silence_is_told_by_exchange(bench: Bench) -> None:
+    """Seconds since the oldest write without a confirm, and messages that are not decided."""
+    bench.prove("x", 1)
+    bench.prove("y", 2)
+    bench.send("x", "x", "y")
+    bench.ahead = 7
+    assert bench.session.silent() == pytest.approx({"x": 7, "y": 7}, abs=1)
+    bench.pipe.ears[2].acked(2, multiple=False)
+    assert list(bench.session.silent()) == ["x"]
+    assert bench.session.in_flight() == {"x": 2}
