@@ -181,8 +181,7 @@ async def connect(url: str, *, name: str, heartbeat: int) -> Link:
     Raises:
         BrokerError: one sentence that says why not and what to do.
     """
-    target = URL(url)
-    target = target.update_query(name=name, heartbeat=target.query.get("heartbeat", str(heartbeat)))
+    target = _target(url, name=name, heartbeat=heartbeat)
     sockets = _Sockets()
     connection = aiormq.Connection(target, transport_factory=sockets, client_properties={"product": "outbox-relay", "version": __version__})
     try:
@@ -203,6 +202,16 @@ async def connect(url: str, *, name: str, heartbeat: int) -> Link:
     return link
 
 
+def _target(url: str, *, name: str, heartbeat: int) -> URL:
+    try:
+        target = URL(url)
+    except ValueError as error:
+        raise BrokerError(f"The AMQP URL cannot be read ({error}): write amqp://user:password@host:port/vhost.") from error
+    if target.scheme not in ("amqp", "amqps") or not target.host:
+        raise BrokerError("The AMQP URL names no broker: write amqp://user:password@host:port/vhost, or amqps:// for TLS.")
+    return target.update_query(name=name, heartbeat=target.query.get("heartbeat", str(heartbeat)))
+
+
 class _Sockets(aiormq.TransportFactory):
     """Opens the socket with a tap in it; TLS as the URL says, verified unless it says otherwise."""
 
@@ -215,7 +224,7 @@ class _Sockets(aiormq.TransportFactory):
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
         tap = self.tap = Tap(reader, loop)
-        transport, _ = await loop.create_connection(lambda: tap, url.host or "localhost", url.port or 5672, ssl=context, **kwargs)
+        transport, _ = await loop.create_connection(lambda: tap, url.host or "", url.port or 0, ssl=context, **kwargs)
         return reader, asyncio.StreamWriter(transport, tap.stream, reader, loop)
 
 

@@ -17,10 +17,12 @@ def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> s
     return _refused(where, url, closed) if closed else f"{where} {_trouble(url, error)}."
 
 
-def _trouble(url: URL, error: BaseException) -> str:
+def _trouble(url: URL, error: BaseException) -> str:  # noqa: PLR0911 - one sentence for each cause
     match error:
         case ssl.SSLCertVerificationError():
             return f"shows a certificate that is not trusted ({error.verify_message}): name its CA in the URL (?cafile=/path/ca.pem)"
+        case FileNotFoundError():
+            return "cannot be asked: a certificate file that the URL names (cafile, certfile, keyfile) is not there"
         case ssl.SSLError():
             return f"does not speak TLS as asked ({error.reason}): use the port of its TLS listener, or amqp:// without TLS"
         case socket.gaierror():

@@ -51,10 +51,11 @@ class Supervisor:
             url = self._urls[self._failures % len(self._urls)]
             try:
                 link = await connect(url, name=self._name, heartbeat=self._heartbeat)
+                await self._live(link)
             except BrokerError as error:
                 self._tell_down(str(error))
-            else:
-                await self._live(link)
+            except Exception as error:  # noqa: BLE001 - whatever it was, a relay must go on trying, and say so
+                self._tell_down(f"The connection to the broker could not be kept ({error!r}); report this as a bug.")
             await asyncio.sleep(pause(self._failures, random.random()))  # noqa: S311 - jitter, not cryptography
 
     async def _live(self, link: Link) -> None:

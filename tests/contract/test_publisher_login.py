@@ -118,6 +118,18 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
     assert (await sentence(f"amqp://guest:guest@127.0.0.1:{port}/")).startswith(f"The broker at 127.0.0.1:{port} is not reachable (")
 
 
+async def test_a_missing_certificate_file_is_named() -> None:
+    """It is no matter of the network, although the system reports both as an error of the same kind."""
+    said = await sentence("amqps://localhost:5671/?cafile=/nowhere/ca.pem")
+    assert said.endswith("a certificate file that the URL names (cafile, certfile, keyfile) is not there.")
+
+
+@pytest.mark.parametrize("url", ["http://localhost:5672/", "localhost:5672", "amqp:///vhost", "amqp://localhost:port/"])
+async def test_a_url_that_names_no_broker_is_refused(url: str) -> None:
+    """The sentence shows the form, and not the URL, which may hold a password."""
+    assert "write amqp://user:password@host:port/vhost" in await sentence(url)
+
+
 async def test_a_server_that_is_no_broker_is_named() -> None:
     """A web server on that port."""
 

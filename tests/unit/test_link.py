@@ -1,0 +1,78 @@
+"""The protocol between socket and aiormq, without a socket; and the pauses between two connects."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pamqp import commands
+from pamqp.frame import marshal
+
+from relay import wire
+from relay.link import Lost, Tap
+from relay.supervisor import pause
+
+
+def tap() -> tuple[Tap, asyncio.StreamReader]:
+    """Make a tap and the stream that aiormq reads."""
+    reader = asyncio.StreamReader()
+    return Tap(reader, asyncio.get_running_loop()), reader
+
+
+def waiting(reader: asyncio.StreamReader) -> bytes:
+    """Return what aiormq could read now."""
+    return bytes(reader._buffer)  # type: ignore[attr-defined] # a look inside: reading would wait
+
+
+async def test_aiormq_is_told_that_the_broker_lives() -> None:
+    """It counts frames to notice a dead peer, and does not see confirms: a heartbeat a second stands for them."""
+    between, reader = tap()
+    for tag in range(1, 100):
+        between.data_received(marshal(commands.Basic.Ack(tag), 1))
+    assert waiting(reader) == wire.HEARTBEAT_FRAME
+
+
+async def test_a_frame_of_channel_0_stands_for_itself() -> None:
+    """No heartbeat is added where aiormq sees a frame anyway."""
+    between, reader = tap()
+    blocked = marshal(commands.Connection.Blocked("low on disk"), 0)
+    between.data_received(blocked)
+    assert waiting(reader) == blocked
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (marshal(commands.Basic.Ack(1), 1)[:-1] + b"\x00", "without its end octet"),
+        (b"\x01\x00\x00\x00\x00\x00\x01\x00\xce", "cannot be read"),
+    ],
+)
+async def test_what_breaks_the_protocol_ends_the_connection(data: bytes, words: str) -> None:
+    """Nothing that follows such a frame is believed."""
+    between, _ = tap()
+    between.data_received(data)
+    assert words in (await between.ended).sentence
+    assert not between.writable
+
+
+@pytest.mark.parametrize(("code", "blame"), [(320, False), (501, True), (504, True), (530, False), (540, True), (541, True)])
+async def test_a_close_that_a_frame_brought_about_is_told_from_others(code: int, blame: bool) -> None:
+    """Protocol errors blame what was in flight; an operator's close does not."""
+    between, _ = tap()
+    between.data_received(marshal(commands.Connection.Close(code, "WORDS", 0, 0), 0))
+    assert await between.ended == Lost(f"The broker closed the connection ({code} WORDS).", blame)
+
+
+async def test_the_first_reason_of_an_end_holds() -> None:
+    """The socket closes after the broker said why."""
+    between, _ = tap()
+    between.data_received(marshal(commands.Connection.Close(320, "SHUTDOWN", 0, 0), 0))
+    between.connection_lost(None)
+    between.end(Lost("later"))
+    assert "320 SHUTDOWN" in (await between.ended).sentence
+
+
+def test_pauses_double_up_to_five_seconds() -> None:
+    """Chance takes up to half, so that many relays do not come back at once."""
+    assert [pause(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)] == [0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
+    assert pause(1, 1.0) == 0.05
