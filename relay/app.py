@@ -24,7 +24,7 @@ from relay.metrics import Metrics
 from relay.migrate import migrations
 from relay.policy import Policy
 from relay.publisher import RabbitPublisher
-from relay.settings import Settings
+from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
 from relay.store import Store
 from relay.upkeep import Upkeep
@@ -67,6 +67,7 @@ class Relay:
         self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
         self._intake = Intake(store=self._store, poll_interval=settings.poll_interval)
+        self._publisher, self._listener = self._make_publisher(), self._make_listener()
 
     async def serve(self) -> int:
         """Wait for the database, start everything, move messages until a signal, drain, leave."""
@@ -100,7 +101,7 @@ class Relay:
         return False
 
     async def _work(self, stack: AsyncExitStack) -> None:
-        publisher, listener = self._publisher(), self._listener()
+        publisher, listener = self._publisher, self._listener
         self._engine = engine = Engine(
             intake=self._intake,
             publisher=publisher,
@@ -122,13 +123,13 @@ class Relay:
             helpers = [tasks.create_task(job) for job in (maintenance.run(), maintenance.keep_locks())]
             if self._settings.exit_after_idle is not None:
                 helpers.append(tasks.create_task(self._exit_when_idle(self._settings.exit_after_idle)))
-            await engine.run(drain_seconds=self._settings.drain_seconds)
+            await engine.run(drain_seconds=min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds))
             for helper in helpers:
                 helper.cancel()
 
     async def _leave(self) -> None:
         """Free the lanes and the row; a database that is away finds out by the heartbeat."""
-        kept = self._in_hand.messages
+        kept = self._in_hand.messages + (self._engine.kept if self._engine else 0)
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(5):
                 await self._store.unregister(holds_locks=kept > 0)
@@ -143,14 +144,14 @@ class Relay:
             port=self._settings.http_port,
             metrics=self._metrics.render,
             reasons=lambda: self._health.reasons,
-            listen=lambda: self._health.listen,
-            alive=lambda: True,
+            listen=lambda: self._listener.state,
+            alive=lambda: self._engine is None or self._engine.running,
         )
         port = await server.start()
         stack.push_async_callback(server.aclose)
         self._emit(events.HttpUp(self._settings.http_host, port))
 
-    def _publisher(self) -> RabbitPublisher:
+    def _make_publisher(self) -> RabbitPublisher:
         return RabbitPublisher(
             urls=[self._settings.amqp_url.get_secret_value()],
             name=self._settings.name,
@@ -160,7 +161,7 @@ class Relay:
             emit=self._emit,
         )
 
-    def _listener(self) -> Listener:
+    def _make_listener(self) -> Listener:
         url = self._settings.listen_url or self._settings.database_url
         return Listener(
             conninfo=url.get_secret_value(),
@@ -199,9 +200,8 @@ class Relay:
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""
         self._policy = policy
-        for name, wanted in self._settings.policy().items():
-            holds = settings.get(name, wanted)
-            if holds != wanted and self._overruled.get(name) != holds:
+        for name, wanted, holds in self._settings.overruled(settings):
+            if self._overruled.get(name) != holds:
                 self._overruled[name] = holds
                 self._emit(events.SettingOverruled(name, wanted, holds))
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from relay import events
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.message import Batch, Outcome, Portion
+from relay.message import Batch, Keep, Outcome, Portion
 from relay.ports import Intake, Publisher, Settler, Wakeup
 from relay.retry import RetryPolicy, decide
 from relay.tally import tally
@@ -50,16 +50,22 @@ class Engine:
         self._leaving = False
         self._moves: set[asyncio.Task[None]] = set()
         self._database_failures = 0
+        self._ended = False
+        self.kept = 0
+        """Messages that were written and not confirmed when the drain ended: they keep their locks."""
 
     async def run(self, *, drain_seconds: float) -> None:
         """Claim until `stop`, then let what is in flight finish within `drain_seconds` and cut the rest."""
-        async with asyncio.TaskGroup() as tasks:
-            while not self._stopping.is_set():
-                if batch := await self._next_batch():
-                    move = tasks.create_task(self._move(batch))
-                    self._moves.add(move)
-                    move.add_done_callback(self._moves.discard)
-            await self._drain(drain_seconds)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while not self._stopping.is_set():
+                    if batch := await self._next_batch():
+                        move = tasks.create_task(self._move(batch))
+                        self._moves.add(move)
+                        move.add_done_callback(self._moves.discard)
+                await self._drain(drain_seconds)
+        finally:
+            self._ended = True
 
     def stop(self) -> None:
         """Claim nothing more; `run` returns when what is in flight is through."""
@@ -81,27 +87,32 @@ class Engine:
         """Something has changed: do not sleep past it."""
         self._nudged.set()
 
+    @property
+    def running(self) -> bool:
+        """Neither ended nor failed."""
+        return not self._ended
+
     async def _next_batch(self) -> Batch | None:
         if not self._publisher.ready:
             await self._unless_stopping(self._publisher.wait_ready())
             return None
         self._nudged.clear()
         room, room_bytes = self._in_hand.room()
-        if room < self._batch_size * FULL_ENOUGH or room_bytes <= 0:
+        if room < min(self._batch_size, self._in_hand.window) * FULL_ENOUGH or room_bytes <= 0:
             await self._unless_stopping(self._nudged.wait())
             return None
-        batch = await self._claim(min(room, self._batch_size), room_bytes)
+        try:
+            batch = await self._claim(min(room, self._batch_size), room_bytes)
+        except StoreError as error:
+            await self._database_is_down(error)
+            return None
         if batch is None and not self._stopping.is_set():
             await self._rest()
         return batch
 
     async def _claim(self, room: int, room_bytes: int) -> Batch | None:
         began = time.monotonic()
-        try:
-            batch = await self._intake.claim(room, room_bytes)
-        except StoreError as error:
-            await self._database_is_down(error)
-            return None
+        batch = await self._intake.claim(room, room_bytes)
         if self._database_failures:
             self._database_failures = 0
             self._emit(events.DatabaseUp())
@@ -135,6 +146,7 @@ class Engine:
             self._in_hand.remove(batch, written.portion.claims)
             self._intake.settled(written.portion, written.outcomes)
             self._nudged.set()
+            self.kept += sum(isinstance(outcome, Keep) for outcome in written.outcomes) if self._leaving else 0
             for event in tally(written, time.monotonic() - began):
                 self._emit(event)
 

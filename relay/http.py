@@ -37,7 +37,7 @@ class HttpServer:
         metrics: page and content type for an Accept header.
         reasons: what keeps the relay from moving messages, by peer; empty means ready.
         listen: state of LISTEN, for information.
-        alive: False once the loop that moves messages has died; a peer that is down is no reason.
+        alive: False once the relay is about to end; a peer that is down is no reason.
 
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import Self, get_args
 
 from relay.retry import RetryPolicy, Unroutable
 
@@ -24,9 +24,13 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """Read the table's rows; the database has checked their values, and what is missing has its default."""
+        """Read the table's rows; the database has checked their values, and what is missing has its default.
+
+        Raises:
+            ValueError: a value that this relay does not know, as a newer schema may have.
+        """
         default = RetryPolicy()
-        unroutable, by_exchange = _unroutable(settings.get("unroutable", default.unroutable))
+        unroutable, by_exchange = parse_unroutable(settings.get("unroutable", default.unroutable))
         retry = RetryPolicy(
             max_attempts=int(settings.get("max_attempts", default.max_attempts)),
             backoff_base=float(settings.get("backoff_base", default.backoff_base)),
@@ -44,14 +48,20 @@ class Policy:
         )
 
 
-def _unroutable(text: str) -> tuple[Unroutable, dict[str, Unroutable]]:
-    """Read `retry,audit=accept`: a default and exceptions by exchange."""
-    default: Unroutable = "retry"
-    by_exchange: dict[str, Unroutable] = {}
-    for part in text.split(","):
-        exchange, separator, word = part.rpartition("=")
-        if separator:
-            by_exchange[exchange] = cast("Unroutable", word)
-        else:
-            default = cast("Unroutable", word)
-    return default, by_exchange
+def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:
+    """Policy for unroutable messages and its exceptions by exchange, from text such as `retry,audit=accept`.
+
+    Raises:
+        ValueError: a part is not one of the words, or two parts contradict each other.
+
+    """
+    found: dict[str | None, Unroutable] = {}
+    for part in value.split(","):
+        exchange, equals, chosen = part.strip().rpartition("=")
+        name = exchange.strip() if equals else None
+        choice = next((known for known in get_args(Unroutable) if known == chosen.strip()), None)
+        if choice is None or "=" in exchange or found.get(name, choice) != choice:
+            raise ValueError(f"{part.strip()!r} is no policy or contradicts another part: write one such as retry,audit=accept.")
+        found[name] = choice
+    default = found.pop(None, "retry")
+    return default, {exchange: choice for exchange, choice in found.items() if exchange is not None}

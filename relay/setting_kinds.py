@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from yarl import URL
 
-from relay.retry import Unroutable
+from relay.policy import parse_unroutable
 
 
 def setting(default: Any, allowed: str, meaning: str, shown: str | None = None, **more: Any) -> Any:
@@ -32,25 +32,6 @@ def seconds(default: float | None, low: float, high: float, meaning: str, also: 
 def word(default: str | None, words: Any, meaning: str, shown: str | None = None) -> Any:
     """One of the words of a Literal."""
     return setting(default, f"one of {', '.join(get_args(words))}", meaning, shown=shown)
-
-
-def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:
-    """Policy for unroutable messages and its exceptions by exchange, from text such as `retry,audit=accept`.
-
-    Raises:
-        ValueError: a part is not one of the words, or two parts contradict each other.
-
-    """
-    found: dict[str | None, Unroutable] = {}
-    for part in value.split(","):
-        exchange, equals, chosen = part.strip().rpartition("=")
-        name = exchange.strip() if equals else None
-        choice = next((known for known in get_args(Unroutable) if known == chosen.strip()), None)
-        if choice is None or "=" in exchange or found.get(name, choice) != choice:
-            raise ValueError(f"{part.strip()!r} is no policy or contradicts another part: write one such as retry,audit=accept.")
-        found[name] = choice
-    default = found.pop(None, "retry")
-    return default, {exchange: choice for exchange, choice in found.items() if exchange is not None}
 
 
 def _checked_unroutable(value: str) -> str:

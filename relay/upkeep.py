@@ -77,5 +77,8 @@ class Upkeep:
         """Read the database's policy and hand it on; return the exchanges that are paused."""
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
-        self._adopt(Policy.of(settings), settings)
+        try:
+            self._adopt(Policy.of(settings), settings)
+        except ValueError as error:
+            raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
         return [name for kind, name, _ in rows if kind == "paused"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.errors import SettingsError
-from relay.setting_kinds import parse_unroutable
+from relay.policy import parse_unroutable
 from relay.settings import Settings, describe, load
 
 SECRET = "hunter2-canary"
