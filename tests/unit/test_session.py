@@ -54,6 +54,18 @@ def test_the_least_recently_used_idle_channel_is_closed_for_another() -> None:
     assert bench.pipe.methods() == [(3, "Channel.Close"), *opened(4), *published(2, 4)]
 
 
+def test_use_counts_and_not_age() -> None:
+    """The exchange that was opened first stays if it was used last."""
+    bench = Bench(open_channels=2)
+    for exchange, channel in (("x", 1), ("y", 2)):
+        bench.prove(exchange, channel)
+    bench.send("x")
+    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.methods()
+    bench.send("z")
+    assert bench.pipe.methods()[0] == (2, "Channel.Close")
+
+
 def test_a_channel_with_something_in_flight_is_never_closed() -> None:
     """More channels than the cap are open until one is idle."""
     bench = Bench(open_channels=1)
