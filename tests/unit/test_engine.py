@@ -1,0 +1,334 @@
+"""The core loop with scripted neighbours: order, window, outages, drain and cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from relay import events
+from relay.engine import FULL_ENOUGH, SETTLE_GRACE, Engine
+from relay.errors import StoreError
+from relay.inhand import InHand
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, PublishResult, Result, Retry, Verdict
+from relay.retry import RetryPolicy
+from tests.support.fakes import FakeIntake, FakePublisher, FakeSettler, FakeWakeup, a_batch, a_claim
+from tests.support.timeless import timeless
+
+BATCH = 10
+
+
+class Rig:
+    """An engine between fakes."""
+
+    def __init__(self, *script: Batch | Exception | None, window: int = 100, window_bytes: int = 10_000, looks: int = 0) -> None:
+        self.intake = FakeIntake(*script)
+        self.publisher = FakePublisher()
+        self.settler = FakeSettler()
+        self.wakeup = FakeWakeup(looks=looks)
+        self.in_hand = InHand(window=window, window_bytes=window_bytes)
+        self.told: list[events.Event] = []
+        self.engine = Engine(
+            intake=self.intake,
+            publisher=self.publisher,
+            settler=self.settler,
+            wakeup=self.wakeup,
+            in_hand=self.in_hand,
+            policy=RetryPolicy,
+            batch_size=BATCH,
+            emit=self.told.append,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, drain: float = 60.0) -> AsyncIterator[asyncio.Task[None]]:
+        """Run until the block ends, then stop and wait for the end."""
+        task = asyncio.create_task(self.engine.run(drain_seconds=drain))
+        try:
+            yield task
+        finally:
+            self.engine.stop()
+            await task
+
+    async def until_idle(self) -> None:
+        """Wait until the engine rests."""
+        await self.wakeup.asleep.wait()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something has come about in the fakes."""
+        while not condition():  # noqa: ASYNC110 - on a timeless loop this is a step, not a wait
+            await asyncio.sleep(0.001)
+
+    def of(self, kind: type[events.Event]) -> list[events.Event]:
+        """Events of a kind."""
+        return [event for event in self.told if type(event) is kind]
+
+
+@timeless
+async def test_every_batch_goes_from_claim_to_settle() -> None:
+    """Published once, decided, settled, and out of hand."""
+    batches = [a_batch(count=3) for _ in range(5)]
+    rig = Rig(*batches)
+    async with rig.running():
+        await rig.until_idle()
+
+    assert batches == rig.publisher.published
+    assert dict.fromkeys((claim.id for batch in batches for claim in batch.claims), SUCCESS) == rig.settler.outcomes
+    assert 0 == rig.in_hand.messages
+    assert [3] * 5 == rig.wakeup.found
+    assert (5, 5) == (len(rig.of(events.BatchClaimed)), len(rig.of(events.BatchSettled)))
+    assert sorted(rig.settler.outcomes) == sorted(line.removeprefix("settled ") for line in rig.intake.told)
+
+
+@timeless
+async def test_each_result_is_decided_by_itself() -> None:
+    """One bad message in a batch takes no neighbour with it."""
+    good, bad, refused = a_claim(), a_claim(), a_claim()
+    rig = Rig(a_batch(good, bad, refused))
+    rig.publisher.results = {bad.id: PublishResult(Verdict.INVALID, "c", "d"), refused.id: PublishResult(Verdict.REFUSED, "c", "d")}
+    async with rig.running():
+        await rig.until_idle()
+
+    assert (SUCCESS, Archive(Result.REJECTED, "c", "d")) == (rig.settler.outcomes[good.id], rig.settler.outcomes[bad.id])
+    assert isinstance(rig.settler.outcomes[refused.id], Retry)
+    assert [events.MessageDead(bad.id, "rejected", "c", "d", "orders")] == rig.of(events.MessageDead)
+
+
+@timeless
+async def test_the_broker_does_not_wait_for_a_settle() -> None:
+    """While one batch is being settled the next ones are claimed and published."""
+    rig = Rig(a_batch(), a_batch(), a_batch())
+    rig.settler.gate.clear()
+    async with rig.running():
+        await rig.until_idle()
+        assert (3, {}) == (len(rig.publisher.published), rig.settler.outcomes)
+        rig.settler.gate.set()
+
+    assert 3 == len(rig.settler.outcomes)
+
+
+@timeless
+async def test_what_is_confirmed_is_settled_while_its_batch_waits() -> None:
+    """A silent queue holds no neighbour of the same batch."""
+    silent, quick = a_claim(), a_claim()
+    rig = Rig(a_batch(silent, quick))
+    rig.publisher.held = {silent.id}
+    async with rig.running():
+        await rig.until(lambda: bool(rig.settler.outcomes))
+        assert {quick.id: SUCCESS} == rig.settler.outcomes
+        assert 1 == rig.in_hand.messages
+        rig.publisher.let_go()
+
+    assert {quick.id: SUCCESS, silent.id: SUCCESS} == rig.settler.outcomes
+
+
+@timeless
+async def test_the_window_bounds_what_is_in_hand() -> None:
+    """Claims ask for the room that is left, and stop when it is less than a quarter of a batch."""
+    batches = [a_batch(count=BATCH), a_batch(count=BATCH), a_batch(count=3), a_batch(count=BATCH)]
+    rig = Rig(*batches, window=25)
+    rig.publisher.held = {claim.id for batch in batches for claim in batch.claims}
+    async with rig.running():
+        await rig.until(lambda: len(rig.publisher.published) == 3)
+        await asyncio.sleep(10)
+        assert (23, [10, 10, 5]) == (rig.in_hand.messages, [room for room, _ in rig.intake.rooms])
+        assert rig.in_hand.room()[0] < BATCH * FULL_ENOUGH
+        rig.publisher.let_go()
+        await rig.until_idle()
+
+    assert 4 == len(rig.publisher.published)
+
+
+@timeless
+async def test_a_window_smaller_than_a_batch_still_moves_messages() -> None:
+    """Small windows mean small batches, not none."""
+    batches = [a_batch() for _ in range(3)]
+    rig = Rig(*batches, window=2)
+    async with rig.running():
+        await asyncio.wait_for(rig.until_idle(), 60)
+
+    assert batches == rig.publisher.published
+
+
+@timeless
+async def test_bytes_bound_the_window_too() -> None:
+    """A full window in bytes claims nothing until something is settled."""
+    big, next_one = a_batch(a_claim(payload=bytes(600))), a_batch()
+    rig = Rig(big, next_one, window_bytes=500)
+    rig.publisher.held = {big.claims[0].id}
+    async with rig.running():
+        await rig.until(lambda: bool(rig.publisher.published))
+        await asyncio.sleep(10)
+        assert [big] == rig.publisher.published
+        rig.publisher.let_go()
+        await rig.until_idle()
+
+    assert [big, next_one] == rig.publisher.published
+
+
+@timeless
+async def test_nothing_is_claimed_while_the_broker_is_away() -> None:
+    """An outage costs neither locks nor attempts; claiming begins when the broker is there."""
+    rig = Rig(a_batch())
+    rig.publisher.ready_event.clear()
+    async with rig.running():
+        await rig.publisher.waited.wait()
+        await asyncio.sleep(10)
+        assert [] == rig.intake.rooms
+        rig.publisher.ready_event.set()
+        await rig.until_idle()
+
+    assert 1 == len(rig.settler.outcomes)
+
+
+@timeless
+async def test_a_relay_can_be_stopped_while_the_broker_is_away() -> None:
+    """Waiting for it does not outlive a stop."""
+    rig = Rig()
+    rig.publisher.ready_event.clear()
+    async with rig.running():
+        await rig.publisher.waited.wait()
+
+    assert [] == rig.intake.rooms
+
+
+@timeless
+async def test_a_database_that_is_away_is_waited_for_and_told_once_it_is_back() -> None:
+    """The intake begins again on a new connection; no batch is lost and none comes twice."""
+    batch = a_batch()
+    rig = Rig(StoreError("Away."), StoreError("Away."), batch)
+    async with rig.running():
+        await rig.until_idle()
+
+    assert [events.DatabaseDown("Away.", 1), events.DatabaseDown("Away.", 2)] == rig.of(events.DatabaseDown)
+    assert [events.DatabaseUp()] == rig.of(events.DatabaseUp)
+    assert (2, [batch]) == (rig.intake.told.count("reset"), rig.publisher.published)
+
+
+@timeless
+async def test_before_it_sleeps_the_engine_looks_once_more() -> None:
+    """Writers notify only from then on, so what came in between is found by the look."""
+    rig = Rig(looks=1)
+    async with rig.running():
+        await rig.until_idle()
+
+    assert (1, 2) == (rig.intake.told.count("hint"), len(rig.intake.rooms))
+
+
+@timeless
+async def test_a_hint_ends_the_rest() -> None:
+    """The next look is an hour away, and the message goes at once."""
+    rig = Rig()
+    async with rig.running():
+        await rig.until_idle()
+        rig.intake.script.append(a_batch())
+        before = asyncio.get_running_loop().time()
+        rig.engine.hint()
+        await rig.until(lambda: bool(rig.settler.outcomes))
+        assert asyncio.get_running_loop().time() - before < 60
+
+    assert "hint" in rig.intake.told
+
+
+@timeless
+async def test_without_a_hint_the_poll_comes() -> None:
+    """NOTIFY is a hint; the poll is the guarantee."""
+    rig = Rig()
+    async with rig.running():
+        await rig.until_idle()
+        rig.intake.script.append(a_batch())
+        await asyncio.sleep(3700)
+        await rig.until(lambda: bool(rig.settler.outcomes))
+
+    assert 1 == len(rig.publisher.published)
+
+
+@pytest.mark.ids("D9")
+@timeless
+async def test_a_stop_lets_what_is_in_flight_finish() -> None:
+    """Confirms that come within the drain time are settled as successes; nothing more is claimed."""
+    batch, never = a_batch(), a_batch()
+    rig = Rig(batch)
+    rig.publisher.held = {batch.claims[0].id}
+    async with rig.running(drain=30) as task:
+        await rig.until_idle()
+        rig.engine.stop()
+        rig.intake.script.append(never)
+        await asyncio.sleep(10)
+        assert not task.done()
+        rig.publisher.let_go()
+        await task
+
+    assert {batch.claims[0].id: SUCCESS} == rig.settler.outcomes
+    assert [batch] == rig.publisher.published
+
+
+@pytest.mark.ids("D9")
+@timeless
+async def test_after_the_drain_time_unconfirmed_messages_keep_their_lock() -> None:
+    """Written and not confirmed: neither released nor settled, and the relay leaves."""
+    batch = a_batch()
+    rig = Rig(batch)
+    rig.publisher.held = {batch.claims[0].id}
+    async with rig.running(drain=30):
+        await rig.until_idle()
+
+    assert {batch.claims[0].id: Keep()} == rig.settler.outcomes
+
+
+@pytest.mark.ids("D9")
+@timeless
+async def test_a_second_signal_cuts() -> None:
+    """No confirm is waited for any more, however long the drain may take."""
+    batch = a_batch()
+    rig = Rig(batch)
+    rig.publisher.held = {batch.claims[0].id}
+    before = asyncio.get_running_loop().time()
+    async with rig.running(drain=3600) as task:
+        await rig.until_idle()
+        rig.engine.cut()
+        await task
+
+    assert asyncio.get_running_loop().time() - before < 60
+    assert {batch.claims[0].id: Keep()} == rig.settler.outcomes
+
+
+@timeless
+async def test_a_database_that_stays_away_does_not_keep_a_relay_that_leaves() -> None:
+    """Outcomes that cannot be written within the grace are given up; their locks expire."""
+    rig = Rig(a_batch())
+    rig.settler.gate.clear()
+    before = asyncio.get_running_loop().time()
+    async with rig.running(drain=30):
+        await rig.until_idle()
+
+    assert pytest.approx(30 + SETTLE_GRACE, abs=5) == asyncio.get_running_loop().time() - before
+    assert ({}, 1) == (rig.settler.outcomes, rig.in_hand.messages)
+
+
+@timeless
+async def test_nothing_is_published_again_because_a_settle_was_slow() -> None:
+    """The outcomes wait for the database; the messages are not sent a second time."""
+    batch = a_batch(count=4)
+    rig = Rig(batch)
+    rig.settler.gate.clear()
+    async with rig.running():
+        await rig.until_idle()
+        await asyncio.sleep(3600)
+        rig.settler.gate.set()
+
+    assert [batch] == rig.publisher.published
+    assert 4 == len(rig.settler.outcomes)
+
+
+@timeless
+async def test_what_never_reached_the_broker_is_given_back() -> None:
+    """Not an attempt, and claimable again at once."""
+    claim = a_claim()
+    rig = Rig(a_batch(claim))
+    rig.publisher.results = {claim.id: PublishResult(Verdict.UNWRITTEN, "gone", "It went.")}
+    async with rig.running():
+        await rig.until_idle()
+
+    assert {claim.id: GiveBack("gone", "It went.")} == rig.settler.outcomes
