@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
 from relay.store import Store
 from relay.upkeep import Upkeep
+from relay.waiting import pause, unless
 from relay.wakeup import Listener
 
 SILENCE = 3 * HEARTBEAT
@@ -92,9 +92,7 @@ class Relay:
             except StoreError as error:
                 attempt += 1
                 self._emit(events.DatabaseDown(str(error), attempt))
-                pause = min(0.2 * 2 ** min(attempt, 5), 5.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), pause)
+                await unless(self._stop, asyncio.sleep(pause(attempt, first=0.4)))
             else:
                 self._emit(events.Started(relay_id, self._settings.name, self._settings.schema_name))
                 return True

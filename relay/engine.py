@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from relay import events
@@ -15,6 +15,7 @@ from relay.message import Batch, Keep, Outcome, Portion
 from relay.ports import Intake, Publisher, Settler, Wakeup
 from relay.retry import RetryPolicy, decide
 from relay.tally import tally
+from relay.waiting import pause, unless
 
 FULL_ENOUGH = 0.25
 """Share of a batch that must be free in the window before the next claim: few large claims beat many small ones."""
@@ -94,12 +95,12 @@ class Engine:
 
     async def _next_batch(self) -> Batch | None:
         if not self._publisher.ready:
-            await self._unless_stopping(self._publisher.wait_ready())
+            await unless(self._stopping, self._publisher.wait_ready())
             return None
         self._nudged.clear()
         room, room_bytes = self._in_hand.room()
         if room < min(self._batch_size, self._in_hand.window) * FULL_ENOUGH or room_bytes <= 0:
-            await self._unless_stopping(self._nudged.wait())
+            await unless(self._stopping, self._nudged.wait())
             return None
         try:
             batch = await self._claim(min(room, self._batch_size), room_bytes)
@@ -164,16 +165,4 @@ class Engine:
         self._intake.reset()
         self._database_failures += 1
         self._emit(events.DatabaseDown(str(error), self._database_failures))
-        pause = min(0.1 * 2 ** min(self._database_failures, 6), 5.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter
-        await self._unless_stopping(asyncio.sleep(pause))
-
-    async def _unless_stopping(self, waiting: Coroutine[object, object, object]) -> None:
-        """Wait, but no longer than until `stop`."""
-        wait = asyncio.ensure_future(waiting)
-        stop = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait((wait, stop), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            wait.cancel()
-            stop.cancel()
-        await asyncio.gather(wait, stop, return_exceptions=True)
+        await unless(self._stopping, asyncio.sleep(pause(self._database_failures)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -11,6 +10,7 @@ from relay import events
 from relay.errors import StoreError
 from relay.message import Archive, Batch, GiveBack, Outcome, Portion, Retry
 from relay.ports import Row, SettleStore, Written
+from relay.waiting import pause
 
 Item = TypeVar("Item")
 
@@ -52,7 +52,7 @@ class Settlement:
                 yield written._replace(lost=lost)
             if refused:
                 tries += 1
-                await _pause(tries, GUILTY_PAUSE)
+                await asyncio.sleep(pause(tries, longest=GUILTY_PAUSE))
 
     async def _pass(self, batch: Batch, rows: Sequence[Row]) -> Pass:
         archived = [row for row in rows if isinstance(row.outcome, Archive)]
@@ -78,11 +78,7 @@ class Settlement:
                 self._emit(events.SettleFailed(len(rows), str(error), attempt))
                 if error.row_is_guilty:
                     return Pass([], list(rows))
-            await _pause(attempt, LONGEST_PAUSE)
-
-
-async def _pause(attempt: int, longest: float) -> None:
-    await asyncio.sleep(min(0.05 * 2 ** min(attempt, 12), longest) * (0.5 + random.random() / 2))  # noqa: S311 - jitter
+            await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
 
 
 def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[Row]:

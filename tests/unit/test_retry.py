@@ -108,12 +108,12 @@ def test_without_rows_the_policy_is_the_default() -> None:
 def test_a_policy_is_read_from_the_tables_rows() -> None:
     """Every setting that the relay carries out."""
     rows = {
-        "max_attempts": "3", "backoff_base": "0.5", "backoff_max": "60", "unroutable": "reject,a=accept,a=b=retry", "archive": "failures",
+        "max_attempts": "3", "backoff_base": "0.5", "backoff_max": "60", "unroutable": "reject,a=accept,a.b=retry", "archive": "failures",
         "on_dead_key": "park", "notify": "always", "lock_seconds": "12.5", "max_body_bytes": "1000", "retention_days": "7",
     }  # fmt: skip
 
     assert Policy(
-        retry=RetryPolicy(3, 0.5, 60.0, "reject", {"a": "accept", "a=b": "retry"}),
+        retry=RetryPolicy(3, 0.5, 60.0, "reject", {"a": "accept", "a.b": "retry"}),
         keep_successes=False, park_dead_keys=True, notify="always", lock_seconds=12.5, max_body_bytes=1000,
     ) == Policy.of(rows)  # fmt: skip
 

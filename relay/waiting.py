@@ -1,0 +1,25 @@
+"""How the relay waits: growing pauses between tries, and waits that end early."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+
+
+def pause(failures: int, *, first: float = 0.1, longest: float = 5.0) -> float:
+    """Seconds before the next try: doubling from `first` to `longest`, less up to half by chance so that relays do not try in step."""
+    plain = min(first * 2.0 ** min(max(failures, 1) - 1, 30), longest)
+    return plain * (1 - random.random() / 2)  # noqa: S311 - jitter, not cryptography
+
+
+async def unless(event: asyncio.Event, waiting: Coroutine[object, object, object]) -> None:
+    """Wait, but no longer than until the event is set."""
+    wait = asyncio.ensure_future(waiting)
+    end = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((wait, end), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        wait.cancel()
+        end.cancel()
+    await asyncio.gather(wait, end, return_exceptions=True)
