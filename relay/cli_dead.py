@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = new_group(help="Dead messages: rejected, failed or lock_expired, and the answers to them.")
 
-COLUMNS = ["id", "result", "error_code", "exchange", "routing_key", "attempts", "archived_at", "error_detail"]
 Content = Annotated[
     bool, typer.Option("--content", help="Also content, options and body (base64), if your role may read queue_message_dead.")
 ]
@@ -50,7 +49,7 @@ def list_dead(
     if as_json:
         show_json(rows)
         return
-    show_table(rows, [*COLUMNS, "acknowledged_at"] if acknowledged else COLUMNS, nothing="no dead messages")
+    show_table([_list_row(row) for row in rows], ["id", "archived_at", "sent_to", "why"], nothing="no dead messages")
 
 
 @app.command("show")
@@ -112,6 +111,14 @@ def with_content(opened: Console, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a dead message with what it held."""
     held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
     return {**row, **(held[0] if held else {})}
+
+
+def _list_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A dead message in four columns, so that it fits a terminal."""
+    code = f" ({row['error_code']})" if row["error_code"] else ""
+    answer = f"; acknowledged by {row['acknowledged_by']}" if row["acknowledged_at"] else ""
+    why = f"{row['result']}{code} after {row['attempts']} attempts: {row['error_detail'] or 'no detail'}{answer}"
+    return {"id": row["id"], "archived_at": row["archived_at"], "sent_to": f"{row['exchange']} {row['routing_key']}".strip(), "why": why}
 
 
 def _argv(command: str) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from relay.cli_output import show_json, show_table
+from relay.cli_output import show_json, show_table, words
 from relay.cli_support import NOT_FOUND, complain, console, new_group
 from relay.cli_types import Json, OrderingKey, Reason
 
 app = new_group(help="Ordering keys that wait: parked, or their first message waits for its next attempt.")
 
-COLUMNS = ["ordering_key", "why", "behind", "head_id", "exchange", "attempts", "available_at", "last_error", "reason"]
+COLUMNS = ["ordering_key", "head_id", "behind", "why"]
 
 
 @app.command("list")
@@ -23,7 +23,7 @@ def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At
     if as_json:
         show_json(rows)
     else:
-        show_table(rows, COLUMNS, nothing="no key waits")
+        show_table([{**row, "why": _why(row)} for row in rows], COLUMNS, nothing="no key waits")
 
 
 @app.command("skip")
@@ -51,3 +51,10 @@ def resume_key(key: OrderingKey) -> None:
         complain(f"Key {key!r} is not parked; `relay key list` shows those that wait.")
         raise typer.Exit(NOT_FOUND)
     typer.echo(f"key {key!r} goes on")
+
+
+def _why(row: dict[str, Any]) -> str:
+    """Why a key waits and until when, so that the table fits a terminal."""
+    until = f" until {words(row['available_at'])}" if row["available_at"] and row["why"] != "parked" else ""
+    reason = row["reason"] or row["last_error"]
+    return f"{row['why']}{until}" + (f": {reason}" if reason else "")

@@ -52,7 +52,7 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
 
     made = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        made.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in {"id", "state", "result"})
+        made.add_column(column.replace("_", " "), overflow="fold", no_wrap=column.endswith(("id", "_at")))
     for row in rows:
         made.add_row(*(words(row[column]) for column in columns))
     return made

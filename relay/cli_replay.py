@@ -21,20 +21,22 @@ PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
 PAGES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+Since = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago."),
+]
+OnlyResult = Annotated[
+    Result | None, typer.Option(metavar="RESULT", help="Only with this result: success, rejected, failed, lock_expired or discarded.")
+]
 
 
 def replay(  # noqa: PLR0913 - each is an option of the command
     *,
-    since: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago."),
-    ] = None,
+    since: Since = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archived before this time; now if left out.")] = None,
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
     routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * stands for any characters.")] = None,
-    result: Annotated[
-        Result | None, typer.Option(metavar="RESULT", help="Only with this result: success, rejected, failed, lock_expired or discarded.")
-    ] = None,
+    result: OnlyResult = None,
     code: Annotated[str | None, typer.Option(help="Only with this error code.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
     rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,

@@ -56,11 +56,10 @@ def picture(found: Status) -> RenderableType:
     """The status for people."""
     from rich.console import Group  # noqa: PLC0415 - see cli_output
 
-    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"]), ""]
+    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"])]
     if found["relays"]:
-        parts.append(
-            table([_relay_row(row) for row in found["relays"]], ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"])
-        )
+        columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
+        parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
     parts += _troubles(found)
     return Group(*parts)
 
@@ -155,7 +154,8 @@ def _troubles(found: Status) -> list[str]:
 
 def _blocked(row: Status) -> str:
     reason = row["reason"] or row["last_error"] or ""
-    return f"key {row['ordering_key']!r}: {row['why']}, {row['behind']} behind {row['head_id']} {reason}".rstrip()
+    waiting = f"{row['behind']} behind {row['head_id']}" if row["head_id"] else "no message of it waits"
+    return f"key {row['ordering_key']!r}: {row['why']}, {waiting} {reason}".rstrip()
 
 
 def _silent(row: Status) -> list[tuple[str, float]]:

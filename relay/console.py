@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -125,7 +126,7 @@ def _translation(error: psycopg.Error) -> RelayError:
 
 
 def _reason(error: psycopg.Error) -> str:
-    """The server's primary message, else the driver's first line; no password that a connection string may hold."""
+    """The server's primary message, else the driver's first line, which may repeat a connection string: without its password."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = " ".join((error.diag.message_primary or lines[0]).split()).rstrip(".")
-    return " ".join("password=***" if word.startswith("password=") else word for word in text.split(" "))
+    return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)

@@ -88,6 +88,7 @@ def test_a_replay_goes_page_by_page_and_a_broken_one_goes_on(cli: Cli, seeded: S
         if done == 4:
             raise KeyboardInterrupt
 
+    assert "5 messages would be replayed\n" == cli("replay", "--exchange", "orders", "--dry-run")
     with monkeypatch.context() as patch:
         patch.setattr(cli_replay, "_progress", interrupt)
         assert "4 messages replayed\n" == cli("replay", "--exchange", "orders", code=130)
