@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -25,7 +25,7 @@ _LOOK_FURTHER: Final = "SELECT id, exchange, result, error_code, error_detail FR
 
 
 def main(*, messages: int, folder: Path | None = None, keep: bool = False) -> int:
-    """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that ended it.
+    """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that cut it short.
 
     Args:
         messages: good messages, about.
@@ -97,8 +97,9 @@ def _look_further(screen: Screen, database: local.Postgres | local.BorrowedPostg
         )
         return
     screen.quote(f"\nThe servers stay until Ctrl-C. To look further, type:\n{line}")
-    while True:
-        signal.pause()
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
 
 
 @contextmanager
