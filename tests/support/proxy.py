@@ -110,8 +110,8 @@ class Proxy:
         self._pairs.add(pair)
         try:
             await asyncio.gather(self._pass_on(reader, far_writer, self._there), self._pass_on(far_reader, writer, self._back))
-        except OSError:
-            pass  # one side is gone, and so is the connection
+        except (OSError, RuntimeError):
+            pass  # one side is gone, and so is the connection; uvloop says so with a RuntimeError
         finally:
             self._pairs.discard(pair)
             for end in pair:
