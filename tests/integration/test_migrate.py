@@ -144,9 +144,21 @@ def test_without_permission_the_sentence_names_the_way_out(empty_database_url: s
 
 def test_a_wrong_password_is_one_sentence_without_it(empty_database_url: str) -> None:
     """The password itself is not repeated."""
-    with login(empty_database_url) as url, pytest.raises(StoreError, match="password authentication failed for user") as caught:
-        migrate(make_conninfo(url, password="hunter2"))
+    with login(empty_database_url) as url:
+        wrong = make_conninfo(url, password="hunter2")
+        if _lets_in(wrong):
+            pytest.skip("this server asks nobody for a password")
+        with pytest.raises(StoreError, match="password authentication failed for user") as caught:
+            migrate(wrong)
     assert "hunter2" not in str(caught.value)
+
+
+def _lets_in(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def test_an_unreachable_server_is_one_sentence(empty_database_url: str) -> None:

@@ -71,6 +71,7 @@ async def test_nobody_waits_for_the_gate(queue: Queue, relay: Connection, databa
         await other.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
         await queue.sql("SET statement_timeout = '2s'")
         await queue.insert()
+        assert [] == await heard(queue, relay)
     assert await sleep(relay)
     await queue.insert()
     assert 3 == await queue.waiting()
@@ -98,10 +99,14 @@ async def test_always_tells_each_id(queue: Queue, relay: Connection) -> None:
 
 
 async def test_always_is_bounded(queue: Queue, relay: Connection) -> None:
-    """A bulk insert does not fill the notification queue."""
+    """One statement notifies a thousand at most, and the next of its transaction its own."""
     await queue.sql("SELECT queue_message_config_set('notify', 'always')")
     await queue.insert(1500)
     assert 1000 == len(await heard(queue, relay))
+
+    async with queue.connection.transaction():
+        ids = [*await queue.insert(1000), *await queue.insert()]
+    assert ids == [json.loads(payload)["id"] for payload in await heard(queue, relay)]
 
 
 @pytest.mark.ids("A13")

@@ -200,13 +200,17 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
             connection.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
 
 
-async def test_two_databases_migrate_at_once(say: Callable[[str], None]) -> None:
-    """Roles belong to the whole server; both find them made."""
-    with local.postgres(say=say, private=True) as server:
-        urls = []
-        with psycopg.connect(server.url, autocommit=True) as superuser:
-            for name in ("one", "two", "three"):
-                superuser.execute(f"CREATE DATABASE {name}".encode())
-                urls.append(make_conninfo(server.url, dbname=name))
-        done = await asyncio.gather(*(asyncio.to_thread(migrate, url) for url in urls))
-    assert [len(migrations())] * 3 == [len(names) for names in done]
+async def test_roles_that_another_migration_makes_meanwhile_are_taken(say: Callable[[str], None]) -> None:
+    """Roles belong to the whole server, and the lock of a migration only to its database."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    server = local.postgres(say=say, private=True)
+    with server, psycopg.connect(server.url) as other, psycopg.connect(server.url, autocommit=True) as watcher:
+        other.execute("CREATE ROLE queue_message_etl")
+        migration = asyncio.create_task(asyncio.to_thread(migrate, server.url))
+        while watcher.execute(waiting).fetchone() == (0,):
+            assert not migration.done()
+            await asyncio.to_thread(watcher.execute, "SELECT pg_sleep(0.01)")
+        other.commit()
+        assert len(migrations()) == len(await migration)
+        granted = watcher.execute("SELECT has_table_privilege('queue_message_etl', 'queue_message_archive', 'SELECT')").fetchone()
+    assert (True,) == granted
