@@ -1,0 +1,56 @@
+"""The tables of README and docs that are made from the code: `python -m tests.support.doc_tables` writes them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from relay.settings import describe
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def settings() -> str:
+    """Every setting with its default and its meaning."""
+    rows = (f"| `{row.name}` | {row.default} | {row.meaning} |" for row in describe())
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
+
+
+def modules() -> str:
+    """Every module with the first sentence of its docstring, by folder."""
+    paths = sorted(ROOT.glob("relay/**/*.py"), key=lambda path: (path.parent, path.name))
+    rows = (f"| `{path.relative_to(ROOT)}` | {job} |" for path in paths if (job := _job(path)))
+    return "\n".join(["| module | job |", "|---|---|", *rows])
+
+
+TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
+    ("README.md", "settings"): settings,
+    ("docs/architecture.md", "modules"): modules,
+}
+"""What stands between `<!-- name -->` and `<!-- /name -->` of a page."""
+
+
+def written(page: str, name: str) -> str:
+    """The table as the page has it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0].strip()
+
+
+def write() -> None:
+    """Put every table into its page."""
+    for (page, name), table in TABLES.items():
+        path = ROOT / page
+        before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- /{name} -->")
+        path.write_text(f"{before}{begin}{table()}\n{end}{after}", encoding="utf-8")
+
+
+def _job(path: Path) -> str:
+    """The first sentence of a module's docstring; nothing for an empty module."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    write()
