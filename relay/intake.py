@@ -14,6 +14,9 @@ from relay.streams import Streams
 FIRST_GAP = 0.01
 """Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
 
+SUSPECTS = 100
+"""Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
+
 Claim = Callable[[int, int], Awaitable[Batch | None]]
 
 
@@ -45,7 +48,7 @@ class Intake:
         self._clock = clock
         self.streams = Streams(store)
         self.lanes = Lanes(store)
-        self._suspect: str | None = None
+        self._suspects: set[str] = set()
         self._fresh = Source("streams", self._claim_streams)
         self._ordered = Source("lanes", self._claim_lanes)
         self._turns = [
@@ -70,8 +73,8 @@ class Intake:
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Learn what became of claims: the suspect is through, keys have come free."""
-        if self._suspect is not None and any(claim.id == self._suspect for claim in portion.claims):
-            self._suspect = None
+        if self._suspects and not self._suspects.isdisjoint(claim.id for claim in portion.claims):
+            self._suspects.difference_update(claim.id for claim in portion.claims)
             self._turn_of("suspect").hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
@@ -101,7 +104,7 @@ class Intake:
         """The database connection is new: frontiers and lanes begin again."""
         self.streams.reset()
         self.lanes.reset()
-        self._suspect = None
+        self._suspects.clear()
         self.hint()
         self.hint_waiting()
 
@@ -131,10 +134,9 @@ class Intake:
         return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        del room
-        if self._suspect is not None:
+        if self._suspects:
             return None
         where = {"except": self.streams.held}
-        batch = (await self._store.claim_low(Due.SUSPECT, limit=1, limit_bytes=room_bytes, where=where)).batch
-        self._suspect = batch.claims[0].id if batch else None
+        batch = (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
+        self._suspects = {claim.id for claim in batch.claims} if batch else set()
         return batch

@@ -18,8 +18,11 @@ from relay.statements import Statements
 
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
-SHORTEST_LEASE = 10.0
-"""Seconds that lanes stay ours at least without a renewal."""
+LEASE = 5.0
+"""Seconds that lanes stay ours without a renewal, two renewals long: the keys of a dead relay soon have an owner again. The order
+does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
+PATIENT = 4
+"""Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
 WIDTH = len(Claim._fields)
 
 
@@ -55,10 +58,11 @@ class Store:
 
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
-        token, tick, lock_seconds = str(uuid.uuid4()), time.monotonic(), self._policy().lock_seconds
+        policy, token, tick = self._policy(), str(uuid.uuid4()), time.monotonic()
+        lock_seconds = policy.lock_seconds
         values = {
             **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
-            "lock_seconds": lock_seconds, "now": None,
+            "lock_seconds": lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
         }  # fmt: skip
         rows = await self._claims.fetch(self._statements.claim(due.value), values)
         snapshot, found, clock = rows[0][WIDTH:]
@@ -114,7 +118,7 @@ class Store:
 
     async def keep_lanes(self) -> dict[int, int]:
         """See `relay.lanes.LaneStore`."""
-        values = {"relay_id": self.relay_id, "lease_seconds": max(self._policy().lock_seconds, SHORTEST_LEASE), "now": None}
+        values = {"relay_id": self.relay_id, "lease_seconds": LEASE, "now": None}
         kept = dict(await self._control.fetch(self._statements["renew_lanes"], values))
         for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "owned": len(kept)}):
             del kept[lane]

@@ -23,6 +23,7 @@ class Upkeep:
         self._needs = needs
         self._silence = silence
         self._adopt = adopt
+        self._lock_seconds = Policy().lock_seconds
 
     async def check_schema(self) -> None:
         """See that the schema is not older than this relay; a newer one only adds to what an older relay uses.
@@ -46,7 +47,9 @@ class Upkeep:
     async def sweep_silent(self, head: Position) -> tuple[int, int]:
         """Free the expired locks of silent relays, below and at the transaction of our head."""
         bound = str(head.xid + 1)
-        [row] = await self._store.run("sweep_silent", silence=self._silence, forgotten=FORGOTTEN, below_xid=bound, now=None)
+        # Locks shorter than that silence need not wait for it: only what has expired is freed.
+        silence = min(self._silence, self._lock_seconds)
+        [row] = await self._store.run("sweep_silent", silence=silence, forgotten=FORGOTTEN, below_xid=bound, now=None)
         return row[0], row[1]
 
     async def sweep_all(self) -> tuple[int, int]:
@@ -78,7 +81,9 @@ class Upkeep:
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
         try:
-            self._adopt(Policy.of(settings), settings)
+            policy = Policy.of(settings)
         except ValueError as error:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
+        self._lock_seconds = policy.lock_seconds
+        self._adopt(policy, settings)
         return [name for kind, name, _ in rows if kind == "paused"]

@@ -9,7 +9,9 @@ import pytest
 
 from relay.errors import StoreError
 from relay.message import Position
+from relay.policy import Policy
 from relay.ports import Due
+from relay.retry import RetryPolicy
 from relay.upkeep import Upkeep
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of
 
@@ -56,15 +58,29 @@ async def test_what_a_living_relay_holds_is_left_alone(queue: Queue, dead: MadeS
     assert (0, 0) == await upkeep.sweep_silent(FAR)
 
 
-async def test_suspects_are_claimed_one_at_a_time(queue: Queue, dead: MadeStore, store: MadeStore, upkeep: Upkeep) -> None:
-    """A message that kills relays takes no neighbour with it: the claim of waiting messages leaves suspects out."""
+async def test_suspects_go_together_once_and_then_alone(queue: Queue, dead: MadeStore, store: MadeStore, upkeep: Upkeep) -> None:
+    """A message that kills relays takes no neighbour with it: after the second lost lock each is claimed alone."""
     await upkeep.sweep_silent(FAR)
 
     assert [] == await store.ids(Due.WAITING)
+    assert 3 == len(await store.ids(Due.SUSPECT))
+    await queue.expire()
+    await upkeep.sweep_all()
     suspects = [await store.ids(Due.SUSPECT) for _ in range(4)]
 
     assert [1, 1, 1, 0] == [len(ids) for ids in suspects]
     assert 3 == len({id_ for ids in suspects for id_ in ids})
+
+
+async def test_suspects_go_alone_from_the_first_where_few_attempts_are_allowed(
+    queue: Queue, dead: MadeStore, make_store: MakeStore, upkeep: Upkeep
+) -> None:
+    """No bystander may run out of attempts in a group."""
+    strict = make_store("strict", policy=Policy(retry=RetryPolicy(max_attempts=3)))
+    await strict.register()
+    await upkeep.sweep_silent(FAR)
+
+    assert [1, 1, 1] == [len(await strict.ids(Due.SUSPECT)) for _ in range(3)]
 
 
 async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(

@@ -130,7 +130,6 @@ def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> Non
     found = [claim(intake) for _ in range(6)]
     assert first in found
     assert second not in found
-    assert (1, 1000) in store.limits
 
     intake.settled(a_portion(first.claims), [SUCCESS])
 
