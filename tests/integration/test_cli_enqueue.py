@@ -10,7 +10,6 @@ import pytest
 from tests.support.cli import Cli, Seeded
 
 
-@pytest.mark.ids("C18")
 def test_one_message_is_enqueued_and_its_id_printed(cli: Cli, seeded: Seeded) -> None:
     """Content keeps its digits, and options are those of the column."""
     id_ = cli("enqueue", "orders", "paid", '{"total": 1.10}', "--options", '{"contentType": "a/b"}', "--ordering-key", "customer-7").strip()

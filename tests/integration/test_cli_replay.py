@@ -17,7 +17,7 @@ def _waiting(seeded: Seeded) -> list[str]:
     return [key for (key,) in seeded.run("SELECT routing_key FROM queue_message ORDER BY xid, seq")]
 
 
-@pytest.mark.ids("B13", "D6")
+@pytest.mark.ids("B13")
 @pytest.mark.parametrize(
     ("args", "keys"),
     [

@@ -21,7 +21,7 @@ def relay_row(seeded: Seeded) -> int:
     return int(id_)
 
 
-@pytest.mark.ids("D5", "D10")
+@pytest.mark.ids("D5")
 def test_status_counts_what_waits_and_what_was_settled(cli: Cli, seeded: Seeded, relay_row: int) -> None:
     """Ready, locked, delayed, dead, and the newest results with their codes."""
     seeded.insert()
@@ -43,18 +43,23 @@ def test_status_counts_what_waits_and_what_was_settled(cli: Cli, seeded: Seeded,
 
 @pytest.mark.ids("D5", "A40")
 def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: int) -> None:
-    """Dead messages, paused exchanges, blocked keys with their reason, silent exchanges: each in a line with what to do."""
+    """Dead messages, paused exchanges, blocked keys with their reason, silent exchanges, a blocked broker: a line each."""
     seeded.archive("failed", "unroutable")
     seeded.run("SELECT queue_message_pause('audit')")
     seeded.insert(ordering_key="customer-7")
     seeded.insert(ordering_key="customer-7")
     seeded.run("SELECT queue_message_key_park('customer-7', 'broken address')")
 
+    seeded.run(
+        "INSERT INTO queue_message_relay (name, version, host, pid, state) VALUES ('relay-2', '1.0', 'h', 1, %s)", '{"broker": "blocked"}'
+    )
+
     lines = [line.rstrip() for line in cli("status").splitlines()]
 
     assert "1 dead messages are not acknowledged: `relay dead list`" in lines
     assert "exchange 'audit' is paused by postgres: `relay resume`" in lines
     assert any(line.startswith("key 'customer-7': parked, 1 behind") and line.endswith("broken address") for line in lines)
+    assert "relay-2: the broker is blocked" in lines
     assert "relay-1: 'slow' has not answered for 12 s" in lines
     assert not any("no relay is alive" in line for line in lines)
 
