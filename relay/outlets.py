@@ -177,7 +177,7 @@ class Outlet:
             self._line.closed(self.channel)
         self.channel, self._proven = None, False
         accepted, suspects, untouched = self._forget_channel()
-        (self._accepted if self._strict else self._waiting).extendleft(reversed(untouched))
+        self._waiting.extendleft(reversed(untouched))
         self._accepted.extendleft(reversed(accepted))
         if len(suspects) == 1:
             self._blame(suspects[0], reason)

@@ -109,6 +109,20 @@ def test_only_what_stands_between_two_marks_is_suspected(bench: Bench) -> None:
     assert job.results == [CONFIRMED] * 40
 
 
+def test_a_window_that_is_confirmed_already_is_not_the_guilty_one(bench: Bench) -> None:
+    """Whatever a broker does with the marks, some message is suspected, or the same batch would die of it for ever."""
+    bench.prove()
+    bench.send(*["x"] * 40)
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    for tag in range(18, 34):
+        bench.pipe.ears[1].acked(tag, multiple=False)
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    assert bench.pipe.methods() == [(1, "Channel.CloseOk"), *opened(2), *published(16, 2)]
+    bench.pipe.ears[2].acked(16, multiple=True)
+    assert bench.pipe.methods() == published(1, 2)
+
+
 def test_the_only_message_between_two_marks_is_blamed_at_once(bench: Bench) -> None:
     """All others of its window are confirmed, so it cannot be another; what was accepted goes again."""
     bench.prove()
