@@ -96,6 +96,12 @@ class Intake:
             self.hint()
             self.hint_waiting()
 
+    async def keep_lanes(self) -> None:
+        """Keep the lanes; what stands in new ones is looked for at once."""
+        if await self.lanes.keep():
+            self.hint()
+            self.hint_waiting()
+
     def until_next_look(self) -> float:
         """Seconds until a source is due, at least 0."""
         return max(0.0, min(source.look_at for source in self._turns) - self._clock())

@@ -53,14 +53,15 @@ class Lanes:
         """How many lanes this relay owns."""
         return len(self._owned)
 
-    async def keep(self) -> None:
-        """Renew the lanes' leases and take or give up lanes; look from the left where lanes are new."""
+    async def keep(self) -> bool:
+        """Renew the lanes' leases and take or give up lanes; look from the left where lanes are new. True if they changed."""
         kept = await self._store.keep_lanes()
         changed = kept != self._owned
         self._owned = kept
         if changed:
             # Gained lanes have heads on the left; a claim that asked for lost ones may have passed over others at its limit.
             self.rediscover()
+        return changed
 
     def rediscover(self) -> None:
         """Look at the lanes from the left once more: after a change of lanes, a resumed exchange, and now and then."""

@@ -20,7 +20,7 @@ HEARTBEAT = 2.0
 SWEEP = 2.0
 """Seconds between two looks at the locks of silent relays: with the heartbeat well below the five that are promised."""
 LANES = 2.5
-"""Seconds between two renewals of the lanes' leases, which last as long as a lock."""
+"""Seconds between two renewals of the lanes' leases, which last twice as long."""
 GAUGES = 15.0
 """Seconds between two looks at the queue for metrics: a scrape's usual interval."""
 MINUTE = 60.0
@@ -99,7 +99,7 @@ class Maintenance:
         self._chores = [
             Chore("policy", HEARTBEAT, self._refresh_policy),
             Chore("heartbeat", HEARTBEAT, self._heartbeat),
-            Chore("lanes", LANES, intake.lanes.keep),
+            Chore("lanes", LANES, self._keep_lanes),
             Chore("archive", HOUR, self._tend_archive),
             Chore("sweep of silent relays", SWEEP, self._sweep_silent),
             Chore("sweep", MINUTE, self._sweep_all),
@@ -148,6 +148,10 @@ class Maintenance:
     async def _heartbeat(self) -> None:
         low = min(filter(None, (self._in_hand.lowest(), self._intake.low)))
         await self._store.heartbeat(low=low, head=self._intake.streams.head, state=self._state())
+
+    async def _keep_lanes(self) -> None:
+        await self._intake.keep_lanes()
+        self._nudge()
 
     async def _sweep_silent(self) -> None:
         self._tell_swept(*await self._store.sweep_silent(self._intake.streams.head))

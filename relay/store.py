@@ -119,10 +119,13 @@ class Store:
     async def keep_lanes(self) -> dict[int, int]:
         """See `relay.lanes.LaneStore`."""
         values = {"relay_id": self.relay_id, "lease_seconds": LEASE, "now": None}
-        kept = dict(await self._control.fetch(self._statements["renew_lanes"], values))
-        for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "owned": len(kept)}):
-            del kept[lane]
-        kept.update(await self._control.fetch(self._statements["acquire_lanes"], {**values, "owned": len(kept)}))
+        [(share, lanes, epochs)] = await self._control.fetch(self._statements["renew_lanes"], values)
+        kept = dict(zip(lanes, epochs, strict=True))
+        if len(kept) > share:
+            for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "most": len(kept) - share}):
+                del kept[lane]
+        elif len(kept) < share:
+            kept.update(await self._control.fetch(self._statements["acquire_lanes"], {**values, "most": share - len(kept)}))
         return kept
 
     async def wake_successors(self, keys: Sequence[str]) -> None:
