@@ -37,9 +37,6 @@ def settings(database_url: str, amqp_url: str) -> dict[str, str]:
         "RELAY_AMQP_URL": amqp_url,
         "RELAY_LOCK_SECONDS": str(LOCK_SECONDS),
         "RELAY_DRAIN_SECONDS": "5",
-        # What comes back from an expired lock goes out one message at a time, so the window bounds the time of recovery.
-        "RELAY_BATCH_SIZE": "100",
-        "RELAY_WINDOW": "300",
         "RELAY_MAX_ATTEMPTS": str(ATTEMPTS),
         "RELAY_BACKOFF_BASE": "0.5",
         "RELAY_MAX_BODY_BYTES": str(BODY_LIMIT),
