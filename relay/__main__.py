@@ -1,5 +1,5 @@
 """`python -m relay` is the command `relay`."""
 
-from relay.cli import main
+from relay.cli.main import main
 
 main()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 from relay import __version__, events
+from relay.amqp.publisher import RabbitPublisher
 from relay.encoding import Encoder
 from relay.engine import Engine
 from relay.errors import StoreError
@@ -22,7 +23,6 @@ from relay.maintenance import HEARTBEAT, Maintenance
 from relay.metrics import Metrics
 from relay.migrate import migrations
 from relay.policy import Policy
-from relay.publisher import RabbitPublisher
 from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
 from relay.store import Store

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from relay.demo.errors import DemoError
-from relay.local_process import LOOPBACK, Keeper, free_ports, plain_environment
+from relay.local.process import LOOPBACK, Keeper, free_ports, plain_environment
 
 _COMMAND: Final = (sys.executable, "-m", "relay")
 _READY_SECONDS: Final = 30.0

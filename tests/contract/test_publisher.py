@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
+from relay.amqp.publisher import RabbitPublisher
 from relay.events import BrokerUp
 from relay.message import CONFIRMED, Verdict
-from relay.publisher import RabbitPublisher
 from tests.support.broker import Topology
 from tests.support.proxy import Proxy
 from tests.support.publishing import Seen, batch, claim, plain_encoder, publishing

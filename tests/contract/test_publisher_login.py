@@ -11,9 +11,9 @@ import pytest
 import trustme
 
 from relay import local
+from relay.amqp.link import connect
 from relay.errors import BrokerError
-from relay.link import connect
-from relay.local_rabbitmq import Certificates, RabbitMQ
+from relay.local.rabbitmq import Certificates, RabbitMQ
 from relay.message import CONFIRMED
 from tests.support.broker import Topology
 from tests.support.publishing import claim, publishing

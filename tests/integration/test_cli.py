@@ -8,8 +8,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from relay import __version__, cli_status
-from relay.cli import app
+from relay import __version__
+from relay.cli import status as cli_status
+from relay.cli.main import app
 from relay.migrate import migrations
 from tests.support.cli import Cli
 from tests.support.logins import login
@@ -30,7 +31,7 @@ def test_help_is_there_before_a_person_notices() -> None:
     heavy = ["psycopg", "pydantic", "pydantic_settings", "aio_pika", "uvicorn", "structlog"]
     code = f"""import atexit, sys, time
 atexit.register(lambda: print(time.process_time(), [name for name in {heavy} if name in sys.modules], file=sys.stderr))
-from relay.cli import main
+from relay.cli.main import main
 main()"""
 
     runs = [subprocess.run([sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True).stderr for _ in range(3)]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from relay import cli_replay
+from relay.cli import replay as cli_replay
 from relay.console import Console
 from tests.support.cli import Cli, Seeded
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import cli_watch
-from relay.cli_watch import Dead, Watch
+from relay.cli import watch as cli_watch
+from relay.cli.watch import Dead, Watch
 from relay.console import Console
 from tests.support.cli import Cli, Seeded
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local, local_find
+from relay import local
 from relay.errors import LocalServerError
-from relay.local_process import free_ports, poll
+from relay.local import find as local_find
+from relay.local.process import free_ports, poll
 
 _OWNER = """
 import sys

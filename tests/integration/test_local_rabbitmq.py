@@ -11,8 +11,9 @@ import pytest
 import trustme
 from aio_pika.exceptions import AMQPConnectionError
 
-from relay import local, local_find
+from relay import local
 from relay.errors import LocalServerError
+from relay.local import find as local_find
 
 
 @pytest.fixture(scope="module")

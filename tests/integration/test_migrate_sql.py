@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from relay import local
-from relay.local_borrowed import BorrowedPostgres
-from relay.local_postgres import Postgres
+from relay.local.borrowed import BorrowedPostgres
+from relay.local.postgres import Postgres
 from relay.migrate import check, migrate, render
 from tests.support.servers import Databases
 

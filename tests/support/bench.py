@@ -7,12 +7,12 @@ import time
 from pamqp import commands
 from pamqp.frame import unmarshal
 
-from relay import wire
+from relay.amqp import wire
+from relay.amqp.jobs import Job
+from relay.amqp.session import Session
 from relay.encoding import Encoder
 from relay.events import Event
-from relay.jobs import Job
 from relay.message import Verdict
-from relay.session import Session
 from tests.support.publishing import batch, claim
 
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 from typer.testing import CliRunner
 
-from relay.cli import app
+from relay.cli.main import app
 
 
 class Cli:
@@ -55,7 +55,7 @@ class Cli:
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start a command as a process of its own; it is killed in the end if it still runs."""
         process = subprocess.Popen(
-            [sys.executable, "-c", "from relay.cli import main; main()", *args], cwd=self._folder, env=self.env,
+            [sys.executable, "-c", "from relay.cli.main import main; main()", *args], cwd=self._folder, env=self.env,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._started.append(process)

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from relay.cli import app
+from relay.cli.main import app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 BEGIN, END = "<!-- commands -->\n", "<!-- /commands -->\n"

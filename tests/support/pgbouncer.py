@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from relay.local_apt import unpack
-from relay.local_process import free_ports
+from relay.local.apt import unpack
+from relay.local.process import free_ports
 
 _CONFIG = """
 [databases]

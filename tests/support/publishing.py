@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from relay.amqp.publisher import RabbitPublisher
 from relay.encoding import Encoder
 from relay.events import Event
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
-from relay.publisher import RabbitPublisher
 
 E = TypeVar("E", bound=Event)
 

@@ -12,7 +12,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from psycopg import sql
 
 from relay import local
-from relay.local_borrowed import database_at
+from relay.local.borrowed import database_at
 from tests.support.broker import Declared, Topology
 
 Say = Callable[[str], None]

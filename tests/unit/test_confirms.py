@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.confirms import Acked, Book, Return
+from relay.amqp.confirms import Acked, Book, Return
 from relay.errors import BrokerError
 
 NO_ROUTE = Return(312, "NO_ROUTE")

@@ -8,9 +8,9 @@ import pytest
 from pamqp import commands
 from pamqp.frame import marshal
 
-from relay import wire
-from relay.link import Lost, Tap
-from relay.supervisor import pause
+from relay.amqp import wire
+from relay.amqp.link import Lost, Tap
+from relay.amqp.supervisor import pause
 
 
 def tap() -> tuple[Tap, asyncio.StreamReader]:

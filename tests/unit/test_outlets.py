@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from relay import wire
-from relay.confirms import Return
+from relay.amqp import wire
+from relay.amqp.confirms import Return
 from relay.events import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.bench import Bench, opened, published, verdicts

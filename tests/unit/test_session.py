@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay import wire
-from relay.confirms import Return
-from relay.jobs import Job
+from relay.amqp import wire
+from relay.amqp.confirms import Return
+from relay.amqp.jobs import Job
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 

@@ -16,8 +16,8 @@ from pamqp.frame import marshal, unmarshal
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from relay import wire
-from relay.confirms import Return
+from relay.amqp import wire
+from relay.amqp.confirms import Return
 from relay.errors import BrokerError
 
 Heard = tuple[object, ...]

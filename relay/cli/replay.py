@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli_output import show_json
-from relay.cli_support import INTERRUPTED, complain, console, moment
-from relay.cli_types import Json, SameId
+from relay.cli.output import show_json
+from relay.cli.support import INTERRUPTED, complain, console, moment
+from relay.cli.types import Json, SameId
 from relay.message import Result
 
 if TYPE_CHECKING:

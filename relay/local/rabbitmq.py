@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from relay.errors import LocalServerError
-from relay.local_find import Installation, find_rabbitmq
-from relay.local_process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
+from relay.local.find import Installation, find_rabbitmq
+from relay.local.process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
 
 _START_SECONDS = 120.0
 _AMQP_HEADER = b"AMQP\x00\x00\x09\x01"

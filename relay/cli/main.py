@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from relay import __version__, cli_dead, cli_key, cli_policy
-from relay.cli_demo import demo
-from relay.cli_message import enqueue, pause, resume, show
-from relay.cli_replay import replay
-from relay.cli_status import status
-from relay.cli_support import REFUSED, Commands, complain, new_group, settings
+from relay import __version__
+from relay.cli import dead, key, policy
+from relay.cli.demo import demo
+from relay.cli.message import enqueue, pause, resume, show
+from relay.cli.replay import replay
+from relay.cli.status import status
+from relay.cli.support import REFUSED, Commands, complain, new_group, settings
 
 app = new_group(name="relay", cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
 
@@ -76,6 +77,6 @@ app.command()(show)
 app.command()(pause)
 app.command()(resume)
 app.command()(replay)
-app.add_typer(cli_dead.app, name="dead")
-app.add_typer(cli_key.app, name="key")
-app.add_typer(cli_policy.app, name="config")
+app.add_typer(dead.app, name="dead")
+app.add_typer(key.app, name="key")
+app.add_typer(policy.app, name="config")

@@ -19,10 +19,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from relay import events, wire
-from relay.confirms import Book, Return
+from relay import events
+from relay.amqp import wire
+from relay.amqp.confirms import Book, Return
+from relay.amqp.jobs import OVERDUE, Job
 from relay.encoding import Encoded, Encoder, encode_batch
-from relay.jobs import OVERDUE, Job
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 
 Slot = tuple[Job, int]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli_output import show_fields, show_json, show_table
-from relay.cli_support import NOT_FOUND, complain, console, new_group
-from relay.cli_types import Json, MessageId, MessageIds, SameId
+from relay.cli.output import show_fields, show_json, show_table
+from relay.cli.support import NOT_FOUND, complain, console, new_group
+from relay.cli.types import Json, MessageId, MessageIds, SameId
 
 if TYPE_CHECKING:
     from relay.console import Console
@@ -101,7 +101,7 @@ def watch_dead(
     as_json: Json = False,
 ) -> None:
     """Print each unacknowledged dead message, or run a command for it: first what is there, then what comes, until SIGTERM."""
-    from relay.cli_watch import CommandHandler, LineHandler, watch  # noqa: PLC0415 - what only this command needs
+    from relay.cli.watch import CommandHandler, LineHandler, watch  # noqa: PLC0415 - what only this command needs
 
     handler = CommandHandler(_argv(command), timeout=timeout) if command is not None else LineHandler(as_json=as_json)
     raise typer.Exit(watch(handler, once=once, poll=poll, look=with_content if content else None))

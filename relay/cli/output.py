@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relay.cli_support import visible
+from relay.cli.support import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

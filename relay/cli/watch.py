@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import typer
 
-from relay.cli_output import plain, show_json_line, words
-from relay.cli_support import REFUSED, complain, console
+from relay.cli.output import plain, show_json_line, words
+from relay.cli.support import REFUSED, complain, console
 from relay.errors import StoreError
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from relay.errors import LocalServerError
-from relay.local_find import find_postgres
-from relay.local_process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
+from relay.local.find import find_postgres
+from relay.local.process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
 
 Mode = Literal["smart", "fast", "immediate"]
 """The three ways in which PostgreSQL shuts down."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from relay.errors import LocalServerError
-from relay.local_process import Say
+from relay.local.process import Say
 
 _SILENCE = 5.0
 """Seconds between two lines of progress."""

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from relay.ledger_files import ARCHIVE, CONSUMER, FAULTS, PRODUCER, QUEUE, Archived, Fault, Ledger, LedgerError, read
-from relay.ledger_report import Report
+from relay.ledger.files import ARCHIVE, CONSUMER, FAULTS, PRODUCER, QUEUE, Archived, Fault, Ledger, LedgerError, read
+from relay.ledger.report import Report
 from relay.message import Result
 
 __all__ = ["ARCHIVE", "CONSUMER", "FAULTS", "PRODUCER", "QUEUE", "LedgerError", "Report", "check"]

@@ -10,11 +10,11 @@ import os
 from collections.abc import Sequence
 from typing import Literal, overload
 
-from relay.local_borrowed import BorrowedPostgres, BorrowedRabbitMQ
-from relay.local_find import find_postgres, find_rabbitmq, version_of
-from relay.local_postgres import Mode, Postgres
-from relay.local_process import Say, free_ports
-from relay.local_rabbitmq import Certificates, RabbitMQ
+from relay.local.borrowed import BorrowedPostgres, BorrowedRabbitMQ
+from relay.local.find import find_postgres, find_rabbitmq, version_of
+from relay.local.postgres import Mode, Postgres
+from relay.local.process import Say, free_ports
+from relay.local.rabbitmq import Certificates, RabbitMQ
 
 __all__ = ["BorrowedPostgres", "BorrowedRabbitMQ", "Certificates", "Mode", "Postgres", "RabbitMQ", "free_ports", "postgres", "rabbitmq"]
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import typer
 
-from relay.cli_output import show_fields, show_json
-from relay.cli_support import NOT_FOUND, USAGE, complain, console, moment, refuse
-from relay.cli_types import Exchange, Json, MessageId, Reason
+from relay.cli.output import show_fields, show_json
+from relay.cli.support import NOT_FOUND, USAGE, complain, console, moment, refuse
+from relay.cli.types import Exchange, Json, MessageId, Reason
 
 if TYPE_CHECKING:
     from relay.client import Message

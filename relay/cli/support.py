@@ -26,10 +26,9 @@ REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 class Commands(TyperGroup):
     """The command `relay`: an error is one sentence on stderr and an exit code, never a traceback."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line and exit with its code."""
-        del standalone_mode
-        sys.exit(_guarded(lambda: super(Commands, self).main(*args, standalone_mode=False, **extra)))
+        sys.exit(_guarded(lambda: super(Commands, self).main(*args, **{**extra, "standalone_mode": False})))
 
 
 def new_group(**options: Any) -> typer.Typer:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli_output import length, show_json, show_json_line, table, terminal
-from relay.cli_support import console, settings
-from relay.cli_types import Json
+from relay.cli.output import length, show_json, show_json_line, table, terminal
+from relay.cli.support import console, settings
+from relay.cli.types import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

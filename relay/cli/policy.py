@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from relay.cli_output import show_json, show_table
-from relay.cli_support import console, new_group
-from relay.cli_types import Json
+from relay.cli.output import show_json, show_table
+from relay.cli.support import console, new_group
+from relay.cli.types import Json
 
 app = new_group(help="The policy that the database carries out, for every relay; a relay's environment does not overrule it.")
 

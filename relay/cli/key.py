@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from relay.cli_output import show_json, show_table, words
-from relay.cli_support import NOT_FOUND, complain, console, new_group
-from relay.cli_types import Json, OrderingKey, Reason
+from relay.cli.output import show_json, show_table, words
+from relay.cli.support import NOT_FOUND, complain, console, new_group
+from relay.cli.types import Json, OrderingKey, Reason
 
 app = new_group(help="Ordering keys that wait: parked, or their first message waits for its next attempt.")
 

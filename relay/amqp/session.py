@@ -6,11 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-from relay import events, wire
-from relay.confirms import Return
+from relay import events
+from relay.amqp import wire
+from relay.amqp.confirms import Return
+from relay.amqp.jobs import Job
+from relay.amqp.outlets import Outlet, Slot
 from relay.encoding import Encoder
-from relay.jobs import Job
-from relay.outlets import Outlet, Slot
 
 OUTLETS_PER_CHANNEL = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a kilobyte, a channel costs the broker a process."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from relay import events
+from relay.amqp.link import Link, Lost, connect
 from relay.errors import BrokerError
-from relay.link import Link, Lost, connect
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0

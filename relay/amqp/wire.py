@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from relay.confirms import Return
+from relay.amqp.confirms import Return
 from relay.errors import BrokerError
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"

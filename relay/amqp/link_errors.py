@@ -7,8 +7,8 @@ import ssl
 
 from yarl import URL
 
-from relay.confirms import Return
-from relay.wire import ACCESS_REFUSED, NOT_ALLOWED
+from relay.amqp.confirms import Return
+from relay.amqp.wire import ACCESS_REFUSED, NOT_ALLOWED
 
 
 def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> str:

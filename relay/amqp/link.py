@@ -1,7 +1,7 @@
 """One AMQP connection: aiormq logs in, tunes, keeps the heartbeat and says goodbye on channel 0; the other channels are the relay's.
 
 aiormq opens its socket through a public `TransportFactory`; ours puts a protocol in between that cuts the stream into
-frames (`relay.wire`) and hands aiormq those of channel 0 only.
+frames (`relay.amqp.wire`) and hands aiormq those of channel 0 only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import aiormq
 from yarl import URL
 
-from relay import __version__, wire
-from relay.confirms import Return
+from relay import __version__
+from relay.amqp import wire
+from relay.amqp.confirms import Return
+from relay.amqp.link_errors import connect_sentence
 from relay.errors import BrokerError
-from relay.link_errors import connect_sentence
 
 HIGH_WATER: Final = 4 << 20
 """Bytes buffered in the transport above which nothing more is written."""

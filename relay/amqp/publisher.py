@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from relay import events
+from relay.amqp.jobs import Job
+from relay.amqp.link import Link, Lost
+from relay.amqp.session import Session
+from relay.amqp.supervisor import Supervisor
 from relay.encoding import Encoder
-from relay.jobs import Job
-from relay.link import Link, Lost
 from relay.message import Batch, Portion, PublishResult, Verdict
-from relay.session import Session
-from relay.supervisor import Supervisor
 
 _CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the confirm.")
 _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
