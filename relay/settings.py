@@ -98,11 +98,6 @@ class Settings(BaseSettings):
     log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
     exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many seconds without a message", " or empty")
-    lake_url: str | None = setting(None, "a path or a URL", "Where the pipeline writes the lake", min_length=1)
-    lake_options: SecretStr | None = setting(None, "a JSON object", "Storage options of the lake")
-    pipeline_database_url: Conninfo | None = setting(
-        None, CONNINFO, "PostgreSQL from which the pipeline reads, such as a standby", shown="`RELAY_DATABASE_URL`"
-    )
 
     @classmethod
     def settings_customise_sources(
@@ -131,11 +126,6 @@ class Settings(BaseSettings):
     def broker_url(self) -> str:
         """URL of the broker, with its password."""
         return self.amqp_url.get_secret_value()
-
-    @property
-    def pipeline_conninfo(self) -> str:
-        """Conninfo from which the pipeline reads, with its password."""
-        return (self.pipeline_database_url or self.database_url).get_secret_value()
 
     @property
     def drain(self) -> float:

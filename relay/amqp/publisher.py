@@ -68,11 +68,6 @@ class RabbitPublisher:
         """Connected and not blocked."""
         return self._ready.is_set()
 
-    @property
-    def window(self) -> int | None:
-        """No wish: what is in flight costs the broker little, and the transport's buffer is bounded here."""
-        return None
-
     async def start(self) -> None:
         """Begin to connect; returns at once. Starting again changes nothing."""
         if self._task is None:
