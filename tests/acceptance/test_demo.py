@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from relay import ledger
-from relay.local_find import find_rabbitmq
-from relay.local_process import family
+from relay.local.find import find_rabbitmq
+from relay.local.process import family
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
