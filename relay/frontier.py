@@ -46,8 +46,10 @@ class Frontier:
             exhausted: neither a limit on messages nor one on bytes cut the statement short.
 
         """
-        reached = Position(snapshot.xmax - 1, LAST_SEQ) if exhausted else last
-        if reached is not None and reached > self.head:
+        newest = Position(snapshot.xmax - 1, LAST_SEQ)
+        # A restored database holds xids that are still to come here; a head up there would miss what begins meanwhile.
+        reached = newest if exhausted else min(last or self.head, newest)
+        if reached > self.head:
             self.head = reached
             self.pending |= {xid for xid in snapshot.running if xid <= reached.xid}
         self.ripe = {xid for xid in self.pending if xid < snapshot.xmax and xid not in snapshot.running}

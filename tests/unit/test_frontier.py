@@ -132,6 +132,15 @@ def test_the_head_goes_past_every_finished_transaction_when_nothing_was_left() -
     assert (Position(39, LAST_SEQ), {12, 30}) == (frontier.head, frontier.pending)
 
 
+def test_the_head_stays_below_what_begins_later_even_among_messages_of_a_restored_database() -> None:
+    """Restored messages carry the xids of another server, which may lie far above this one's."""
+    frontier = Frontier()
+
+    frontier.passed(Position(5_000_000, 5), Snapshot(40, frozenset({12})), exhausted=False)
+
+    assert (Position(39, LAST_SEQ), {12}) == (frontier.head, frontier.pending)
+
+
 def test_the_head_never_goes_back_by_a_claim() -> None:
     """A claim below it changes nothing."""
     frontier = Frontier(Position(50, 1), {40})
