@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def wheel_relay(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     imported = Path(_run(str(python), "-c", "import relay; print(relay.__file__)").strip())
     assert imported.is_relative_to(home), f"{imported} is not the wheel's"
     return home / "bin" / "relay"
+
+
+@pytest.fixture
+def relay_command(wheel_relay: Path) -> Sequence[str]:
+    """The wheel's `relay` is what the tests of this folder start."""
+    return (str(wheel_relay),)
 
 
 def _site_packages(python: Path) -> Path:

@@ -1,0 +1,163 @@
+"""Servers that these tests may kill, stop and starve, and the scene that every fault is played on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from aiormq.exceptions import AMQPError
+
+from relay import local
+from relay.ledger import Report
+from relay.migrate import migrate
+from tests.support.broker import Declared, Topology
+from tests.support.ledgers import Producer
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess, Relays
+from tests.support.servers import Databases, Say
+
+LOCK_SECONDS = 3
+"""A relay's locks, in the database of these tests; each test that kills one waits for them."""
+RECOVERY = LOCK_SECONDS + 5.0
+"""Seconds in which what a dead relay held is out again."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is a fault."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.faults)
+
+
+@dataclass
+class Scene:
+    """A database, a broker, a queue that takes everything, a producer with its ledger, and relays in between."""
+
+    relays: Relays
+    queue: Queue
+    broker: local.RabbitMQ
+    topology: Topology
+    inbox: Declared
+    producer: Producer
+    chance: random.Random
+
+    async def start(self, name: str = "relay", *, broker: str = "", **settings: str) -> RelayProcess:
+        """Start a relay between the two servers, or with another way to the broker."""
+        return await self.relays.start(name, database=self.queue.url, broker=broker or self.broker.url, settings=settings)
+
+    async def held_by(self, relay: RelayProcess) -> list[str]:
+        """Ids under one relay's locks."""
+        held = "SELECT id::text FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL"
+        return [id_ for (id_,) in await self.queue.sql(held, relay.id)]
+
+    async def holds(self, relay: RelayProcess, count: int = 1) -> bool:
+        """This relay has at least so many messages in hand."""
+        return len(await self.held_by(relay)) >= count
+
+    async def is_gone(self, relay: RelayProcess) -> bool:
+        """The database has noticed that this relay's process is gone, so none of its statements still runs."""
+        mine = f"outbox-relay/{relay.name} %"
+        return not await self.queue.value("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s", mine)
+
+    async def kill(self, relay: RelayProcess) -> None:
+        """Kill a relay, and note what was in flight."""
+        await relay.kill()
+        await until(lambda: self.is_gone(relay))
+        self.producer.fault(await self.held_by(relay))
+
+    async def is_empty(self) -> bool:
+        """Everything is settled."""
+        return await self.queue.waiting() == 0
+
+    async def settled(self, seconds: float = 30) -> None:
+        """Wait until everything is settled."""
+        await until(self.is_empty, seconds)
+
+    async def report(self) -> Report:
+        """Join producer, consumer and archive."""
+        return await self.producer.report(self.queue, self.topology, self.inbox.queue)
+
+    async def check(self, *relays: RelayProcess, recovery: float | None = RECOVERY) -> Report:
+        """Wait for the end, stop the relays in order, and expect that everything adds up."""
+        await self.settled()
+        assert [0] * len(relays) == await asyncio.gather(*(relay.stop() for relay in relays))
+        report = await self.report()
+        assert [] == report.mismatches(recovery_limit=recovery), report
+        assert report.committed == report.delivered > 0
+        return report
+
+
+@pytest.fixture
+async def scene(  # noqa: PLR0917 - fixtures
+    relays: Relays, queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared, chance: random.Random, tmp_path: Path
+) -> AsyncIterator[Scene]:
+    """Everything that a fault needs."""
+    with Producer(queue.url, inbox.exchange, tmp_path, chance) as producer:
+        yield Scene(relays, queue, own_broker, own_topology, inbox, producer, chance)
+
+
+@pytest.fixture
+def chance(say: Say) -> random.Random:
+    """What a test leaves to chance; the printed TEST_SEED repeats it."""
+    seed = os.environ.get("TEST_SEED") or str(random.getrandbits(32))
+    say(f"TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def own_postgres(say: Say) -> Iterator[local.Postgres]:
+    """A private PostgreSQL; `database_url` sees to it that it runs."""
+    with local.postgres(say=say, private=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def own_node(say: Say) -> Iterator[local.RabbitMQ]:
+    """A private RabbitMQ; `own_broker` sees to it that it runs."""
+    with local.rabbitmq(say=say, private=True) as node:
+        yield node
+
+
+@pytest.fixture
+def own_broker(own_node: local.RabbitMQ) -> local.RabbitMQ:
+    """A private node that runs, whatever the test before did to it."""
+    own_node.thaw()
+    own_node.start()
+    return own_node
+
+
+@pytest.fixture
+def database_url(own_postgres: local.Postgres) -> Iterator[str]:
+    """A fresh database with the schema and short locks, on the private server."""
+    own_postgres.thaw()
+    own_postgres.start()
+    databases = Databases(own_postgres.url)
+    name = databases.create()
+    migrate(databases.url(name), schema="public", seed={"lock_seconds": str(LOCK_SECONDS)})
+    yield databases.url(name)
+    own_postgres.thaw()
+    own_postgres.start()
+    databases.drop(name)
+
+
+@pytest.fixture
+async def own_topology(own_broker: local.RabbitMQ, unique: str) -> AsyncIterator[Topology]:
+    """Exchanges and queues on the private node; the test may have cut the connection that would remove them."""
+    made = await Topology(own_broker.url, unique).__aenter__()
+    yield made
+    own_broker.thaw()
+    with suppress(AMQPError, RuntimeError, OSError):
+        await made.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def inbox(own_topology: Topology) -> Declared:
+    """An exchange and the queue behind it."""
+    return await own_topology.declare()

@@ -1,0 +1,98 @@
+"""A relay that is told to leave, or stands still for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+import pytest
+
+from tests.faults.conftest import LOCK_SECONDS, Scene
+from tests.support.queue import until
+from tests.support.relays import RelayProcess
+
+STOPS = 3
+
+
+@pytest.mark.ids("D9")
+async def test_sigterm_under_load_leaves_nothing_behind(scene: Scene) -> None:
+    """What was in flight is finished, nothing stays locked, and nothing is sent twice."""
+    producing = asyncio.create_task(scene.producer.run())
+    for number in range(STOPS):
+        relay = await scene.start(f"relay-{number}")
+        await relay.logged("started")
+        await asyncio.sleep(scene.chance.uniform(0.1, 1.0))  # the random moment
+        assert 0 == await relay.stop()
+        assert [] == await scene.held_by(relay)
+        assert 0 == await scene.queue.value("SELECT count(*) FROM queue_message_relay")
+        assert 0 == relay.of("stopped")[0]["kept"]
+    scene.producer.stop()
+    await producing
+
+    report = await scene.check(await scene.start("last"))
+    assert 0 == report.duplicates
+
+
+async def in_hand(scene: Scene, name: str, **settings: str) -> RelayProcess:
+    """A relay that has written messages to a broker that does not answer."""
+    relay = await scene.start(name, **settings)
+    await scene.producer.insert(100, ordered=False)
+    await scene.settled()
+    scene.broker.freeze()
+    await scene.producer.insert(200, ordered=False)
+    await until(lambda: scene.holds(relay, 200))
+    return relay
+
+
+@pytest.mark.ids("D9")
+async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
+    """The relay waits for confirms no longer; what was written keeps its lock and is out again in time."""
+    relay = await in_hand(scene, "relay")
+    relay.send(signal.SIGTERM)
+    await relay.logged("stopping")
+    began = time.monotonic()
+    assert 0 == await relay.stop()
+    assert time.monotonic() - began < LOCK_SECONDS + 2
+    scene.producer.fault(await scene.held_by(relay))
+    assert 200 == relay.of("stopped")[0]["kept"]
+    scene.broker.thaw()
+
+    await scene.check(await scene.start("next"))
+
+
+@pytest.mark.ids("D9")
+async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> None:
+    """The drain ends after RELAY_DRAIN_SECONDS; what was written is settled by nobody and keeps its lock."""
+    relay = await in_hand(scene, "relay", RELAY_DRAIN_SECONDS="1")
+    began = time.monotonic()
+    assert 0 == await relay.stop()
+    assert 1 <= time.monotonic() - began < LOCK_SECONDS + 4
+    held = await scene.held_by(relay)
+    assert 200 == len(held)
+    scene.producer.fault(held)
+    scene.broker.thaw()
+
+    await scene.check(await scene.start("next"))
+
+
+@pytest.mark.ids("A11", "B9", "C5")
+async def test_a_relay_that_slept_past_its_locks_settles_nothing_of_its_successor(scene: Scene) -> None:
+    """Another relay takes over; the sleeper finds its locks lost, says so, and goes on with other messages."""
+    sleeper = await in_hand(scene, "sleeper")
+    held = await scene.held_by(sleeper)
+    sleeper.send(signal.SIGSTOP)
+    scene.producer.fault(held)
+    scene.broker.thaw()
+    successor = await scene.start("successor")
+    await scene.settled()
+    by = "SELECT DISTINCT handled_by FROM queue_message_archive WHERE id = ANY(%s::uuid[])"
+    assert [("successor",)] == await scene.queue.sql(by, held)
+
+    sleeper.send(signal.SIGCONT)
+    await sleeper.logged("lock_lost")
+    assert [("successor",)] == await scene.queue.sql(by, held)
+    assert 0 == await successor.stop()
+    await scene.producer.insert(100)
+
+    await scene.check(sleeper)

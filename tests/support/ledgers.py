@@ -1,0 +1,118 @@
+"""A producer that keeps a ledger, and the join of that ledger with what came and with the database."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from relay import ledger
+from relay.demo.journal import Journal
+from tests.support.broker import Topology
+from tests.support.queue import Queue
+
+KEYS = 20
+"""Ordering keys among which messages are spread."""
+_INSERT = "INSERT INTO queue_message (id, exchange, routing_key, ordering_key, content) VALUES (%s, %s, 'key', %s, '{}')"
+
+
+class Producer:
+    """Inserts messages in business transactions, some of them rolled back, and notes each before and after its end.
+
+    Args:
+        url: the database.
+        exchange: of every message.
+        folder: where the ledger is kept.
+        chance: decides sizes, keys, pauses and rollbacks.
+
+    """
+
+    def __init__(self, url: str, exchange: str, folder: Path, chance: random.Random) -> None:
+        self._url = url
+        self._exchange = exchange
+        self._folder = folder
+        self._chance = chance
+        self._journal = Journal(folder / ledger.PRODUCER)
+        self._faults = Journal(folder / ledger.FAULTS)
+        self._places = dict.fromkeys((f"key-{number}" for number in range(KEYS)), 0)
+        self._transactions = 0
+        self._stopping = False
+        self.committed = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        for journal in (self._journal, self._faults):
+            journal.__exit__(kind, error, traceback)
+
+    async def run(self, *, longest_pause: float = 0.01) -> None:
+        """Insert until `stop`; a lost database is waited for."""
+        while not self._stopping:
+            with suppress(psycopg.OperationalError):
+                async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as connection:
+                    while not self._stopping:
+                        await self.transact(connection, self._chance.randint(1, 10))
+                        await asyncio.sleep(self._chance.uniform(0, longest_pause))
+            await asyncio.sleep(0.05)
+
+    async def insert(self, count: int, *, ordered: bool = True) -> None:
+        """Insert a number of messages in transactions of a hundred."""
+        async with await psycopg.AsyncConnection.connect(self._url) as connection:
+            for _ in range(count // 100):
+                await self.transact(connection, 100, ordered=ordered, roll_back=False)
+
+    async def transact(self, connection: psycopg.AsyncConnection[Any], count: int, *, ordered: bool = True, roll_back: bool = True) -> None:
+        """One transaction; without a note of its end nobody knows how it ended."""
+        self._transactions += 1
+        name, places = f"t{self._transactions}", dict(self._places)
+        messages = [self._message(ordered=ordered) for _ in range(count)]
+        self._journal.note(transaction=name, phase="before", messages=messages)
+        async with connection.cursor() as cursor:
+            await cursor.executemany(_INSERT, [(each["id"], self._exchange, each.get("key")) for each in messages])
+        if roll_back and self._chance.random() < 0.05:
+            await connection.rollback()
+            self._places = places
+            self._journal.note(transaction=name, phase="rolled_back")
+            return
+        await connection.commit()
+        self.committed += count
+        self._journal.note(transaction=name, phase="committed")
+
+    def stop(self) -> None:
+        """Let `run` end after its transaction."""
+        self._stopping = True
+
+    def fault(self, in_flight: Sequence[str] | int) -> None:
+        """Note a fault: the ids that were in flight, or the most that can have been."""
+        self._faults.note(at=time.time(), in_flight=in_flight)
+
+    async def report(self, queue: Queue, topology: Topology, name: str) -> ledger.Report:
+        """Take everything off the queue `name`, and join."""
+        with Journal(self._folder / ledger.CONSUMER) as journal:
+            for message in await topology.drain(name, await topology.waiting(name)):
+                journal.note(id=message.headers["x-relay-id"], at=time.time())
+        with Journal(self._folder / ledger.ARCHIVE) as journal:
+            columns = "id::text, result, error_code, extract(epoch FROM archived_at)::float8"
+            for row in await queue.sql(f"SELECT {columns} FROM queue_message_archive"):
+                journal.note(**dict(zip(("id", "result", "error_code", "archived_at"), row, strict=True)))
+        with Journal(self._folder / ledger.QUEUE) as journal:
+            for (id_,) in await queue.sql("SELECT id::text FROM queue_message"):
+                journal.note(id=id_)
+        return ledger.check(self._folder)
+
+    def _message(self, *, ordered: bool) -> dict[str, Any]:
+        message: dict[str, Any] = {"id": str(uuid.UUID(int=self._chance.getrandbits(128), version=4)), "expect": "success"}
+        if ordered and self._chance.random() < 0.3:
+            key = self._chance.choice(list(self._places))
+            self._places[key] += 1
+            message |= {"key": key, "place": self._places[key]}
+        return message
