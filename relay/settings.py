@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     window_bytes: int = whole(64 << 20, 1 << 16, 1 << 40, "Bytes of payload claimed and not yet settled")
     lock_seconds: float = seconds(30, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
     poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two looks at an empty queue, in seconds")
-    prepare: bool = setting(True, "true or false", "Prepared statements; false behind a PgBouncer older than 1.21")  # noqa: FBT003
+    prepare: bool = setting(True, "true or false", "Prepared statements; false behind PgBouncer in transaction mode")  # noqa: FBT003
     notify: Notify = word("idle", Notify, "When an INSERT notifies: while a relay is idle, always, never")
     max_attempts: int = whole(12, 1, 1_000_000, "Tries that the broker may spoil before a message is archived `failed`")
     backoff_base: float = seconds(1, 0, 86_400, "Seconds to wait after the first spoiled try; doubles with each")
