@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from relay.demo.broker import MISSING, NOWHERE
 from relay.demo.shop import Draft, Shop
 
-ATTEMPTS: Final = 3
+ATTEMPTS: Final = 4
 """`RELAY_MAX_ATTEMPTS` of the demo."""
 BODY_LIMIT: Final = 1_000_000
 """`RELAY_MAX_BODY_BYTES` of the demo."""

@@ -81,7 +81,7 @@ def _summarise(screen: Screen, folder: Path) -> int:
 
 
 def _explain_one(screen: Screen, story: Story, folder: Path) -> None:
-    dead = [row for row in archived(folder) if row["result"] == "failed"]
+    dead = sorted((row for row in archived(folder) if row["result"] == "failed"), key=lambda row: row["error_code"] != "unroutable")
     if dead:
         id_ = str(dead[0]["id"])
         screen.quote(f"\nWhy is one of them dead? relay show {id_}")
