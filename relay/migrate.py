@@ -47,8 +47,8 @@ def migrate(
 ) -> list[str]:
     """Bring `schema` up to date and return the names of the migrations that this call applied.
 
-    Everything happens in one transaction: a database is never left halfway, and an application that inserts
-    meanwhile waits and finds the new table. A second call at the same time waits and finds nothing to do.
+    Everything but the jobs of pg_cron happens in one transaction: a database is never left halfway, and an
+    application that inserts meanwhile waits and finds the new table. A second call at the same time waits and finds nothing to do.
     Settings of `seed` that the database does not have yet are written. `say` gets what people should read.
 
     Raises:
@@ -56,13 +56,14 @@ def migrate(
         StoreError: the database cannot be reached.
     """
     render_text = Renderer(schema, seed or {})
-    with _connection(conninfo, say or _silent) as connection, _translated(), connection.transaction():
-        connection.execute(render_text(_text("before.sql")))
-        applied = _read_applied(connection, render_text)
-        todo = _pending(applied, say or _silent)
-        for migration in todo:
-            _apply(connection, render_text, migration)
-        connection.execute(render_text(_text("after.sql")))
+    with _connection(conninfo, say or _silent) as connection, _translated():
+        with connection.transaction():
+            connection.execute(render_text(_text("before.sql")))
+            todo = _pending(_read_applied(connection, render_text), say or _silent)
+            for migration in todo:
+                _apply(connection, render_text, migration)
+            connection.execute(render_text(_text("after.sql")))
+        connection.execute(render_text(_text("schedule.sql")))
     return [migration.name for migration in todo]
 
 
@@ -92,7 +93,8 @@ def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, nam
             parts += [migration.text, _record(migration)]
     parts.append(_text("after.sql"))
     body = "\n".join(render_text(part).decode() for part in parts)
-    return f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{body}\nCOMMIT;\n"
+    schedule = render_text(_text("schedule.sql")).decode()
+    return f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{body}\nCOMMIT;\n{schedule}"
 
 
 def migrations() -> list[Migration]:

@@ -19,11 +19,5 @@ BEGIN
     IF place IS NOT NULL THEN
         PERFORM @schema@.queue_message_adopt(place);
     END IF;
-
-    BEGIN
-        PERFORM @schema@.queue_message_schedule();
-    EXCEPTION WHEN insufficient_privilege OR undefined_function OR undefined_table THEN
-        RAISE NOTICE 'pg_cron is installed, but its jobs could not be scheduled (%); running relays do the same work.', SQLERRM;
-    END;
 END
 $do$;
