@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-pytest_plugins = ["tests.support.ids", "tests.support.servers", "tests.support.queue", "tests.support.cli", "tests.support.relays"]
+pytest_plugins = [f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "cli", "relays")]
 
 
 def pytest_configure() -> None:

@@ -56,7 +56,7 @@ async def run_relays(relays: Relays, count: int, database: str, broker: str) -> 
 @pytest.mark.ids("A18", "C1", "C5", "C11", "C12", "C17", "D3")
 @pytest.mark.parametrize("truncate", ["TRUNCATE queue_message", "TRUNCATE queue_message RESTART IDENTITY"])
 @pytest.mark.parametrize(("listeners", "messages"), [(2, 100), (4, 2000)])
-async def test_each_inserted_row_becomes_one_message(  # noqa: PLR0917 - fixtures and parameters
+async def test_each_inserted_row_becomes_one_message(
     relays: Relays, queue: Queue, inbox: Topology, vhost_url: str, listeners: int, messages: int, truncate: str
 ) -> None:
     """None is missing and none comes twice, though the table is emptied and its numbers begin anew while the relays run."""

@@ -6,12 +6,10 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from aiormq.exceptions import AMQPError
 
 from relay import local
 from relay.ledger import Report
@@ -95,7 +93,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(  # noqa: PLR0917 - fixtures
+async def scene(
     relays: Relays, queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared, chance: random.Random, tmp_path: Path
 ) -> AsyncIterator[Scene]:
     """Everything that a fault needs."""
@@ -118,21 +116,6 @@ def own_postgres(say: Say) -> Iterator[local.Postgres]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def own_node(say: Say) -> Iterator[local.RabbitMQ]:
-    """A private RabbitMQ; `own_broker` sees to it that it runs."""
-    with local.rabbitmq(say=say, private=True) as node:
-        yield node
-
-
-@pytest.fixture
-def own_broker(own_node: local.RabbitMQ) -> local.RabbitMQ:
-    """A private node that runs, whatever the test before did to it."""
-    own_node.thaw()
-    own_node.start()
-    return own_node
-
-
 @pytest.fixture
 def database_url(own_postgres: local.Postgres) -> Iterator[str]:
     """A fresh database with the schema and short locks, on the private server."""
@@ -145,16 +128,6 @@ def database_url(own_postgres: local.Postgres) -> Iterator[str]:
     own_postgres.thaw()
     own_postgres.start()
     databases.drop(name)
-
-
-@pytest.fixture
-async def own_topology(own_broker: local.RabbitMQ, unique: str) -> AsyncIterator[Topology]:
-    """Exchanges and queues on the private node; the test may have cut the connection that would remove them."""
-    made = await Topology(own_broker.url, unique).__aenter__()
-    yield made
-    own_broker.thaw()
-    with suppress(AMQPError, RuntimeError, OSError):
-        await made.__aexit__(None, None, None)
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ async def stop(relay: RelayProcess, meter: Meter) -> int:
 
 
 @pytest.mark.ids("D2")
-async def test_a_drained_backlog_costs_what_it_may(  # noqa: PLR0917 - fixtures
+async def test_a_drained_backlog_costs_what_it_may(
     relays: Relays, queue: Queue, meter: Meter, topology: Topology, amqp_url: str, say: Say
 ) -> None:
     """Processor time and memory of the relay, statements, WAL and row versions of the database."""

@@ -71,6 +71,11 @@ class Topology:
             self._made.append(("exchange", exchange))
         return exchange
 
+    async def delete_exchange(self, exchange: str) -> None:
+        """Delete an exchange under the hands of whoever uses it; a queue that it led to keeps what it has."""
+        await self._channel.exchange_delete(exchange)
+        self._made.remove(("exchange", exchange))
+
     async def drain(self, queue: str, count: int | None = None, *, seconds: float = 20) -> list[AbstractIncomingMessage]:
         """Take messages off a queue: with `count`, wait until at least as many have come; without, take what is there now.
 

@@ -1,4 +1,4 @@
-"""A broker that these tests may starve, kill and reconfigure."""
+"""Fixtures: a broker that tests may starve, freeze, kill and reconfigure."""
 
 from __future__ import annotations
 
@@ -33,5 +33,6 @@ async def own_topology(own_broker: local.RabbitMQ, unique: str) -> AsyncIterator
     """Exchanges and queues of this test on the private node; the test may have cut the connection that would remove them."""
     made = await Topology(own_broker.url, unique).__aenter__()
     yield made
+    own_broker.thaw()
     with suppress(AMQPError, RuntimeError, OSError):
         await made.__aexit__(None, None, None)
