@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,7 +12,7 @@ from pamqp import commands
 from relay.encoding import Encoded, Encoder, encode_batch
 from relay.message import Claim
 from tests.support.poison import POISON, Poison
-from tests.support.raw_amqp import CHANNEL, FRAME_MAX, Delivery, RawClient
+from tests.support.raw_amqp import CHANNEL, FRAME_MAX, RawClient
 
 ELSEWHERE = {"archive_refuses", "year_9999", "no_permission", "heavy"}
 """Needs that have nothing to do with the wire, or a server of their own."""
@@ -50,19 +49,6 @@ async def _prepared(client: RawClient, entry: Poison, unique: str) -> Claim:
     return claim
 
 
-def _seen(delivery: Delivery, expected: dict[str, Any]) -> dict[str, Any]:
-    """Return, of what a consumer sees, the properties that are expected."""
-    properties = delivery.properties
-    shown = {
-        name: getattr(properties, "message_type" if name == "type" else name, None) for name in expected if not name.startswith("body")
-    }
-    if "timestamp" in shown:
-        shown["timestamp"] = int(properties.timestamp.timestamp()) if properties.timestamp else None
-    if "headers" in shown:
-        shown["headers"] = {name: value for name, value in (properties.headers or {}).items() if name != "x-relay-id"}
-    return shown
-
-
 @pytest.mark.ids("C3")
 @pytest.mark.parametrize("entry", DELIVERED, ids=str)
 async def test_a_consumer_sees_what_the_row_said(client: RawClient, entry: Poison, unique: str) -> None:
@@ -77,8 +63,8 @@ async def test_a_consumer_sees_what_the_row_said(client: RawClient, entry: Poiso
     expected = {name: value for name, value in entry.expect.items() if not name.startswith("body")}
     for sent, delivery in zip(claims, deliveries, strict=True):
         assert sent.payload == delivery.body
-        assert sent.id == (delivery.properties.headers or {}).get("x-relay-id")
-        assert expected == _seen(delivery, expected)
+        assert sent.id == delivery.relay_id
+        assert expected == delivery.seen(expected)
 
 
 @pytest.mark.parametrize("entry", [entry for entry in BROKER_REFUSES if entry.code in REPLY_CODES], ids=str)

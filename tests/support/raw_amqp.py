@@ -6,6 +6,7 @@ Client libraries check names more narrowly than the broker does, and hide channe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -21,6 +22,21 @@ class Delivery(NamedTuple):
 
     properties: commands.Basic.Properties
     body: bytes
+
+    @property
+    def relay_id(self) -> str:
+        """The message's id, which the relay always sends along."""
+        return str((self.properties.headers or {}).get("x-relay-id"))
+
+    def seen(self, expected: Mapping[str, Any]) -> dict[str, Any]:
+        """Return, of what a consumer sees, the properties that are expected; `headers` are those of the app."""
+        names = [name for name in expected if not name.startswith("body")]
+        shown = {name: getattr(self.properties, "message_type" if name == "type" else name, None) for name in names}
+        if "timestamp" in shown:
+            shown["timestamp"] = int(self.properties.timestamp.timestamp()) if self.properties.timestamp else None
+        if "headers" in shown:
+            shown["headers"] = {name: value for name, value in (self.properties.headers or {}).items() if name != "x-relay-id"}
+        return shown
 
 
 class RawClient:
@@ -111,6 +127,14 @@ class RawClient:
             else:
                 confirmed = method.delivery_tag if method.multiple else confirmed + 1
         return said, deliveries
+
+    async def deliveries(self, count: int) -> list[Delivery]:
+        """Read deliveries alone, as they come."""
+        came: list[Delivery] = []
+        while len(came) < count:
+            await self._expect(commands.Basic.Deliver)
+            came.append(await self._content())
+        return came
 
     async def _content(self) -> Delivery:
         head = await self._read()
