@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -13,6 +12,7 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
+from relay.postgres_errors import no_connection, reason
 from relay.statements import Statements
 
 _MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
@@ -62,9 +62,7 @@ class Console:
                 self._conninfo, autocommit=True, application_name="outbox-relay console", connect_timeout=10, row_factory=dict_row
             )
         except psycopg.Error as error:
-            raise StoreError(
-                f"Cannot connect to PostgreSQL: check RELAY_DATABASE_URL and that the server runs ({_reason(error)})."
-            ) from error
+            raise StoreError(no_connection(error)) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -114,19 +112,12 @@ def translated() -> Iterator[None]:
 
 
 def _translation(error: psycopg.Error) -> RelayError:
-    reason = _reason(error)
+    words = reason(error)
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     if advice:
-        return RefusedError(f"{advice} ({reason}).")
+        return RefusedError(f"{advice} ({words}).")
     if error.sqlstate is None or error.sqlstate[:2] in {"08", "57"}:
-        return StoreError(f"PostgreSQL went away: check that it runs, and try again ({reason}).")
+        return StoreError(f"PostgreSQL went away: check that it runs, and try again ({words}).")
     if isinstance(error, errors.NoDataFound):
-        return NotFoundError(f"{reason}.")
-    return RefusedError(f"{reason}.")
-
-
-def _reason(error: psycopg.Error) -> str:
-    """The server's primary message, else the driver's first line, which may repeat a connection string: without its password."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    text = " ".join((error.diag.message_primary or lines[0]).split()).rstrip(".")
-    return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)
+        return NotFoundError(f"{words}.")
+    return RefusedError(f"{words}.")

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import errors
 
 from relay.errors import StoreError
+from relay.postgres_errors import no_connection, reason
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
 """A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
@@ -25,10 +26,6 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedFunction: "The schema is too old for this relay: run `relay migrate`",
     errors.InvalidSchemaName: "The schema does not exist: run `relay migrate` or correct RELAY_SCHEMA",
     errors.InsufficientPrivilege: "The relay's role lacks a permission: grant it the role queue_message_relay",
-    errors.InvalidPassword: "PostgreSQL refused the password: correct RELAY_DATABASE_URL or PGPASSWORD",
-    errors.InvalidAuthorizationSpecification: "PostgreSQL refused the user: correct RELAY_DATABASE_URL or pg_hba.conf",
-    errors.InvalidCatalogName: "The database does not exist: create it or correct RELAY_DATABASE_URL",
-    errors.TooManyConnections: "PostgreSQL has no connection left: raise max_connections or stop what holds them",
     errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)",
 }
 
@@ -93,12 +90,12 @@ class Session:
 
 def _store_error(error: psycopg.Error) -> StoreError:
     """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
-    primary = (error.diag.message_primary or str(error).strip().split("\n")[0]).rstrip(".")
+    primary = reason(error)
     advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
     if advice:
         return StoreError(f"{advice} ({primary}).")
     if error.sqlstate is None:
-        return StoreError(f"PostgreSQL does not answer: check that it runs and RELAY_DATABASE_URL ({_censored(primary)}).")
+        return StoreError(no_connection(error))
     if _names_no_partition(error):
         return StoreError(f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).")
     guilty = error.sqlstate[:2] in {"22", "23"}
@@ -108,8 +105,3 @@ def _store_error(error: psycopg.Error) -> StoreError:
 def _names_no_partition(error: psycopg.Error) -> bool:
     """A missing partition is reported as a check violation without the name of a constraint."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
-
-
-def _censored(text: str) -> str:
-    """Connection errors may repeat the conninfo; a password must not reach a log."""
-    return " ".join("password=***" if word.startswith("password=") else word for word in text.split())

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import errors, sql
 
 from relay.errors import MigrationError, StoreError
+from relay.postgres_errors import no_connection, reason
 
 LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
@@ -143,7 +144,7 @@ def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Mig
     except (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.RaiseException):
         raise
     except psycopg.Error as error:
-        raise MigrationError(f"Migration {migration.name} failed and nothing was changed: {_reason(error)}.") from error
+        raise MigrationError(f"Migration {migration.name} failed and nothing was changed: {reason(error)}.") from error
     connection.execute(render_text(_record(migration)))
 
 
@@ -190,7 +191,7 @@ def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.C
     try:
         connection = psycopg.connect(conninfo, autocommit=True, application_name="outbox-relay migrate", connect_timeout=10)
     except psycopg.Error as error:
-        raise StoreError(f"Cannot connect to PostgreSQL: {_reason(error)}; check RELAY_DATABASE_URL and that the server runs.") from error
+        raise StoreError(no_connection(error)) from error
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     connection.add_notice_handler(lambda notice: say(notice.message_primary or ""))
     with connection:
@@ -203,22 +204,16 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (errors.UndefinedTable, errors.InvalidSchemaName, errors.RaiseException) as error:
-        raise MigrationError(_reason(error)) from error
+        raise MigrationError(reason(error)) from error
     except errors.InsufficientPrivilege as error:
         raise MigrationError(
-            f"Not allowed ({_reason(error)}): run `relay migrate` as the owner of the schema, or hand `relay migrate --sql` to who is."
+            f"Not allowed ({reason(error)}): run `relay migrate` as the owner of the schema, or hand `relay migrate --sql` to who is."
         ) from error
     except errors.LockNotAvailable as error:
         raise MigrationError(
             "A long transaction holds the tables that must change and nothing was changed: run `relay migrate` again when it has ended."
         ) from error
     except psycopg.OperationalError as error:
-        raise StoreError(f"PostgreSQL went away and nothing was changed: {_reason(error)}; run `relay migrate` again.") from error
+        raise StoreError(f"PostgreSQL went away and nothing was changed: {reason(error)}; run `relay migrate` again.") from error
     except psycopg.Error as error:
-        raise MigrationError(f"The database refused and nothing was changed: {_reason(error)}.") from error
-
-
-def _reason(error: psycopg.Error) -> str:
-    """Primary message of the server, else the first line of the driver's; never its DETAIL, which quotes rows."""
-    text = error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return text.strip().rstrip(".")
+        raise MigrationError(f"The database refused and nothing was changed: {reason(error)}.") from error

@@ -17,6 +17,7 @@ import psycopg
 
 from relay import events
 from relay.ear import ANSWER, Ear, NotHeardError
+from relay.postgres_errors import reason
 from relay.statements import Statements
 
 PROOF = 10.0
@@ -239,5 +240,4 @@ def _reason(error: Exception) -> str:
     """The server's own words, or the first line of the driver's."""
     if isinstance(error, TimeoutError):
         return f"PostgreSQL did not answer within {ANSWER:g} seconds"
-    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return (primary or (str(error).strip().splitlines() or [type(error).__name__])[0]).rstrip(".")
+    return reason(error) if isinstance(error, psycopg.Error) else str(error).rstrip(".") or type(error).__name__

@@ -59,11 +59,12 @@ def test_migrate_says_what_it_applied_and_check_whether_it_is_needed(empty_cli: 
 
 
 def test_migrate_prints_the_sql_for_a_dba_and_runs_nothing(empty_cli: Cli) -> None:
-    """What is missing is printed as one transaction for psql."""
+    """What is missing is printed as one transaction for psql, and pg_cron's jobs behind it."""
     printed = empty_cli("migrate", "--sql")
 
     assert "CREATE TABLE" in printed
-    assert printed.rstrip().endswith("COMMIT;")
+    assert 1 == printed.count("\nCOMMIT;\n")
+    assert printed.index("CREATE TABLE") < printed.index("\nCOMMIT;\n") < printed.index("cron.schedule")
     assert "not up to date" in empty_cli.refused("migrate", "--check", code=1)
 
 
@@ -79,7 +80,7 @@ def test_a_database_that_does_not_answer_is_one_sentence_and_exit_4(cli: Cli, co
     """It says what to check, and keeps the password to itself."""
     sentence = cli.refused(*command, code=4, RELAY_DATABASE_URL=NOWHERE)
 
-    assert "Cannot connect to PostgreSQL" in sentence
+    assert "PostgreSQL does not answer" in sentence
     assert "RELAY_DATABASE_URL" in sentence
     assert "hunter2" not in sentence
 

@@ -163,7 +163,7 @@ def _lets_in(url: str) -> bool:
 
 def test_an_unreachable_server_is_one_sentence(empty_database_url: str) -> None:
     """What cannot be reached is named, with what to check."""
-    with pytest.raises(StoreError, match=r"^Cannot connect to PostgreSQL: .*refused.*; check RELAY_DATABASE_URL"):
+    with pytest.raises(StoreError, match=r"^PostgreSQL does not answer: check that it runs and RELAY_DATABASE_URL .*refused"):
         migrate("host=127.0.0.1 port=1 dbname=x")
     with pytest.raises(StoreError, match='database "no_such" does not exist'):
         check(make_conninfo(empty_database_url, dbname="no_such"))
