@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TESTS := $(wildcard $(addprefix tests/,unit contract integration acceptance faults))
+TESTS := $(wildcard $(addprefix tests/,unit contract integration acceptance containers faults))
 
 .PHONY: help venv lock lint format types imports unit test demo conventions wheel clean
 
