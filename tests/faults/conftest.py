@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from relay import local
@@ -90,6 +91,18 @@ class Scene:
         assert [] == report.mismatches(recovery_limit=recovery), report
         assert report.committed == report.delivered > 0
         return report
+
+    async def check_after_restart(self, *relays: RelayProcess) -> Report:
+        """As `check`, through a new connection to the broker, since the old one went with it."""
+        async with Topology(self.broker.url, "again") as topology:
+            self.topology = topology
+            return await self.check(*relays, recovery=None)
+
+    async def check_with_new_eyes(self, *relays: RelayProcess) -> Report:
+        """As `check`, through a new connection to the database, since the old one went with it."""
+        async with await psycopg.AsyncConnection.connect(self.queue.url, autocommit=True) as connection:
+            self.queue = Queue(self.queue.url, connection)
+            return await self.check(*relays, recovery=None)
 
 
 @pytest.fixture

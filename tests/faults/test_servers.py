@@ -1,0 +1,151 @@
+"""PostgreSQL and RabbitMQ that die, hang up or block under load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from relay import local
+from tests.faults.conftest import LOCK_SECONDS, Scene
+from tests.support.proxy import Proxy
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess
+
+WINDOW = 500
+SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "100"}
+"""What a relay may have in flight, and so send twice, at a fault."""
+FLOODS = ("database_down", "broker_down", "settle_failed", "maintenance_failed", "listen_down")
+
+
+async def play(scene: Scene, fault: Callable[[], Awaitable[None]], *relays: RelayProcess) -> None:
+    """Load, the fault at a random moment, and load again until a good deal was committed after it."""
+    producing = asyncio.create_task(scene.producer.run())
+    await asyncio.sleep(scene.chance.uniform(0.3, 1.0))  # the random moment
+    await fault()
+    before = scene.producer.committed
+    await until(lambda: grown(scene, before))
+    scene.producer.stop()
+    await producing
+    for relay in relays:
+        expect_quiet_log(relay)
+
+
+async def grown(scene: Scene, before: int) -> bool:
+    """The producer goes on."""
+    return scene.producer.committed > before + 200
+
+
+def expect_quiet_log(relay: RelayProcess) -> None:
+    """At most one line a second of each kind, and no traceback."""
+    assert not [line for line in relay.lines if "text" in line or "where" in line], relay.lines
+    for kind in FLOODS:
+        seconds = [line["timestamp"][:19] for line in relay.of(kind)]
+        assert all(seconds.count(second) <= 2 for second in seconds), relay.of(kind)
+
+
+@pytest.mark.ids("C7", "C9", "C14")
+async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
+    """The broker dies under load and comes back: everything arrives, twice at most what was in flight, and no attempt is counted."""
+    scene.broker.persist_topology()
+    relay = await scene.start(**SMALL)
+
+    async def fault() -> None:
+        scene.broker.crash()
+        scene.producer.fault(WINDOW)
+        await relay.logged("broker_down")
+        await asyncio.to_thread(scene.broker.start)
+        await relay.logged("broker_up", 2)
+
+    await play(scene, fault, relay)
+    await scene.check_after_restart(relay)
+
+
+@pytest.mark.ids("C7", "C9")
+async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> None:
+    """As a killed one."""
+    relay = await scene.start(**SMALL)
+
+    async def fault() -> None:
+        scene.producer.fault(WINDOW)
+        await asyncio.to_thread(scene.broker.restart)
+        await relay.logged("broker_up", 2)
+
+    await play(scene, fault, relay)
+    await scene.check_after_restart(relay)
+
+
+@pytest.mark.ids("A17", "C9")
+@pytest.mark.parametrize("how", ["crash", "restart"])
+async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_postgres: local.Postgres, how: str) -> None:
+    """Outcomes are written when it is back; twice comes at most what was in flight."""
+    relay = await scene.start(**SMALL)
+
+    async def fault() -> None:
+        await asyncio.to_thread(getattr(own_postgres, how))
+        scene.producer.fault(WINDOW)
+        await asyncio.to_thread(own_postgres.start)
+
+    await play(scene, fault, relay)
+    await scene.check_with_new_eyes(relay)
+
+
+@pytest.mark.ids("A17", "C9")
+async def test_terminated_backends_cost_no_duplicate(scene: Scene) -> None:
+    """A settle that got no answer is tried again as a settle: nothing is lost and nothing sent twice."""
+    relay = await scene.start(**SMALL)
+    terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/%'"
+
+    async def fault() -> None:
+        for count in range(1, 4):
+            assert len(await scene.queue.sql(terminate)) >= 2
+            await relay.logged("listen_up", count + 1)
+
+    await play(scene, fault, relay)
+    report = await scene.check(relay)
+    assert 0 == report.duplicates
+
+
+@pytest.mark.ids("C9", "A26")
+async def test_a_blocked_broker_is_waited_for(scene: Scene) -> None:
+    """A memory alarm lasts longer than the locks: they are renewed, nothing more is claimed, and nothing is sent twice."""
+    relay = await scene.start(**SMALL)
+    await scene.producer.insert(100)
+    await scene.settled()
+    await asyncio.to_thread(scene.broker.ctl, "set_vm_memory_high_watermark", "0.000001")
+    try:
+        await scene.producer.insert(400)
+        await relay.logged("broker_blocked")
+        await until(lambda: renewed(scene.queue, 2 * LOCK_SECONDS), 30)
+        await scene.producer.insert(100)
+    finally:
+        await asyncio.to_thread(scene.broker.ctl, "set_vm_memory_high_watermark", "absolute", "2GB")
+    await relay.logged("broker_unblocked")
+    report = await scene.check(relay)
+    assert 0 == report.duplicates
+    assert [] == relay.of("locks_swept")
+
+
+async def renewed(queue: Queue, seconds: float) -> bool:
+    """Something is in hand for so long, and under a lock still."""
+    held = "SELECT count(*) FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - make_interval(secs => %s)"
+    return bool(await queue.value(held, seconds))
+
+
+@pytest.mark.ids("C9")
+async def test_a_network_that_swallows_everything_is_noticed(scene: Scene) -> None:
+    """No answer and no error from the broker: heartbeats find out, and what was in flight goes again on a new connection."""
+    async with Proxy.before(scene.broker.url) as proxy:
+        relay = await scene.start(broker=proxy.url(scene.broker.url) + "?heartbeat=1", **SMALL)
+
+        async def fault() -> None:
+            proxy.black_hole()
+            scene.producer.fault(WINDOW)
+            await relay.logged("broker_down")
+            proxy.reset()
+            proxy.heal()
+            await relay.logged("broker_up", 2)
+
+        await play(scene, fault, relay)
+        await scene.check(relay)
