@@ -120,7 +120,7 @@ def test_everything_listens_on_loopback_alone_and_every_mount_is_there(project: 
 
     assert {"postgres", "rabbitmq", "migrate", "relay", "operator", "prometheus", "grafana"} == services.keys()
     for name, service in services.items():
-        assert {"127.0.0.1"} >= {port["host_ip"] for port in service.get("ports", [])}, name
+        assert {"127.0.0.1"} >= {port.get("host_ip") for port in service.get("ports", [])}, name
         assert all(Path(mount["source"]).exists() for mount in service.get("volumes", []) if mount["type"] == "bind"), name
         assert service.get("restart") is None or "healthcheck" in service or name == "postgres", name
     for folder in ("prometheus", "grafana"):
