@@ -118,7 +118,7 @@ class Relay:
         if self._stop.is_set():
             engine.stop()
         async with asyncio.TaskGroup() as tasks:
-            helpers = [tasks.create_task(job) for job in (maintenance.run(), maintenance.keep_locks())]
+            helpers = [tasks.create_task(job) for job in (maintenance.run(),)]
             if self._settings.exit_after_idle is not None:
                 helpers.append(tasks.create_task(self._exit_when_idle(self._settings.exit_after_idle)))
             await engine.run(drain_seconds=min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds))

@@ -78,7 +78,7 @@ class Console:
             RefusedError: the database refused for another reason.
         """
         with translated():
-            return self.connection.execute(self._statements[name], values or None).fetchall()
+            return self.connection.execute(self._statements[name], values).fetchall()
 
     def row(self, name: str, /, **values: object) -> DictRow:
         """The row of a statement that returns exactly one; errors as `rows`."""

@@ -30,6 +30,14 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
 }
 
 
+ALWAYS = {"lock_timeout": "1s", "default_transaction_isolation": "read committed"}
+"""No statement of a relay may wait long for a lock of somebody else, since others wait for it; and each sees what is committed now."""
+IN_PASSING = {"40001", "40P01", "55P03"}
+"""SQLSTATEs of a serialization failure, a deadlock, a lock that could not be had in time."""
+NOT_THIS_SERVER = ("25006", "57P", "08")
+"""SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
+
+
 class Session:
     """One autocommit connection; statements of several tasks take turns."""
 
@@ -38,7 +46,7 @@ class Session:
         self._application_name = application_name
         self._prepare = prepare
         # A pooler in transaction mode, for which nothing is prepared, would hand the settings on to others.
-        self._settings = dict(settings or {}) if prepare else {}
+        self._settings = {**ALWAYS, **(settings or {})} if prepare else {}
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
@@ -52,6 +60,8 @@ class Session:
             try:
                 return await self._run(statement, values)
             except psycopg.Error as error:
+                if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
+                    await self._drop()
                 raise _store_error(error) from error
             except BaseException:
                 # Cancelled in the middle of a statement: the connection's state is not known.
@@ -98,8 +108,11 @@ def _store_error(error: psycopg.Error) -> StoreError:
         return StoreError(no_connection(error))
     if _names_no_partition(error):
         return StoreError(f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).")
-    guilty = error.sqlstate[:2] in {"22", "23"}
-    return StoreError(f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}: {primary}.", row_is_guilty=guilty)
+    return StoreError(
+        f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}: {primary}.",
+        row_is_guilty=error.sqlstate[:2] in {"22", "23"},
+        in_passing=error.sqlstate in IN_PASSING,
+    )
 
 
 def _names_no_partition(error: psycopg.Error) -> bool:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from relay import events
-from relay.errors import StoreError
+from relay.claimer import Claimer
 from relay.inhand import InHand
 from relay.message import Batch, Keep, Outcome, Portion
 from relay.ports import Intake, Publisher, Settler, Wakeup
 from relay.retry import RetryPolicy, decide
 from relay.tally import tally
-from relay.waiting import pause, unless
+from relay.waiting import unless
 
 FULL_ENOUGH = 0.25
 """Share of a batch that must be free in the window before the next claim: few large claims beat many small ones."""
@@ -50,7 +50,7 @@ class Engine:
         self._nudged = asyncio.Event()
         self._leaving = False
         self._moves: set[asyncio.Task[None]] = set()
-        self._database_failures = 0
+        self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
         self._ended = False
         self.kept = 0
         """Messages that were written and not confirmed when the drain ended: they keep their locks."""
@@ -77,6 +77,7 @@ class Engine:
         """Stop, and wait for no confirm any more: what is written and not confirmed keeps its lock."""
         self._leaving = True
         self.stop()
+        self._claimer.cut()
         self._publisher.cut()
 
     def hint(self) -> None:
@@ -102,25 +103,12 @@ class Engine:
         if room < min(self._batch_size, self._in_hand.window) * FULL_ENOUGH or room_bytes <= 0:
             await unless(self._stopping, self._nudged.wait())
             return None
-        try:
-            batch = await self._claim(min(room, self._batch_size), room_bytes)
-        except StoreError as error:
-            await self._database_is_down(error)
-            return None
-        if batch is None and not self._stopping.is_set():
-            await self._rest()
-        return batch
-
-    async def _claim(self, room: int, room_bytes: int) -> Batch | None:
-        began = time.monotonic()
-        batch = await self._intake.claim(room, room_bytes)
-        if self._database_failures:
-            self._database_failures = 0
-            self._emit(events.DatabaseUp())
+        batch = await self._claimer.claim(min(room, self._batch_size), room_bytes)
         if batch:
             self._in_hand.add(batch)
             self._wakeup.busy(len(batch.claims))
-            self._emit(events.BatchClaimed(batch.source, len(batch.claims), batch.size, time.monotonic() - began))
+        elif not (self._claimer.failed or self._stopping.is_set()):
+            await self._rest()
         return batch
 
     async def _rest(self) -> None:
@@ -160,9 +148,3 @@ class Engine:
             await asyncio.wait(self._moves, timeout=SETTLE_GRACE)
         for move in self._moves:
             move.cancel()
-
-    async def _database_is_down(self, error: StoreError) -> None:
-        self._intake.reset()
-        self._database_failures += 1
-        self._emit(events.DatabaseDown(str(error), self._database_failures))
-        await unless(self._stopping, asyncio.sleep(pause(self._database_failures)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from relay.message import Batch, Claim, Position
 
@@ -16,6 +16,9 @@ class InHand:
         self._window_bytes = window_bytes
         self._batches: dict[Batch, dict[tuple[int, int], Claim]] = {}
         self._by_exchange: Counter[str] = Counter()
+        self._size_by_exchange: Counter[str] = Counter()
+        self.stuck: frozenset[str] = frozenset()
+        """Exchanges that are silent and together hold half of the window or more."""
         self.taken = 0
         """Messages taken in hand since the start."""
         self.messages = 0
@@ -25,6 +28,8 @@ class InHand:
         """Take a claimed batch in hand."""
         self._batches[batch] = {(claim.xid, claim.seq): claim for claim in batch.claims}
         self._by_exchange.update([claim.exchange for claim in batch.claims])
+        for claim in batch.claims:
+            self._size_by_exchange[claim.exchange] += len(claim.payload)
         self.messages += len(batch.claims)
         self.taken += len(batch.claims)
         self.size += batch.size
@@ -37,16 +42,30 @@ class InHand:
                 self.messages -= 1
                 self.size -= len(claim.payload)
                 self._by_exchange[claim.exchange] -= 1
+                self._size_by_exchange[claim.exchange] -= len(claim.payload)
         if not held:
             del self._batches[batch]
 
     def room(self) -> tuple[int, int]:
-        """Messages and bytes that may still be claimed; both at most 0 when the window is full."""
-        return self.window - self.messages, self._window_bytes - self.size
+        """Messages and bytes that may still be claimed; both at most 0 when the window is full.
 
-    def of_exchange(self, exchange: str) -> int:
-        """Messages in hand for one exchange."""
-        return self._by_exchange[exchange]
+        Of exchanges that are stuck half of the window counts at the most: the other half is left to the others.
+        """
+        messages, size = self._of(self.stuck)
+        return (
+            self.window - self.messages + max(0, messages - self.window // 2),
+            self._window_bytes - self.size + max(0, size - self._window_bytes // 2),
+        )
+
+    def note_silence(self, silent: Collection[str]) -> bool:
+        """Learn which exchanges do not confirm; return whether that changes which are stuck."""
+        messages, size = self._of(silent)
+        much = messages * 2 >= self.window or size * 2 >= self._window_bytes
+        before, self.stuck = self.stuck, frozenset(silent if much else ())
+        return before != self.stuck
+
+    def _of(self, exchanges: Collection[str]) -> tuple[int, int]:
+        return sum(self._by_exchange[name] for name in exchanges), sum(self._size_by_exchange[name] for name in exchanges)
 
     def due_for_renewal(self, now: float, margin: float) -> list[tuple[Batch, list[tuple[int, int]]]]:
         """Batches whose deadline is less than `margin` seconds away, with the positions still in hand."""

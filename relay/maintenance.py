@@ -25,6 +25,8 @@ GAUGES = 15.0
 """Seconds between two looks at the queue for metrics: a scrape's usual interval."""
 MINUTE = 60.0
 HOUR = 3600.0
+SILENT = 1.0
+"""Seconds without a confirm after which an exchange counts as silent."""
 RENEWAL = 0.5
 """Share of the relay's own deadline that must be left, else the locks are renewed."""
 
@@ -67,6 +69,8 @@ class Chore:
     name: str
     every: float
     do: Callable[[], Awaitable[None]]
+    slow: bool = False
+    """It may take long, or wait for the archive: nothing that keeps locks and lanes waits behind it."""
     due_at: float = 0.0
 
 
@@ -100,26 +104,34 @@ class Maintenance:
             Chore("policy", HEARTBEAT, self._refresh_policy),
             Chore("heartbeat", HEARTBEAT, self._heartbeat),
             Chore("lanes", LANES, self._keep_lanes),
-            Chore("archive", HOUR, self._tend_archive),
-            Chore("sweep of silent relays", SWEEP, self._sweep_silent),
-            Chore("sweep", MINUTE, self._sweep_all),
-            Chore("stranded messages", MINUTE, self._free_stranded),
-            Chore("notifications", MINUTE, store.renotify),
-            Chore("gauges", GAUGES, self._read_gauges),
+            Chore("archive", HOUR, self._tend_archive, slow=True),
+            Chore("sweep of silent relays", SWEEP, self._sweep_silent, slow=True),
+            Chore("sweep", MINUTE, self._sweep_all, slow=True),
+            Chore("stranded messages", MINUTE, self._free_stranded, slow=True),
+            Chore("notifications", MINUTE, store.renotify, slow=True),
+            Chore("gauges", GAUGES, self._read_gauges, slow=True),
         ]
 
     async def run(self) -> None:
         """Do what is due, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_doing([chore for chore in self._chores if chore.slow]))
+            tasks.create_task(self._keep_doing([chore for chore in self._chores if not chore.slow]))
+            tasks.create_task(self._keep_in_hand())
+
+    async def _keep_doing(self, chores: list[Chore]) -> None:
         while True:
-            for chore in self._chores:
+            for chore in chores:
                 if chore.due_at <= time.monotonic():
                     await self._try(chore)
-            await asyncio.sleep(max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic()))
+            await asyncio.sleep(max(0.0, min(chore.due_at for chore in chores) - time.monotonic()))
 
-    async def keep_locks(self) -> None:
-        """Renew the locks of what takes long, for ever; apart from the chores, which may take long themselves."""
+    async def _keep_in_hand(self) -> None:
+        """Renew the locks of what takes long, and hold exchanges that do not confirm."""
         while True:
             await asyncio.sleep(min(1.0, self._lock_seconds() / 10))
+            if self._in_hand.note_silence([exchange for exchange, seconds in self._silent().items() if seconds > SILENT]):
+                self._hold()
             for batch, positions in self._in_hand.due_for_renewal(time.monotonic(), self._lock_seconds() * RENEWAL):
                 try:
                     await self._store.renew(batch, positions)
@@ -138,12 +150,12 @@ class Maintenance:
 
     async def _refresh_policy(self) -> None:
         self._paused = await self._store.refresh_policy()
-        self._intake.hold({*self._paused, *self._stuck()})
-        self._nudge()
+        self._hold()
 
-    def _stuck(self) -> list[str]:
-        """Exchanges whose confirms do not come and that hold half of the window: the others must go on."""
-        return [exchange for exchange in self._silent() if self._in_hand.of_exchange(exchange) * 2 >= self._in_hand.window]
+    def _hold(self) -> None:
+        """Claim nothing for exchanges that an operator holds, nor for those that do not confirm and fill the window."""
+        self._intake.hold({*self._paused, *self._in_hand.stuck})
+        self._nudge()
 
     async def _heartbeat(self) -> None:
         low = min(filter(None, (self._in_hand.lowest(), self._intake.low)))

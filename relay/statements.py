@@ -9,7 +9,7 @@ from psycopg import sql
 
 
 class Statements:
-    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due."""
+    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim`, what is due, and its `size`."""
 
     def __init__(self, schema: str) -> None:
         self._schema = sql.Identifier(schema).as_string(None).replace("%", "%%")
@@ -25,7 +25,9 @@ class Statements:
         """The claim of what `queries/due_<due>.sql` selects."""
         name = f"claim {due}"
         if name not in self._rendered:
-            self._rendered[name] = self._render(_text("claim").replace("@due@", _text(f"due_{due}").rstrip()))
+            self._rendered[name] = self._render(
+                _text("claim").replace("@due@", _text(f"due_{due}").rstrip()).replace("@size@", _text("size").strip())
+            )
         return self._rendered[name]
 
     def _render(self, text: str) -> bytes:

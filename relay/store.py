@@ -11,6 +11,7 @@ from typing import Any
 
 from relay import __version__
 from relay.database import BY_INDEX, Session
+from relay.errors import StoreError
 from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Row
@@ -21,13 +22,17 @@ SAFETY = 0.2
 LEASE = 5.0
 """Seconds that lanes stay ours without a renewal, two renewals long: the keys of a dead relay soon have an owner again. The order
 does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
+QUICK = {"read_policy", "read_version"}
+"""Maintenance statements that wait for nobody, and that nothing slow may hold up."""
+UNHEARD = 10.0
+"""Seconds beyond the lock time in which locks of a claim whose answer was lost are looked for."""
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
 WIDTH = len(Claim._fields)
 
 
 class Store:
-    """Runs statements on three connections: one claims, one settles, one does everything else."""
+    """Runs statements on three connections: one claims and keeps what is claimed, one settles, one does what may take long."""
 
     def __init__(self, *, conninfo: str, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
         self._statements = Statements(schema)
@@ -39,12 +44,14 @@ class Store:
         self._name = name
         self._policy = policy
         self._low = Position(0, 0)
+        self._unheard_until = 0.0
         self.relay_id = 0
 
     async def register(self) -> int:
         """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""
         values = {"name": self._name, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
         [(self.relay_id,)] = await self._control.fetch(self._statements["register_relay"], values)
+        self._low = Position(0, 0)
         return self.relay_id
 
     async def unregister(self, *, holds_locks: bool) -> None:
@@ -64,7 +71,12 @@ class Store:
             **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
             "lock_seconds": lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
         }  # fmt: skip
-        rows = await self._claims.fetch(self._statements.claim(due.value), values)
+        try:
+            rows = await self._claims.fetch(self._statements.claim(due.value), values)
+        except StoreError:
+            # It may have got through unheard: what it locked is in nobody's hand and is found by the sweep of our own locks.
+            self._unheard_until = time.monotonic() + lock_seconds + UNHEARD
+            raise
         snapshot, found, clock = rows[0][WIDTH:]
         claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
         batch = Batch(token, claims, clock, tick, tick + lock_seconds * (1 - SAFETY), due.value) if claims else None
@@ -72,11 +84,7 @@ class Store:
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
-        claimed = await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
-        if claimed.batch and claimed.batch.claims[0].position < self._low:
-            self._low = claimed.batch.claims[0].position
-            await self._control.fetch(self._statements["lower_relay"], {"relay_id": self.relay_id, **at("low", self._low)})
-        return claimed
+        return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
 
     async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """See `relay.ports.SettleStore`."""
@@ -106,31 +114,39 @@ class Store:
             "xids": _literal([xid for xid, _ in positions]), "seqs": _literal([seq for _, seq in positions]),
             "token": batch.token, "lock_seconds": lock_seconds, "now": None,
         }  # fmt: skip
-        [(renewed,)] = await self._settles.fetch(self._statements["renew_locks"], values)
-        batch.deadline = tick + lock_seconds * (1 - SAFETY)
+        [(renewed,)] = await self._claims.fetch(self._statements["renew_locks"], values)
+        if renewed == len(positions):
+            # Else some were taken over, and nothing of the batch that is not written yet may be written after the old deadline.
+            batch.deadline = tick + lock_seconds * (1 - SAFETY)
         return int(renewed)
 
     async def heartbeat(self, *, low: Position, head: Position, state: str) -> bool:
         """Tell that this relay lives, how low it may hold locks and how far it has come; False if its row is gone."""
-        values = {**at("low", low), **at("head", head), "state": state, "relay_id": self.relay_id, "now": None}
-        self._low = low
-        return bool(await self._control.fetch(self._statements["heartbeat"], values))
+        if time.monotonic() < self._unheard_until:
+            low = min(low, self._low)
+        values = {
+            **at("low", low), **at("head", head), **at("told", self._low), "state": state, "relay_id": self.relay_id, "now": None
+        }  # fmt: skip
+        rows = await self._claims.fetch(self._statements["heartbeat"], values)
+        if rows:
+            self._low = Position(*rows[0])
+        return bool(rows)
 
     async def keep_lanes(self) -> dict[int, int]:
         """See `relay.lanes.LaneStore`."""
         values = {"relay_id": self.relay_id, "lease_seconds": LEASE, "now": None}
-        [(share, lanes, epochs)] = await self._control.fetch(self._statements["renew_lanes"], values)
+        [(share, lanes, epochs)] = await self._claims.fetch(self._statements["renew_lanes"], values)
         kept = dict(zip(lanes, epochs, strict=True))
         if len(kept) > share:
-            for (lane,) in await self._control.fetch(self._statements["yield_lanes"], {**values, "most": len(kept) - share}):
+            for (lane,) in await self._claims.fetch(self._statements["yield_lanes"], {**values, "most": len(kept) - share}):
                 del kept[lane]
         elif len(kept) < share:
-            kept.update(await self._control.fetch(self._statements["acquire_lanes"], {**values, "most": share - len(kept)}))
+            kept.update(await self._claims.fetch(self._statements["acquire_lanes"], {**values, "most": share - len(kept)}))
         return kept
 
     async def wake_successors(self, keys: Sequence[str]) -> None:
         """See `relay.lanes.LaneStore`."""
-        await self._control.fetch(self._statements["wake_successors"], {"keys": list(keys), "now": None})
+        await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys), "now": None})
 
     async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a maintenance statement by its name.
@@ -138,7 +154,8 @@ class Store:
         Raises:
             StoreError: it did not get through.
         """
-        return await self._control.fetch(self._statements[name], values)
+        session = self._claims if name in QUICK else self._control
+        return await session.fetch(self._statements[name], values)
 
     async def _not_archived(self, batch: Batch, lost: list[str]) -> list[str]:
         """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""

@@ -49,7 +49,9 @@ class Upkeep:
         bound = str(head.xid + 1)
         # Locks shorter than that silence need not wait for it: only what has expired is freed.
         silence = min(self._silence, self._lock_seconds)
-        [row] = await self._store.run("sweep_silent", silence=silence, forgotten=FORGOTTEN, below_xid=bound, now=None)
+        [row] = await self._store.run(
+            "sweep_silent", relay_id=self._store.relay_id, silence=silence, forgotten=FORGOTTEN, below_xid=bound, now=None
+        )
         return row[0], row[1]
 
     async def sweep_all(self) -> tuple[int, int]:

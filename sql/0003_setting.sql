@@ -53,6 +53,8 @@ BEGIN
         IF value !~ format('^%s(,%s)*$', one, one) THEN
             RETURN format('Setting "%s" is "%s"; it must be one of %s, or a list such as retry,audit=accept.',
                           setting, value, array_to_string(rule.words, ', '));
+        ELSIF EXISTS (SELECT FROM unnest(string_to_array(value, ',')) AS part GROUP BY CASE WHEN part ~ '=' THEN split_part(part, '=', 1) END HAVING count(DISTINCT part) > 1) THEN
+            RETURN format('Setting "%s" is "%s"; it says two things of the same exchange, or has two defaults.', setting, value);
         END IF;
     END IF;
     RETURN NULL;

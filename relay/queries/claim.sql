@@ -17,6 +17,12 @@ WITH due AS MATERIALIZED (
         coalesce(message.body, convert_to(message.content::text, 'UTF8')) AS payload, message.body IS NOT NULL AS is_binary,
         CASE WHEN message.options <> '{}' THEN message.options::text END AS options,
         message.ordering_key, message.replay_of, message.attempts, message.expires_at
+), lowered AS (
+    -- The sweep of this relay's locks must start low enough, whatever becomes of the relay from here on.
+    UPDATE @schema@.queue_message_relay AS relay
+    SET low_xid = first.xid, low_seq = first.seq
+    FROM (SELECT xid, seq FROM chosen ORDER BY xid, seq LIMIT 1) AS first
+    WHERE relay.id = %(relay_id)s AND (relay.low_xid, relay.low_seq) > (first.xid, first.seq)
 )
 SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,
     extract(epoch FROM expires_at - coalesce(%(now)s, now()))::float8,

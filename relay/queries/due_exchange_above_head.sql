@@ -1,5 +1,5 @@
     -- The same for one exchange that has a stream of its own.
-    SELECT xid, seq, pg_column_size(content) + coalesce(pg_column_size(body), 0) AS size
+    SELECT xid, seq, @size@
     FROM @schema@.queue_message
     WHERE (xid, seq) > (%(head_xid)s::text::xid8, %(head_seq)s)
         AND lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL

@@ -1,5 +1,5 @@
     -- Pending transactions of one exchange that has a stream of its own.
-    SELECT xid, seq, pg_column_size(content) + coalesce(pg_column_size(body), 0) AS size
+    SELECT xid, seq, @size@
     FROM @schema@.queue_message
     WHERE xid = ANY(%(pending)s::text::xid8[])
         AND lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL

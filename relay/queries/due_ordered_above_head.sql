@@ -15,7 +15,7 @@
         ORDER BY ahead.xid, ahead.seq, ahead.lane
         LIMIT %(limit)s
     )
-    SELECT message.xid, message.seq, pg_column_size(message.content) + coalesce(pg_column_size(message.body), 0) AS size
+    SELECT message.xid, message.seq, @size@
     FROM head
     JOIN @schema@.queue_message AS message ON (message.xid, message.seq) = (head.xid, head.seq)
     JOIN @schema@.queue_message_lane AS lane ON lane.lane = head.lane

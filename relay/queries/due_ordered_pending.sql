@@ -1,5 +1,5 @@
     -- Heads of ordering keys in transactions that were still running when the lanes' head passed them.
-    SELECT message.xid, message.seq, pg_column_size(message.content) + coalesce(pg_column_size(message.body), 0) AS size
+    SELECT message.xid, message.seq, @size@
     FROM @schema@.queue_message AS message
     JOIN @schema@.queue_message_lane AS lane ON lane.lane = message.lane
     JOIN unnest(%(lanes)s::smallint[], %(epochs)s::bigint[]) AS owned (lane, epoch) ON (owned.lane, owned.epoch) = (lane.lane, lane.epoch)

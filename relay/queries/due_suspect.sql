@@ -2,7 +2,7 @@
     -- lost lock a message is claimed alone, so that one which kills relays takes no neighbour with it; after the first, when it was most
     -- likely a bystander, in small groups. Of an ordering key only the head, and only in an owned lane.
     WITH back AS MATERIALIZED (
-        SELECT xid, seq, pg_column_size(content) + coalesce(pg_column_size(body), 0) AS size, attempts <= %(trusted)s AS once
+        SELECT xid, seq, @size@, attempts <= %(trusted)s AS once
         FROM @schema@.queue_message AS message
         WHERE available_at <= coalesce(%(now)s, now())
             AND lock_expires_at IS NULL AND locked_by IS NOT NULL

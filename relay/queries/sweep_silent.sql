@@ -1,8 +1,10 @@
--- Free the expired locks of relays that fell silent lately, each from the lowest position that it reported and below a bound: never the whole backlog.
+-- Free the expired locks of relays that fell silent lately, each from the lowest position that it reported and below a bound: never the whole
+-- backlog. Our own too: what we hold is renewed in time, so an expired lock of ours is of a claim whose answer was lost.
 WITH silent AS (
     SELECT id, low_xid, low_seq
     FROM @schema@.queue_message_relay
-    WHERE heartbeat_at < coalesce(%(now)s, now()) - make_interval(secs => %(silence)s)
+    WHERE id = %(relay_id)s
+        OR heartbeat_at < coalesce(%(now)s, now()) - make_interval(secs => %(silence)s)
         AND heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(forgotten)s)
 )
 SELECT coalesce(sum(swept.released), 0)::bigint, coalesce(sum(swept.archived), 0)::bigint

@@ -12,12 +12,39 @@ def test_the_window_shrinks_by_what_is_in_hand_and_grows_by_what_is_settled() ->
     in_hand = InHand(window=10, window_bytes=100)
     batch = a_batch(a_claim(payload=b"12345"), a_claim(payload=b"123"))
     in_hand.add(batch)
-    assert ((8, 92), 2) == (in_hand.room(), in_hand.of_exchange("orders"))
+    assert (8, 92) == in_hand.room()
 
     in_hand.remove(batch, batch.claims[:1])
-    assert ((9, 97), 1) == (in_hand.room(), in_hand.of_exchange("orders"))
+    assert (9, 97) == in_hand.room()
     in_hand.remove(batch, batch.claims[1:])
-    assert ((10, 100), 0, 0, 0) == (in_hand.room(), in_hand.of_exchange("orders"), in_hand.messages, in_hand.size)
+    assert ((10, 100), 0, 0) == (in_hand.room(), in_hand.messages, in_hand.size)
+
+
+def test_silent_exchanges_leave_half_of_the_window_to_the_others() -> None:
+    """What does not confirm and holds half or more, in messages or in bytes, is stuck, and counts as half at the most."""
+    in_hand = InHand(window=10, window_bytes=100)
+    silent, other = a_batch(*(a_claim(exchange="silent", payload=b"1") for _ in range(8))), a_batch(a_claim(exchange="other", payload=b"1"))
+    in_hand.add(silent)
+    in_hand.add(other)
+    assert not in_hand.note_silence(["other"])
+    assert (1, 91) == in_hand.room()
+
+    assert in_hand.note_silence(["silent"])
+    assert ({"silent"}, (4, 91)) == (in_hand.stuck, in_hand.room())
+    assert not in_hand.note_silence(["silent"])
+
+    in_hand.remove(silent, silent.claims[:4])
+    assert in_hand.note_silence(["silent"])
+    assert (frozenset(), (5, 95)) == (in_hand.stuck, in_hand.room())
+
+
+def test_silent_exchanges_are_stuck_by_their_bytes_too() -> None:
+    """Few large messages fill a window as well as many small ones."""
+    in_hand = InHand(window=10, window_bytes=100)
+    in_hand.add(a_batch(a_claim(exchange="one", payload=b"1" * 30), a_claim(exchange="two", payload=b"1" * 70)))
+
+    assert in_hand.note_silence(["one", "two"])
+    assert (8, 50) == in_hand.room()
 
 
 def test_the_same_claim_is_let_go_once() -> None:
