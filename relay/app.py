@@ -57,6 +57,7 @@ class Relay:
         self._stop = asyncio.Event()
         self._signals = 0
         self._engine: Engine | None = None
+        self._encoder: Encoder | None = None
         self._store = Store(
             conninfo=settings.database_url.get_secret_value(),
             schema=settings.schema_name,
@@ -118,7 +119,7 @@ class Relay:
         if self._stop.is_set():
             engine.stop()
         async with asyncio.TaskGroup() as tasks:
-            helpers = [tasks.create_task(job) for job in (maintenance.run(),)]
+            helpers = [tasks.create_task(maintenance.run())]
             if self._settings.exit_after_idle is not None:
                 helpers.append(tasks.create_task(self._exit_when_idle(self._settings.exit_after_idle)))
             await engine.run(drain_seconds=min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds))
@@ -153,11 +154,14 @@ class Relay:
         return RabbitPublisher(
             urls=[self._settings.amqp_url.get_secret_value()],
             name=self._settings.name,
-            encoder=lambda frame_max: Encoder(
-                frame_max=frame_max, max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=self._settings.allowed_exchanges
-            ),
+            encoder=self._make_encoder,
             emit=self._emit,
         )
+
+    def _make_encoder(self, frame_max: int) -> Encoder:
+        allowed = self._settings.allowed_exchanges
+        self._encoder = Encoder(frame_max=frame_max, max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=allowed)
+        return self._encoder
 
     def _make_listener(self) -> Listener:
         url = self._settings.listen_url or self._settings.database_url
@@ -198,6 +202,8 @@ class Relay:
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""
         self._policy = policy
+        if self._encoder:
+            self._encoder.max_body_bytes = policy.max_body_bytes
         for name, wanted, holds in self._settings.overruled(settings):
             if self._overruled.get(name) != holds:
                 self._overruled[name] = holds

@@ -80,7 +80,7 @@ class Encoder:
         frame_max = frame_max or _DEFAULT_FRAME_MAX
         self._chunk = frame_max - 8
         self._headers_limit = max(0, frame_max - _OTHER_PROPERTIES)
-        self._max_body_bytes = max_body_bytes
+        self.max_body_bytes = max_body_bytes
         self._allowed = None if allowed_exchanges is None else _matcher(allowed_exchanges)
         self._default_mandatory = default_mandatory
         self._methods: dict[tuple[str, str, bool], bytes] = {}
@@ -103,8 +103,8 @@ class Encoder:
     def _encode(self, claim: Claim) -> Encoded:
         _, _, relay_id, exchange, routing_key, payload, binary, options, _, replay_of, _, _ = claim
         size = len(payload)
-        if size > self._max_body_bytes:
-            raise _too_large(claim, self._max_body_bytes)
+        if size > self.max_body_bytes:
+            raise _too_large(claim, self.max_body_bytes)
         mandatory = self._default_mandatory
         if options is None and replay_of is None and 0 < size <= self._chunk and len(relay_id) == _UUID_LENGTH:
             header = (_PLAIN_OCTETS if binary else _PLAIN_JSON).pack(size, relay_id)

@@ -17,6 +17,10 @@ FIRST_GAP = 0.01
 SUSPECTS = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
 
+SUSPECTS_PATIENCE = 1.0
+"""Seconds after which the next group goes although one of the last is not through, such as one that a silent queue keeps."""
+FIRST_AGAIN = 2
+
 Claim = Callable[[int, int], Awaitable[Batch | None]]
 
 
@@ -49,6 +53,8 @@ class Intake:
         self.streams = Streams(store)
         self.lanes = Lanes(store)
         self._suspects: set[str] = set()
+        self._alone = False
+        self._suspects_until = 0.0
         self._fresh = Source("streams", self._claim_streams)
         self._ordered = Source("lanes", self._claim_lanes)
         self._turns = [
@@ -140,9 +146,13 @@ class Intake:
         return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        if self._suspects:
+        if self._suspects and (self._alone or self._clock() < self._suspects_until):
             return None
         where = {"except": self.streams.held}
         batch = (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
-        self._suspects = {claim.id for claim in batch.claims} if batch else set()
+        if batch:
+            self._suspects.update(claim.id for claim in batch.claims)
+            # The claim counts, so a first lost lock makes two attempts.
+            self._alone = batch.claims[0].attempts > FIRST_AGAIN
+            self._suspects_until = self._clock() + SUSPECTS_PATIENCE
         return batch

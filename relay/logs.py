@@ -30,6 +30,10 @@ FLOODS = frozenset({
     events.MessageDead, events.SettleFailed,
 })  # fmt: skip
 """Kinds that a fault can make by the thousand: one line a second of each, which counts what it stands for."""
+SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
+    (events.SettleFailed, events.MaintenanceFailed, events.ListenDown), events.DatabaseDown
+)
+"""Kinds that tell of the same server being down share that second."""
 GAP = 1.0
 """Seconds between two lines of such a kind."""
 LONGEST = 1000
@@ -101,15 +105,15 @@ class LogSink:
         self._tell_held(float("inf"))
 
     def _may_speak(self, kind: type[events.Event]) -> bool:
-        now = self._clock()
-        if now < self._next.get(kind, now):
+        now, cause = self._clock(), SAME_CAUSE.get(kind, kind)
+        if now < self._next.get(cause, now):
             return False
-        self._next[kind] = now + GAP
+        self._next[cause] = now + GAP
         return True
 
     def _tell_held(self, now: float, but: type[events.Event] | None = None) -> None:
-        for kind in [kind for kind in self._held if now >= self._next[kind] and kind is not but]:
-            self._next[kind] = now + GAP
+        for kind in [kind for kind in self._held if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
+            self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
             self._logger.log(LEVELS[kind.level], _word(kind.__name__), suppressed=self._held.pop(kind))
 
 

@@ -95,6 +95,8 @@ class PublishResult:
     detail: str = ""
     blame: bool = False
     """For UNKNOWN: the broker closed the connection over a protocol error, so the message counts an attempt."""
+    alone: bool = False
+    """For UNKNOWN with blame: nothing else was in flight, so the message is guilty."""
 
 
 CONFIRMED = PublishResult(Verdict.CONFIRMED)

@@ -66,7 +66,12 @@ def decide(claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: 
 def _unknown(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float, *, leaving: bool) -> Outcome:
     if leaving:
         return Keep()
-    return _attempt(claim, result, policy, chance) if result.blame else GiveBack(result.code, result.detail)
+    if not result.blame:
+        return GiveBack(result.code, result.detail)
+    if result.alone:
+        return _attempt(claim, result, policy, chance)
+    # One of them is guilty. They come back apart, by the jitter, until that one stands alone; none is condemned for its company.
+    return Retry(backoff(claim.attempts, policy, chance), result.code, result.detail)
 
 
 def _unroutable(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float) -> Outcome:

@@ -41,9 +41,12 @@ def _checked_unroutable(value: str) -> str:
 
 def _checked_conninfo(value: SecretStr) -> SecretStr:
     try:
-        conninfo_to_dict(value.get_secret_value())
+        parts = conninfo_to_dict(value.get_secret_value())
     except ProgrammingError:
         raise ValueError("no conninfo") from None
+    if "@" in str(parts.get("host", "")):
+        # A password with a bare @ makes its end part of the host's name, which errors repeat.
+        raise ValueError("an @ in the password must be written %40")
     return value
 
 

@@ -37,6 +37,11 @@ class Job:
         """Every message has its result."""
         return not self._undecided
 
+    @property
+    def in_doubt(self) -> int:
+        """Messages that the broker may have and that have no result."""
+        return sum(result is None and published > 0 for result, published in zip(self.results, self.published, strict=True))
+
     def decide(self, index: int, result: PublishResult, confirmed: float = 0.0) -> None:
         """Write the result of one message; the first one holds."""
         if self.results[index] is not None:

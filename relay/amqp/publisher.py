@@ -126,7 +126,8 @@ class RabbitPublisher:
         """Decide what the lost connection leaves open; nothing is sent again here."""
         self._session, self._down = None, lost
         self._ready.clear()
-        unknown = PublishResult(Verdict.UNKNOWN, "connection_lost", lost.sentence, blame=lost.blame)
+        alone = sum(job.in_doubt for job in self._jobs) == 1
+        unknown = PublishResult(Verdict.UNKNOWN, "connection_lost", lost.sentence, blame=lost.blame, alone=lost.blame and alone)
         unwritten = PublishResult(Verdict.UNWRITTEN, "connection_lost", lost.sentence)
         for job in self._jobs:
             job.give_up(written=unknown, unwritten=unwritten)

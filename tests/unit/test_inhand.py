@@ -30,7 +30,7 @@ def test_silent_exchanges_leave_half_of_the_window_to_the_others() -> None:
     assert (1, 91) == in_hand.room()
 
     assert in_hand.note_silence(["silent"])
-    assert ({"silent"}, (4, 91)) == (in_hand.stuck, in_hand.room())
+    assert (frozenset({"silent"}), (4, 91)) == (in_hand.stuck, in_hand.room())
     assert not in_hand.note_silence(["silent"])
 
     in_hand.remove(silent, silent.claims[:4])

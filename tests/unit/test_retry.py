@@ -16,9 +16,9 @@ EVEN = 0.5
 """The chance at which the jitter adds and takes nothing."""
 
 
-def result(verdict: Verdict, *, blame: bool = False) -> PublishResult:
+def result(verdict: Verdict, *, blame: bool = False, alone: bool = False) -> PublishResult:
     """A verdict with a code and a sentence."""
-    return PublishResult(verdict, "code", "Why.", blame)
+    return PublishResult(verdict, "code", "Why.", blame, alone)
 
 
 RETRIED = Retry(1.0, "code", "Why.")
@@ -45,7 +45,9 @@ TABLE: list[tuple[PublishResult, RetryPolicy, Outcome]] = [
     (result(Verdict.UNKNOWN), RetryPolicy(), BACK),
     (result(Verdict.UNKNOWN), ONCE, BACK),
     (result(Verdict.UNKNOWN, blame=True), RetryPolicy(), RETRIED),
-    (result(Verdict.UNKNOWN, blame=True), ONCE, FAILED),
+    (result(Verdict.UNKNOWN, blame=True), ONCE, RETRIED),
+    (result(Verdict.UNKNOWN, blame=True, alone=True), RetryPolicy(), RETRIED),
+    (result(Verdict.UNKNOWN, blame=True, alone=True), ONCE, FAILED),
 ]
 
 

@@ -219,3 +219,12 @@ def test_the_readme_lists_every_setting() -> None:
     between = text.split(MARKERS[0], 1)[1].split(MARKERS[1], 1)[0].strip()
 
     assert table == between, f"Paste this between the markers of the README:\n{table}"
+
+
+def test_a_password_with_a_bare_at_sign_is_refused_without_repeating_it() -> None:
+    """The driver would take its end for the host's name and repeat that in each error."""
+    with pytest.raises(SettingsError) as caught:
+        load({"RELAY_DATABASE_URL": "postgresql://relay:p@ss-word@127.0.0.1/db"}, env_file=None)
+
+    assert "RELAY_DATABASE_URL" in str(caught.value)
+    assert "ss-word" not in str(caught.value)
