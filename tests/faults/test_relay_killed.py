@@ -41,3 +41,22 @@ async def test_a_thousand_messages_are_out_again_in_time(scene: Scene) -> None:
     rescuer = await scene.start("rescuer")
 
     await scene.check(rescuer)
+
+
+@pytest.mark.ids("A11", "A28")
+async def test_the_strict_convention_archives_what_a_dead_relay_held(scene: Scene) -> None:
+    """With on_lock_expired = archive a lost lock is the end: archived `lock_expired` with a sentence, and not sent again."""
+    await scene.queue.sql("SELECT queue_message_config_set('on_lock_expired', 'archive')")
+    victim = await scene.start("victim")
+    scene.broker.freeze()
+    ids = await scene.queue.insert(10, exchange=scene.inbox.exchange, routing_key=scene.inbox.routing_key)
+    await until(lambda: scene.holds(victim, 10))
+    await victim.kill()
+    scene.broker.thaw()
+    rescuer = await scene.start("rescuer")
+    await scene.settled()
+
+    assert dict.fromkeys(ids, "lock_expired") == await scene.queue.results()
+    assert "The lock of victim expired at" in (await scene.queue.archived(ids[0]))["error_detail"]
+    assert 0 == await rescuer.stop()
+    assert {*ids} >= {message.message_id for message in await scene.topology.drain(scene.inbox.queue)}

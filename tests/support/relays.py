@@ -129,10 +129,10 @@ class Relays:
             await relay.logged("broker_up")
         return relay
 
-    async def command(self, *words: str, database: str) -> str:
+    async def command(self, *words: str, database: str, settings: Mapping[str, str] | None = None) -> str:
         """Run another command to its end, which must be a success; return what it printed."""
         process = await asyncio.create_subprocess_exec(
-            *self._command, *words, cwd=self._folder, env={**self._environment, "RELAY_DATABASE_URL": database},
+            *self._command, *words, cwd=self._folder, env={**self._environment, "RELAY_DATABASE_URL": database, **(settings or {})},
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, err = await process.communicate()

@@ -1,0 +1,137 @@
+"""A relay that comes before its servers, several outboxes in one database, and how soon a message is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.support.broker import Declared, Topology
+from tests.support.proxy import Proxy
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess, Relays
+from tests.support.servers import Databases
+
+WRONG = "wrong-secret"
+ODD = 'Ünusual "schema" 100%'
+
+
+@pytest.fixture
+def absent(databases: Databases) -> Iterator[str]:
+    """URL of a database that is not there yet."""
+    name = databases.create()
+    databases.drop(name)
+    yield databases.url(name)
+    databases._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+@pytest.fixture
+async def inbox(topology: Topology) -> Declared:
+    """An exchange and the queue behind it."""
+    return await topology.declare()
+
+
+def expect_rare_lines(relay: RelayProcess) -> None:
+    """No more than a line a second, give or take the edges of a second, and each a single sentence."""
+    told = [line for line in relay.lines if line.get("level") == "warning"]
+    for event in {line["event"] for line in told}:
+        moments = [line["timestamp"][:19] for line in told if line["event"] == event]
+        assert all(moments.count(moment) <= 2 for moment in moments), told
+    assert all("\n" not in line["error"] for line in told if "error" in line)
+
+
+async def error_with(relay: RelayProcess, event: str, words: str) -> dict[str, Any]:
+    """Wait until an event was logged whose sentence holds the words."""
+    count = 1
+    async with asyncio.timeout(30):
+        while words not in (line := await relay.logged(event, count))["error"]:
+            count += 1
+    return line
+
+
+@pytest.mark.ids("A17", "C8", "C10")
+async def test_a_relay_waits_for_database_schema_and_broker(
+    relays: Relays, databases: Databases, absent: str, amqp_url: str, topology: Topology, inbox: Declared
+) -> None:
+    """Each that is missing is named in a sentence, at most once a second; then everything that waited is sent."""
+    async with Proxy.before(absent) as database, Proxy.before(amqp_url) as broker:
+        await database.stop_listening()
+        await broker.stop_listening()
+        relay = await relays.start(database=database.url(absent), broker=broker.url(amqp_url), ready=False)
+        await error_with(relay, "database_down", "PostgreSQL does not answer")
+        await database.listen()
+        await error_with(relay, "database_down", "The database does not exist: create it or correct RELAY_DATABASE_URL")
+        databases._run("CREATE DATABASE {}", absent.rpartition("/")[2])
+        await error_with(relay, "database_down", "run `relay migrate`")
+        await relays.command("migrate", database=absent)
+        async with await psycopg.AsyncConnection.connect(absent, autocommit=True) as connection:
+            queue = Queue(absent, connection)
+            sent = await queue.insert(5, exchange=inbox.exchange, routing_key=inbox.routing_key)
+            await relay.logged("started")
+            await relay.logged("broker_down")
+            await broker.listen()
+
+            assert sent == [message.message_id for message in await topology.drain(inbox.queue, 5)]
+            assert 0 == await relay.stop()
+    expect_rare_lines(relay)
+
+
+@pytest.mark.ids("C10")
+async def test_wrong_passwords_are_named_and_not_shown(relays: Relays, queue: Queue, amqp_url: str) -> None:
+    """The sentence says which server refused and what to correct; no password stands in it."""
+    relay = await relays.start("one", database=make_conninfo(queue.url, password=WRONG), broker=amqp_url, ready=False)
+    await error_with(relay, "database_down", "PostgreSQL refused the password: correct RELAY_DATABASE_URL")
+    other = await relays.start("two", database=queue.url, broker=re.sub(r"//([^:]+):[^@]+@", rf"//\1:{WRONG}@", amqp_url), ready=False)
+    await error_with(other, "broker_down", "correct user and password in the AMQP URL")
+    assert [0, 0] == [await relay.stop(), await other.stop()]
+    assert not any(WRONG in str(line) for line in [*relay.lines, *other.lines])
+    for each in (relay, other):
+        expect_rare_lines(each)
+
+
+@pytest.mark.ids("A31", "D4")
+async def test_two_outboxes_live_side_by_side(
+    relays: Relays, queue: Queue, topology: Topology, inbox: Declared, amqp_url: str, unique: str
+) -> None:
+    """A second schema with the oddest name has a queue, relays and policy of its own."""
+    other = await topology.declare(f"{unique}.other", f"{unique}.others")
+    await relays.command("migrate", database=queue.url, settings={"RELAY_SCHEMA": ODD})
+    first = await relays.start("first", database=queue.url, broker=amqp_url)
+    second = await relays.start("second", database=queue.url, broker=amqp_url, settings={"RELAY_SCHEMA": ODD})
+    plain = await queue.insert(10, exchange=inbox.exchange, routing_key=inbox.routing_key)
+    await queue.sql("SELECT set_config('search_path', %s, false)", '"' + ODD.replace('"', '""') + '"')
+    odd = await queue.insert(10, exchange=other.exchange, routing_key=other.routing_key)
+
+    assert plain == [message.message_id for message in await topology.drain(inbox.queue, 10)]
+    assert odd == [message.message_id for message in await topology.drain(other.queue, 10)]
+    assert [0, 0] == [await first.stop(), await second.stop()]
+    assert [("second", 10)] == await queue.sql("SELECT handled_by, count(*) FROM queue_message_archive GROUP BY handled_by")
+    assert [("first", 10)] == await queue.sql("SELECT handled_by, count(*) FROM public.queue_message_archive GROUP BY handled_by")
+
+
+@pytest.mark.ids("A3", "A4", "B12", "C4")
+@pytest.mark.parametrize(("mode", "poll"), [("idle", 30), ("always", 30), ("off", 0.5)])
+async def test_a_message_is_seen_at_once_or_at_the_next_look(
+    relays: Relays, queue: Queue, topology: Topology, inbox: Declared, amqp_url: str, mode: str, poll: float
+) -> None:
+    """A notification wakes a relay that would look half a minute later; without notifications the poll finds it in time."""
+    await queue.sql("SELECT queue_message_config_set('notify', %s)", mode)
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_POLL_INTERVAL": str(poll)})
+    await until(lambda: is_asleep(queue, relay, mode))
+    for _ in range(3):
+        await queue.insert(exchange=inbox.exchange, routing_key=inbox.routing_key)
+        await topology.drain(inbox.queue, 1)
+    assert 0 == await relay.stop()
+    latency = "SELECT max(extract(epoch FROM published_at - created_at))::float8 FROM queue_message_archive"
+    assert await queue.value(latency) < min(poll, 2) + 1
+
+
+async def is_asleep(queue: Queue, relay: RelayProcess, mode: str) -> bool:
+    """The relay has nothing to do, and hears, or has been told not to."""
+    state = {"idle": "up, holds the gate", "always": "up", "off": "off"}[mode]
+    return bool(await queue.value("SELECT count(*) FROM queue_message_relay WHERE id = %s AND state ->> 'listen' = %s", relay.id, state))
