@@ -101,8 +101,8 @@ $body$;
 CREATE VIEW @schema@.queue_message_status AS
     SELECT n.waiting, n.locked, n.delayed, greatest(n.waiting - n.locked - n.delayed, 0) AS ready, n.counted,
         greatest(extract(epoch FROM now() - @schema@.queue_message_oldest()), 0)::double precision AS oldest_seconds,
-        (SELECT count(*) FROM @schema@.queue_message_dead d
-         WHERE NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq))) AS dead_unacknowledged,
+        (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_dead d
+         WHERE NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq)) LIMIT 10000) AS first) AS dead_unacknowledged,
         (SELECT count(*) FROM @schema@.queue_message_blocked_key) AS blocked_keys,
         (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
         (SELECT count(*) FROM @schema@.queue_message_relay_state s WHERE s.alive) AS relays_alive,
