@@ -1,4 +1,5 @@
--- Legal moves only: ready -> locked -> ready | archived. A CHECK cannot see the old row, so triggers say no, and only they:
+-- Legal moves only: ready -> locked -> ready | archived. That a new message is ready is judged by queue_message_check(), with its values.
+-- A CHECK cannot see the old row, so triggers say no, and only they:
 -- their WHEN is true for an illegal move alone, so a legal one calls no function. AFTER, because a BEFORE trigger locks each row once more.
 
 CREATE FUNCTION @schema@.queue_message_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $body$
@@ -6,17 +7,6 @@ BEGIN
     RAISE EXCEPTION 'Message %: %', NEW.id, TG_ARGV[0] USING ERRCODE = 'check_violation', TABLE = 'queue_message', CONSTRAINT = TG_NAME;
 END
 $body$;
-
-CREATE TRIGGER queue_message_insert_ready AFTER INSERT ON @schema@.queue_message
-    FOR EACH ROW WHEN (NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL OR NEW.locked_by IS NOT NULL
-                       OR NEW.attempts <> 0 OR NEW.last_error IS NOT NULL)
-    EXECUTE FUNCTION @schema@.queue_message_refuse_move(
-        'a new message is not locked and has no attempts; leave out lock_expires_at, lock_token, locked_by, attempts and last_error.');
-
--- A position below the heads of the relays would strand the message.
-CREATE TRIGGER queue_message_insert_position AFTER INSERT ON @schema@.queue_message
-    FOR EACH ROW WHEN (NEW.xid <> pg_current_xact_id())
-    EXECUTE FUNCTION @schema@.queue_message_refuse_move('its place is given by the database; leave out xid and seq.');
 
 -- UPDATE OF: a claim does not name these columns, so contents are never compared on its way.
 CREATE TRIGGER queue_message_unchanged AFTER UPDATE OF xid, seq, id, exchange, routing_key, content, body, options, ordering_key, created_at, replay_of

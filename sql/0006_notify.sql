@@ -7,26 +7,59 @@ CREATE FUNCTION @schema@.queue_message_gate_key() RETURNS bigint LANGUAGE sql IM
     SELECT hashtextextended('queue_message gate of ' || @schema_literal@, 0)
 $body$;
 
--- Definer's rights: the application may neither read settings nor call this by itself.
-CREATE FUNCTION @schema@.queue_message_hint() RETURNS trigger
+-- The mode stands in a function's text, so it is part of the plans of whoever calls it, and PostgreSQL plans again when it is written
+-- anew: to look it up in the table would cost every INSERT more than all the rest of its trigger.
+CREATE FUNCTION @schema@.queue_message_hint_mode() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $body$ SELECT 'idle' $body$;
+
+-- Writes that function anew when the setting changes: for the next statement of whoever is connected.
+CREATE FUNCTION @schema@.queue_message_hint_mode_set() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     mode text := coalesce((SELECT value FROM @schema@.queue_message_setting WHERE name = 'notify'), 'idle');
 BEGIN
-    IF mode = 'off' OR (mode = 'idle' AND pg_try_advisory_xact_lock_shared(@schema@.queue_message_gate_key())) THEN
+    IF mode <> @schema@.queue_message_hint_mode() THEN
+        EXECUTE format('CREATE OR REPLACE FUNCTION %I.queue_message_hint_mode() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS %L',
+                       @schema_literal@::text, format(' SELECT %L ', mode));
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+CREATE TRIGGER queue_message_hint_mode AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @schema@.queue_message_setting
+    FOR EACH STATEMENT EXECUTE FUNCTION @schema@.queue_message_hint_mode_set();
+
+-- Definer's rights: the application may not call by itself what is called here. Where nobody needs telling it ends at the first IF: one
+-- expression, because each is set up once a transaction.
+CREATE FUNCTION @schema@.queue_message_hint() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF @schema@.queue_message_hint_mode() = 'off' OR current_setting('relay.notify', true) = 'off'
+        OR @schema@.queue_message_hint_mode() = 'idle' AND pg_try_advisory_xact_lock_shared(@schema@.queue_message_gate_key()) THEN
         RETURN NULL;
-    ELSIF pg_notification_queue_usage() > 0.5 THEN
+    ELSIF TG_LEVEL = 'ROW' THEN
+        PERFORM @schema@.queue_message_tell(@schema@.queue_message_hint_mode(), NEW.id);
+    ELSE
+        PERFORM @schema@.queue_message_tell(@schema@.queue_message_hint_mode(), NULL);
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+-- One message, or where there is no id whatever this transaction inserted.
+CREATE FUNCTION @schema@.queue_message_tell(mode text, id uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF pg_notification_queue_usage() > 0.5 THEN
         -- A full queue makes commits fail: rather no hint.
-        RETURN NULL;
+        RETURN;
     ELSIF mode = 'idle' THEN
         -- One constant payload collapses to one notification a transaction.
         PERFORM pg_notify('queue_message_notify', '');
-    ELSIF TG_LEVEL = 'ROW' THEN
-        PERFORM pg_notify('queue_message_notify', @schema@.queue_message_payload(NEW.id, 'queue_message'));
+    ELSIF id IS NOT NULL THEN
+        PERFORM pg_notify('queue_message_notify', @schema@.queue_message_payload(id, 'queue_message'));
     ELSE
         PERFORM @schema@.queue_message_notify_inserted();
     END IF;
-    RETURN NULL;
 END
 $body$;
 
@@ -47,12 +80,10 @@ END
 $body$;
 
 CREATE TRIGGER queue_message_inserted AFTER INSERT ON @schema@.queue_message
-    FOR EACH STATEMENT WHEN (current_setting('relay.notify', true) IS DISTINCT FROM 'off')
-    EXECUTE FUNCTION @schema@.queue_message_hint();
+    FOR EACH STATEMENT EXECUTE FUNCTION @schema@.queue_message_hint();
 
 -- Claimable again: released, or back from an expired lock.
 CREATE TRIGGER queue_message_released AFTER UPDATE OF lock_expires_at ON @schema@.queue_message
     FOR EACH ROW WHEN (OLD.lock_expires_at IS NOT NULL AND NEW.lock_expires_at IS NULL
-                       AND (NEW.available_at IS NULL OR NEW.available_at <= now())
-                       AND current_setting('relay.notify', true) IS DISTINCT FROM 'off')
+                       AND (NEW.available_at IS NULL OR NEW.available_at <= now()))
     EXECUTE FUNCTION @schema@.queue_message_hint();

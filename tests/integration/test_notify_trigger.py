@@ -147,6 +147,32 @@ async def test_a_setting_changes_the_mode(queue: Queue, relay: Connection, mode:
     assert {"off": [], "idle": [""], "always": [f'{{"id": "{id_}"}}']}[mode] == await heard(queue, relay)
 
 
+async def test_a_mode_holds_for_whoever_is_connected(queue: Queue, relay: Connection) -> None:
+    """However it is changed, and whatever plans a session keeps, its next INSERT follows it."""
+    assert await sleep(relay)
+    async with await psycopg.AsyncConnection.connect(queue.url, autocommit=True, prepare_threshold=1) as other:
+        for change, told in (
+            ("SELECT 1", 1),
+            ("UPDATE queue_message_setting SET value = 'off' WHERE name = 'notify'", 0),
+            ("DELETE FROM queue_message_setting WHERE name = 'notify'", 1),
+            ("INSERT INTO queue_message_setting (name, value) VALUES ('notify', 'off')", 0),
+            ("TRUNCATE queue_message_setting", 1),
+        ):
+            await queue.sql(change)
+            for _ in range(3):
+                await other.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+                assert [""] * told == await heard(queue, relay), change
+
+
+async def test_a_change_that_is_rolled_back_changes_no_mode(queue: Queue, relay: Connection) -> None:
+    """The mode is part of the transaction that sets it."""
+    assert await sleep(relay)
+    async with queue.connection.transaction(force_rollback=True):
+        await queue.sql("SELECT queue_message_config_set('notify', 'off')")
+    await queue.insert()
+    assert [""] == await heard(queue, relay)
+
+
 @pytest.mark.parametrize("mode", ["idle", "always"])
 async def test_a_transaction_may_opt_out(queue: Queue, relay: Connection, mode: str) -> None:
     """It then can be prepared, which PostgreSQL refuses to one that notifies; the next one is told of again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,12 @@ from relay.options import plan
 from tests.support.json_values import options_text
 from tests.support.poison import POISON, Poison
 
+BAD = {
+    "exchange": "repeat('x', 256)", "routing_key": "repeat('x', 256)", "ordering_key": "repeat('x', 1025)",
+    "options": "'{\"persistant\": true}'", "body": "'x', content = '[]'", "available_at": "'infinity'", "expires_at": "'-infinity'",
+    "created_at": "'10000-01-01 00:00:00+00'", "lock_expires_at": "'infinity'", "attempts": "-1",
+}  # fmt: skip
+"""A value that is refused, as an UPDATE names it."""
 TABLE = sql.Identifier("public", "queue_message")
 REFUSED = [entry for entry in POISON if entry.outcome == "refused"]
 TAKEN = [entry for entry in POISON if entry.outcome != "refused"]
@@ -74,14 +81,48 @@ def test_the_stored_text_is_what_the_consumer_is_owed(shared_connection: psycopg
     assert entry.body() == text.encode()
 
 
-def test_an_error_names_table_column_and_constraint(connection: psycopg.Connection[Any]) -> None:
-    """A program can tell what was refused without reading the sentence."""
-    with pytest.raises(psycopg.errors.CheckViolation) as caught:
-        connection.execute("INSERT INTO queue_message (exchange, options) VALUES ('orders', '{\"persistant\": true}')")
+@pytest.mark.parametrize("column", BAD)
+def test_an_error_names_table_column_and_constraint(connection: psycopg.Connection[Any], column: str) -> None:
+    """A program can tell what was refused without reading the sentence, at the INSERT and at an UPDATE."""
+    value, _, content = BAD[column].partition(", content = ")
+    connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+    columns = {"exchange": "'orders'", "content": content or "'{}'", column: value}
+    for statement in (
+        f"INSERT INTO queue_message ({', '.join(columns)}) VALUES ({', '.join(columns.values())})",
+        f"UPDATE queue_message SET {column} = {BAD[column]}",
+    ):
+        with pytest.raises(psycopg.errors.CheckViolation) as caught:
+            connection.execute(statement.encode())
 
-    diag = caught.value.diag
-    assert ("queue_message", "options", "queue_message_options_check") == (diag.table_name, diag.column_name, diag.constraint_name)
-    assert "docs/options.md" in (diag.message_hint or "")
+        diag = caught.value.diag
+        assert ("queue_message", column, f"queue_message_{column}_check") == (diag.table_name, diag.column_name, diag.constraint_name)
+        assert "docs/options.md" in (diag.message_hint or "")
+
+
+def test_what_would_fail_every_claim_is_refused_without_triggers(connection: psycopg.Connection[Any]) -> None:
+    """A replica runs with triggers disabled; the relay archives the rest as rejected, but a claim cannot subtract from infinity."""
+    connection.execute("SET session_replication_role = replica")
+    with pytest.raises(psycopg.errors.CheckViolation, match="expires_at is infinite"):
+        connection.execute("INSERT INTO queue_message (exchange, expires_at) VALUES ('orders', 'infinity')")
+
+
+def test_what_an_insert_calls(connection: psycopg.Connection[Any]) -> None:
+    """A good message calls three small functions, which keep their plans, and a claim none: this is what both cost the application."""
+    insert = "INSERT INTO queue_message (exchange, routing_key, content) VALUES ('orders', 'k', '{\"n\": 1}')"
+    claim = "UPDATE queue_message SET lock_expires_at = now(), lock_token = gen_random_uuid(), locked_by = 1, attempts = attempts + 1"
+    # The key of the gate is computed as a session plans.
+    connection.execute(insert.encode())
+
+    assert {"queue_message_uuid": 2, "queue_message_check": 2, "queue_message_hint": 2} == _calls(connection, insert, insert)
+    assert not _calls(connection, claim)
+
+
+def test_an_insert_sets_up_few_expressions(connection: psycopg.Connection[Any]) -> None:
+    """Whatever stands in a CHECK or a WHEN is planned again by each statement; an INSERT has one CHECK, of one function, and no WHEN."""
+    checks = "SELECT array_agg(pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid = 'queue_message'::regclass AND contype = 'c'"
+    conditions = "SELECT count(*), count(tgqual) FROM pg_trigger WHERE tgrelid = 'queue_message'::regclass AND tgtype & 4 <> 0"
+    assert [(["CHECK (queue_message_check_time('expires_at'::text, expires_at))"],)] == connection.execute(checks).fetchall()
+    assert [(2, 0)] == connection.execute(conditions).fetchall()
 
 
 def test_options_are_judged_again_when_they_change(connection: psycopg.Connection[Any]) -> None:
@@ -155,6 +196,18 @@ def test_the_checks_need_no_search_path(connection: psycopg.Connection[Any]) -> 
     connection.execute('INSERT INTO public.queue_message (exchange, options) VALUES (\'orders\', \'{"headers": {"a": [1]}, "CC": "x"}\')')
     with pytest.raises(psycopg.errors.CheckViolation, match="256 bytes"):
         connection.execute("INSERT INTO public.queue_message (exchange) VALUES (repeat('x', 256))")
+
+
+def _calls(connection: psycopg.Connection[Any], *statements: str) -> Counter[str]:
+    """Functions of ours that these statements call, and how often."""
+    counted = "SELECT funcname, calls FROM pg_stat_xact_user_functions"
+    with connection.transaction():
+        connection.execute("SET LOCAL track_functions = 'all'")
+        # What earlier transactions have not reported yet is counted too.
+        before = Counter(dict(connection.execute(counted).fetchall()))
+        for statement in statements:
+            connection.execute(statement.encode())
+        return Counter(dict(connection.execute(counted).fetchall())) - before
 
 
 def _sentence_of_database(connection: psycopg.Connection[Any], text: str) -> str | None:
