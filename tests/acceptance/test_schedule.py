@@ -1,0 +1,99 @@
+"""Messages on a schedule, word for word as docs/operations.md has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+
+from relay import local
+from relay.local.find import find_postgres
+from relay.migrate import migrate
+from tests.support import docs
+from tests.support.broker import Topology
+from tests.support.logins import login
+from tests.support.queue import Queue, until
+from tests.support.relays import Relays
+from tests.support.servers import Say
+
+NIGHTLY, EACH_MINUTE = "'0 3 * * *'", "'* * * * *'"
+WITH_CRON = ("shared_preload_libraries=pg_cron", "cron.database_name=postgres", "cron.use_background_workers=on")
+
+
+def example() -> list[str]:
+    """The statements of the page's example: schedule, look, unschedule."""
+    section = docs.text_of(docs.ROOT / "docs" / "operations.md").partition("## Scheduled messages")[2]
+    found = re.search(r"```sql\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    return [statement.strip() for statement in re.split(r";\n", found[1]) if statement.strip()]
+
+
+def command_of(statement: str) -> str:
+    """What the schedule runs: the text between the dollar signs."""
+    found = re.search(r"\$\$(.*)\$\$", statement, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+async def reports(vhost_url: str) -> AsyncIterator[Topology]:
+    """The example's exchange and a queue behind it, in a vhost of this test's own."""
+    async with Topology(vhost_url, "schedule") as topology:
+        await topology.declare("reports", "reports", routing_key="nightly")
+        yield topology
+
+
+@pytest.fixture
+def cron_url(say: Say) -> Iterator[str]:
+    """A database with the schema and pg_cron, on a private server; without the extension the test is skipped and says so."""
+    if not (find_postgres().parent / "lib" / "pg_cron.so").exists():
+        pytest.skip("pg_cron is not installed for this PostgreSQL (apt-get install postgresql-15-cron); its command is tested by itself")
+    with local.postgres(say=say, settings=WITH_CRON, private=True) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION pg_cron")
+        migrate(server.url)
+        yield server.url
+
+
+async def expect_report(reports: Topology, *, seconds: float) -> None:
+    """The consumer gets yesterday's report."""
+    [message] = await reports.drain("reports", 1, seconds=seconds)
+    assert {"day"} == json.loads(message.body).keys()
+
+
+@pytest.mark.ids("A20", "A36")
+async def test_what_a_schedule_runs_is_a_plain_insert(relays: Relays, queue: Queue, reports: Topology, vhost_url: str) -> None:
+    """The command by itself, by a login that may do no more than insert, is a message like any other."""
+    await relays.start(database=queue.url, broker=vhost_url)
+    with login(queue.url, "queue_message_producer") as url, psycopg.connect(url, autocommit=True) as app:
+        app.execute(command_of(example()[0]).encode())
+
+    await expect_report(reports, seconds=20)
+
+
+@pytest.mark.slow
+@pytest.mark.ids("A20", "A36")
+async def test_pg_cron_inserts_and_the_relay_sends(relays: Relays, cron_url: str, reports: Topology, vhost_url: str) -> None:
+    """The example, each minute instead of each night: scheduled by a producer, seen by it, sent, and unscheduled."""
+    schedule, look, unschedule = example()
+    await relays.start(database=cron_url, broker=vhost_url)
+    with psycopg.connect(cron_url, autocommit=True) as owner, login(cron_url, "queue_message_producer") as url:
+        owner.execute("GRANT USAGE ON SCHEMA cron TO queue_message_producer")
+        with psycopg.connect(url, autocommit=True) as app:
+            app.execute(schedule.encode())
+            assert [("nightly report", NIGHTLY.strip("'"), True)] == app.execute(look.encode()).fetchall()
+            app.execute(schedule.replace(NIGHTLY, EACH_MINUTE).encode())
+            await expect_report(reports, seconds=75)
+            app.execute(unschedule.encode())
+            assert [] == app.execute(look.encode()).fetchall()
+        owner.execute("REVOKE USAGE ON SCHEMA cron FROM queue_message_producer")
+        async with await psycopg.AsyncConnection.connect(cron_url, autocommit=True) as connection:
+            await until(lambda: is_archived(Queue(cron_url, connection)))
+
+
+async def is_archived(queue: Queue) -> bool:
+    """The report's success is on record, and nothing else is there."""
+    return ["success"] == [*(await queue.results()).values()] and await queue.waiting() == 0

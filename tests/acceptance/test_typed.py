@@ -1,0 +1,45 @@
+"""The installed package as a type checker sees it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RIGHT = """\
+import uuid
+import psycopg
+from relay.client import Message, enqueue
+
+def place_order(connection: psycopg.Connection[tuple[object, ...]], order: int) -> uuid.UUID:
+    connection.execute("SELECT 1")
+    return enqueue(connection, Message(exchange="orders", routing_key="order.placed", content={"order": order}, ordering_key="k"))
+"""
+WRONG = """\
+from relay.client import Message
+
+Message(exchange=7)
+Message(exchange="orders", routing_kee="order.placed")
+Message()
+"""
+
+
+def check(python: Path, folder: Path, text: str) -> str:
+    """What mypy --strict says of an app's module, which sees the package as installed for that Python."""
+    (folder / "app.py").write_text(text)
+    words = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file=", f"--python-executable={python}", "app.py"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=110)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.ids("B1", "A38")
+def test_an_app_that_enqueues_is_type_checked(wheel_relay: Path, tmp_path: Path) -> None:
+    """The wheel says that it is typed: right use passes `mypy --strict`, and each wrong use is told."""
+    python = wheel_relay.parent / "python"
+
+    assert "Success" in check(python, tmp_path, RIGHT)
+
+    told = check(python, tmp_path, WRONG)
+    assert [3, 4, 5] == [int(line.split(":")[1]) for line in told.splitlines() if ": error: " in line], told
