@@ -52,6 +52,8 @@ async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
     relay = await scene.start(**SMALL)
 
     async def fault() -> None:
+        scene.broker.freeze()
+        await until(lambda: scene.holds(relay, 50))  # so that some were written and never read
         scene.broker.crash()
         scene.producer.fault(WINDOW)
         await relay.logged("broker_down")
