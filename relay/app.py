@@ -194,7 +194,7 @@ class Relay:
             "listen": listener.state,
             "in_flight": self._in_hand.messages,
             "pending_transactions": self._intake.streams.pending,
-            "lanes": self._intake.lanes.owned,
+            "lanes": len(self._intake.lanes.owned),
             "held": self._intake.streams.held,
             "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
         }

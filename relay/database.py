@@ -15,7 +15,14 @@ from relay.postgres_errors import no_connection, reason
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
 """A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
 
-BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off", "plan_cache_mode": "force_custom_plan"}
+BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_custom_plan",
+    "max_parallel_workers_per_gather": "0",
+}
 """Settings for statements that know their index. A table without statistics, as after the first big insert or a restore, makes
 the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages), and so does a plan made once for
 every limit; compiling such a plan takes longer still."""

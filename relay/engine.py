@@ -140,6 +140,7 @@ class Engine:
                 self._emit(event)
 
     async def _drain(self, seconds: float) -> None:
+        self._settler.leave()
         if self._moves:
             await asyncio.wait(self._moves, timeout=seconds)
         self._leaving = True

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from relay.frontier import Frontier
 from relay.lanes import Lanes, LaneStore
 from relay.message import Batch, Outcome, Portion, Position
-from relay.ports import Due
+from relay.ports import Due, Seen
 from relay.streams import Streams
 
 FIRST_GAP = 0.01
@@ -22,6 +24,17 @@ SUSPECTS_PATIENCE = 1.0
 FIRST_AGAIN = 2
 
 Claim = Callable[[int, int], Awaitable[Batch | None]]
+
+
+class IntakeStore(LaneStore, Protocol):
+    """What the sources ask of the database."""
+
+    async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
+        """Say in one statement where something may be due; locks nothing.
+
+        Raises:
+            StoreError: the database did not answer.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +55,15 @@ class Source:
         """Something may be there: look at once."""
         self.look_at, self.gap = 0.0, FIRST_GAP
 
+    def rests(self, longest: float) -> bool:
+        """It came up empty so often that it waits as long as it ever does."""
+        return self.gap >= longest
+
 
 class Intake:
     """Claims from each source in turn; a full source cannot starve another."""
 
-    def __init__(self, *, store: LaneStore, poll_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, store: IntakeStore, poll_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._poll_interval = poll_interval
         self._clock = clock
@@ -67,11 +84,15 @@ class Intake:
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
+        if self.until_next_look() == 0 and all(source.rests(self._poll_interval) for source in self._turns):
+            await self._look()
         for source in self._turns:
             if source.look_at > self._clock():
                 continue
             batch = await source.claim(room, room_bytes)
             source.came_up(batch, self._clock(), self._poll_interval)
+            if source.name.startswith("lanes") and self.lanes.unfinished:
+                source.hint()
             if batch:
                 self._to_the_end(source)
                 return batch
@@ -102,6 +123,11 @@ class Intake:
             self.hint()
             self.hint_waiting()
 
+    def patrol(self) -> None:
+        """Begin a look at every key of the lanes, if it is time for one."""
+        self.lanes.patrol()
+        self._ordered.hint()
+
     async def keep_lanes(self) -> None:
         """Keep the lanes; what stands in new ones is looked for at once."""
         if await self.lanes.keep():
@@ -124,6 +150,15 @@ class Intake:
     def low(self) -> Position:
         """The lowest position at which a stream may still claim."""
         return self.streams.low
+
+    async def _look(self) -> None:
+        """One cheap look instead of one for each source; only those with something to find are asked."""
+        streams, lanes = self.streams, self.lanes
+        seen = await self._store.look(fresh=streams.main, apart=streams.apart, held=streams.held, lanes=lanes.owned, ordered=lanes.frontier)
+        fresh = seen.fresh or bool({*streams.apart} - {*streams.held})
+        for source in self._turns:
+            found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
+            source.look_at = 0.0 if found else self._clock() + self._poll_interval
 
     def _to_the_end(self, source: Source) -> None:
         self._turns.remove(source)
@@ -151,6 +186,7 @@ class Intake:
         where = {"except": self.streams.held}
         batch = (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
         if batch:
+            self.lanes.took(batch)
             self._suspects.update(claim.id for claim in batch.claims)
             # The claim counts, so a first lost lock makes two attempts.
             self._alone = batch.claims[0].attempts > FIRST_AGAIN

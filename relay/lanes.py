@@ -1,26 +1,38 @@
-"""Messages in order per key: which lanes are ours, where to discover heads of keys, and which keys have come free.
+"""Messages in order per key: which lanes are ours, which keys to ask for, and which of their heads to claim.
 
-A key's head is its lowest message in any state; only the head may be in flight. Heads are discovered once, above the lanes'
-head; a successor is asked for by its key when the head before it was settled, so a parked key costs its lane nothing.
+A key's head is its lowest message in any state; only the head may be in flight. Keys are listed once, above the lanes' head, and
+asked for; a key is asked for again when its head was settled, so a parked key costs its lane nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from relay.message import Archive, Batch, Outcome, Portion
-from relay.ports import ClaimStore, Due
-from relay.streams import Stream
+from relay.bounds import Bound, Bounds, Head
+from relay.frontier import Frontier, Snapshot
+from relay.message import START, Archive, Batch, Outcome, Portion, Position
+from relay.ports import ClaimStore, Due, Listed, Place
 
 LANES = 64
 """Fixed in the database by `queue_message_lane_of`."""
 KEYS_PER_CLAIM = 500
+PAGE = 5000
+"""Messages whose keys are listed at once; a few milliseconds."""
+MOST_ASKED = 2 * PAGE
+ROUNDS = 2
+"""Looks at keys that turned out to be blocked before other sources get their turn."""
+LIST_EVERY = 4
+"""Claims after which keys are listed although others can be asked for: a backlog of some keys must not keep new ones waiting."""
+LEFT = Place("-infinity", 0)
+PATROL_SHARE = 0.001
+"""Most of the time that a look at everything may take; when one took long the next one comes later."""
 
 
 class LaneStore(ClaimStore, Protocol):
-    """A claim store that also keeps lanes."""
+    """A claim store that also keeps lanes; each call is one statement and may raise StoreError."""
 
     async def keep_lanes(self) -> dict[int, int]:
         """Renew, give up and take lanes; return the epochs of those that are ours now.
@@ -32,6 +44,17 @@ class LaneStore(ClaimStore, Protocol):
     async def wake_successors(self, keys: Sequence[str]) -> None:
         """Make the heads of these keys due, for whoever owns their lanes."""
 
+    async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
+        """Keys of ready messages above `head` and in the pending transactions."""
+
+    async def list_waiting_keys(
+        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
+    ) -> tuple[list[str], Place | None]:
+        """Keys of messages whose wait is over, the next ones after a place, and where they go on, None at the end."""
+
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+        """The heads of these keys by their bounds, and the snapshot that shows them."""
+
 
 def lane_of(ordering_key: str) -> int:
     """The lane of a key, as `queue_message_lane_of` computes it."""
@@ -41,82 +64,181 @@ def lane_of(ordering_key: str) -> int:
 class Lanes:
     """The ordered messages of the lanes that this relay owns."""
 
-    def __init__(self, store: LaneStore) -> None:
+    def __init__(self, store: LaneStore, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
+        self._clock = clock
         self._owned: dict[int, int] = {}
-        self._discovery = Stream(store, Due.ORDERED_ABOVE_HEAD, Due.ORDERED_PENDING)
-        self._freed: dict[str, None] = {}
+        self.frontier = Frontier()
+        self._bounds = Bounds()
+        self._asked: dict[str, None] = {}
+        """Keys whose head may be ready, in the order in which they are asked for; none of them is in flight."""
+        self._in_flight: dict[str, bool] = {}
+        """Keys whose head we hold; True where something of the key was listed meanwhile."""
+        self._locked: dict[str, None] = {}
+        """Keys whose head somebody else holds."""
         self._strange: dict[str, None] = {}
+        self._claims = 0
+        self._after = LEFT
+        self._patrol: Position | None = None
+        self._patrol_cost = 0.0
+        self._patrol_at = 0.0
+        self.unfinished = False
+        """The last claim found nothing but has not come to the end."""
 
     @property
-    def owned(self) -> int:
-        """How many lanes this relay owns."""
-        return len(self._owned)
+    def owned(self) -> list[int]:
+        """The lanes that this relay owns."""
+        return list(self._owned)
+
+    def took(self, batch: Batch) -> None:
+        """Note what was claimed, here or elsewhere: one message of a key is in flight."""
+        for claim in batch.claims:
+            if claim.ordering_key is not None:
+                self._asked.pop(claim.ordering_key, None)
+                self._in_flight[claim.ordering_key] = False
 
     async def keep(self) -> bool:
-        """Renew the lanes' leases and take or give up lanes; look from the left where lanes are new. True if they changed."""
+        """Renew the lanes' leases and take or give up lanes. True if there is something to look at: new lanes, or locks of others."""
         kept = await self._store.keep_lanes()
         changed = kept != self._owned
         self._owned = kept
         if changed:
-            # Gained lanes have heads on the left; a claim that asked for lost ones may have passed over others at its limit.
+            self._asked = {key: None for key in self._asked if lane_of(key) in kept}
+            self._bounds.forget()
             self.rediscover()
-        return changed
+        # Whoever holds those heads may leave without a word: the owner of before, or a program that follows the convention by hand.
+        locked, self._locked = self._locked, {}
+        self._ask(locked)
+        return changed or bool(locked)
 
     def rediscover(self) -> None:
-        """Look at the lanes from the left once more: after a change of lanes, a resumed exchange, and now and then."""
-        self._discovery.restart()
+        """Look at the lanes from the left at once: after a change of lanes or a resumed exchange."""
+        self.frontier = Frontier()
+
+    def patrol(self) -> None:
+        """Look at the lanes from the left, bit by bit: for keys that nobody has told of, such as after a DELETE by hand."""
+        if self._patrol is None and self._clock() >= self._patrol_at:
+            self._patrol, self._patrol_cost = START, 0.0
 
     def reset(self) -> None:
-        """Forget lanes and frontier: the connection is new."""
+        """Forget lanes, frontier and bounds: the connection is new. What is in flight stays so."""
         self._owned = {}
+        self._asked.clear()
+        self._locked.clear()
+        self._bounds.forget()
+        self._patrol = None
         self.rediscover()
 
     async def claim(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
-        """Successors of settled heads first, then newly discovered heads."""
-        await self._wake_strange()
-        if not self._owned:
-            return None
-        where = {**self._where(), "except": held}
-        if self._freed:
-            batch = await self._claim_freed(limit, limit_bytes, where)
-            if batch:
-                return batch
-        return await self._discovery.claim(limit=limit, limit_bytes=limit_bytes, where=where)
-
-    async def claim_waiting(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
-        """Heads whose wait is over."""
-        if not self._owned:
-            return None
-        where = {**self._where(), "except": held}
-        return (await self._store.claim_low(Due.ORDERED_WAITING, limit=limit, limit_bytes=limit_bytes, where=where)).batch
-
-    def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
-        """Note the keys whose head left the queue; return whether there were any."""
-        keys = [
-            claim.ordering_key
-            for claim, outcome in zip(portion.claims, outcomes, strict=True)
-            if claim.ordering_key is not None and isinstance(outcome, Archive)
-        ]
-        for key in keys:
-            (self._freed if lane_of(key) in self._owned else self._strange)[key] = None
-        return bool(keys)
-
-    def _where(self) -> Mapping[str, object]:
-        return {"lanes": list(self._owned), "epochs": list(self._owned.values())}
-
-    async def _claim_freed(self, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        asked = list(self._freed)[: min(limit, KEYS_PER_CLAIM)]
-        claimed = await self._store.claim_low(Due.ORDERED_LISTED, limit=limit, limit_bytes=limit_bytes, where={**where, "keys": asked})
-        found = {claim.ordering_key for claim in claimed.batch.claims} if claimed.batch else set()
-        for key in asked:
-            if claimed.exhausted or key in found:
-                self._freed.pop(key, None)
-        return claimed.batch
-
-    async def _wake_strange(self) -> None:
+        """Heads of the keys that came free or were listed, oldest request first."""
+        self.unfinished = False
         if self._strange:
             keys = list(self._strange)
             await self._store.wake_successors(keys)
             for key in keys:
                 self._strange.pop(key, None)
+        if not self._owned:
+            return None
+        for _ in range(ROUNDS):
+            more = await self._list() if self._worth_listing() else True
+            if ready := await self._find(limit, held):
+                return await self._claim_ready(ready, limit, limit_bytes)
+            if not (more or self._asked):
+                return None
+        self.unfinished = True
+        return None
+
+    async def claim_waiting(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
+        """Heads whose wait is over."""
+        self.unfinished = False
+        if not self._owned:
+            return None
+        for _ in range(ROUNDS):
+            keys, after = await self._store.list_waiting_keys(lanes=self._owned, held=held, after=self._after, most=PAGE)
+            self._after = after or LEFT
+            self._ask(keys)
+            if ready := await self._find(limit, held):
+                return await self._claim_ready(ready, limit, limit_bytes)
+            if not (after or self._asked):
+                return None
+        self.unfinished = True
+        return None
+
+    def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
+        """Note the keys whose head left the queue; return whether there were any."""
+        freed: dict[str, None] = {}
+        for claim, outcome in zip(portion.claims, outcomes, strict=True):
+            key = claim.ordering_key
+            if key is not None and (self._in_flight.pop(key, False) or isinstance(outcome, Archive)):
+                freed[key] = None
+        for key in freed:
+            (self._asked if lane_of(key) in self._owned else self._strange)[key] = None
+        return bool(freed)
+
+    def _worth_listing(self) -> bool:
+        self._claims += 1
+        return not self._asked or (self._claims % LIST_EVERY == 0 and len(self._asked) < MOST_ASKED)
+
+    async def _list(self) -> bool:
+        """Ask for the keys of messages that are new; True if there are more."""
+        frontier, ripe = self.frontier, frozenset(self.frontier.ripe)
+        listed = await self._store.list_keys(lanes=self._owned, head=frontier.head, pending=ripe, most=PAGE)
+        snapshot = Snapshot.parse(listed.snapshot)
+        frontier.passed(listed.last, snapshot, exhausted=not listed.more)
+        frontier.probed(ripe, snapshot, exhausted=not listed.more_late)
+        self._ask(listed.keys)
+        return listed.more or bool(frontier.ripe - ripe) or await self._patrol_on()
+
+    async def _patrol_on(self) -> bool:
+        """Ask for the keys of the next page of the look at everything; True if that is not at its end."""
+        if self._patrol is None:
+            return False
+        began = self._clock()
+        listed = await self._store.list_keys(lanes=self._owned, head=self._patrol, pending=(), most=PAGE)
+        self._ask(listed.keys)
+        self._patrol = listed.last if listed.more else None
+        self._patrol_cost += self._clock() - began
+        self._patrol_at = self._clock() + self._patrol_cost / PATROL_SHARE
+        return self._patrol is not None
+
+    def _ask(self, keys: Iterable[str]) -> None:
+        self._asked.update(dict.fromkeys(key for key in keys if not self._noted(key)))
+
+    def _noted(self, key: str) -> bool:
+        """Whether the key is in flight; then it will be asked for when it is settled."""
+        if key not in self._in_flight:
+            return False
+        self._in_flight[key] = True
+        return True
+
+    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Position]:
+        """Look for the heads of the keys asked for first; return those that are ready. The other keys are not asked for any more."""
+        keys = list(self._asked)[: min(limit, KEYS_PER_CLAIM)]
+        if not keys:
+            return {}
+        snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=held)
+        self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
+        for key in keys:
+            if key not in heads or not heads[key].ready:
+                self._asked.pop(key, None)
+        self._locked.update(dict.fromkeys(key for key, head in heads.items() if head.locked))
+        return {key: head.position for key, head in heads.items() if head.ready}
+
+    async def _claim_ready(self, ready: Mapping[str, Position], limit: int, limit_bytes: int) -> Batch | None:
+        """Claim what was found; what has changed since, or does not fit, is asked for again."""
+        lanes = sorted({lane_of(key) for key in ready} & self._owned.keys())
+        where = {
+            "lanes": lanes, "epochs": [self._owned[lane] for lane in lanes],
+            "xids": _literal(position.xid for position in ready.values()), "seqs": _literal(position.seq for position in ready.values()),
+        }  # fmt: skip
+        batch = (await self._store.claim_low(Due.ORDERED, limit=limit, limit_bytes=limit_bytes, where=where)).batch
+        if batch:
+            self.took(batch)
+        # To the end, so that heads which an application keeps locked hold up no other key.
+        for key in ready.keys() & self._asked.keys():
+            self._asked[key] = self._asked.pop(key)
+        return batch
+
+
+def _literal(numbers: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"

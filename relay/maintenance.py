@@ -46,8 +46,8 @@ class MaintenanceStore(Protocol):
     async def sweep_all(self) -> tuple[int, int]:
         """Free every expired lock; return released, archived."""
 
-    async def free_stranded(self) -> int:
-        """Make due what is claimable below every head; return how many."""
+    async def free_stranded(self, below: Position) -> int:
+        """Make due what is claimable below a position and every other relay's head; return how many."""
 
     async def tend_archive(self) -> tuple[int, int]:
         """Partitions ahead and retention; return created, dropped."""
@@ -170,7 +170,8 @@ class Maintenance:
 
     async def _sweep_all(self) -> None:
         self._tell_swept(*await self._store.sweep_all())
-        self._intake.lanes.rediscover()
+        self._intake.patrol()
+        self._nudge()
 
     def _tell_swept(self, released: int, archived: int) -> None:
         if released or archived:
@@ -179,7 +180,7 @@ class Maintenance:
             self._nudge()
 
     async def _free_stranded(self) -> None:
-        if stranded := await self._store.free_stranded():
+        if stranded := await self._store.free_stranded(self._intake.streams.low):
             self._emit(events.StrandedFound(stranded))
             self._intake.hint_waiting()
             self._nudge()

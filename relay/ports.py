@@ -18,10 +18,7 @@ class Due(Enum):
     EXCHANGE_PENDING = "exchange_pending"
     WAITING = "waiting"
     SUSPECT = "suspect"
-    ORDERED_ABOVE_HEAD = "ordered_above_head"
-    ORDERED_PENDING = "ordered_pending"
-    ORDERED_LISTED = "ordered_listed"
-    ORDERED_WAITING = "ordered_waiting"
+    ORDERED = "ordered"
 
 
 class Row(NamedTuple):
@@ -55,6 +52,35 @@ class Claimed(NamedTuple):
     def last(self) -> Position | None:
         """The highest position claimed."""
         return self.batch.claims[-1].position if self.batch else None
+
+
+class Listed(NamedTuple):
+    """Keys of ready messages, in claim order."""
+
+    keys: Sequence[str]
+    snapshot: str
+    last: Position | None
+    """The highest position above the head that was looked at."""
+    more: bool
+    """There are further messages above `last`."""
+    more_late: bool
+    """There are further keys in the pending transactions."""
+
+
+class Place(NamedTuple):
+    """Where the look at waiting messages goes on."""
+
+    available_at: str
+    seen: int
+    """How many of that very time were looked at."""
+
+
+class Seen(NamedTuple):
+    """Where something may be due."""
+
+    fresh: bool
+    ordered: bool
+    waiting: bool
 
 
 class ClaimStore(Protocol):
@@ -105,6 +131,9 @@ class Settler(Protocol):
         Yields what is written: all of it at once, unless the archive refuses single rows, which are
         tried again for ever and yielded when they pass.
         """
+
+    def leave(self) -> None:
+        """Try rows that the archive refuses once more, and leave them to their locks; everything else is still written."""
 
 
 class Intake(Protocol):

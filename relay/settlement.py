@@ -10,7 +10,7 @@ from relay import events
 from relay.errors import StoreError
 from relay.message import Archive, Batch, GiveBack, Outcome, Portion, Retry
 from relay.ports import Row, SettleStore, Written
-from relay.waiting import pause
+from relay.waiting import pause, unless
 
 Item = TypeVar("Item")
 
@@ -41,6 +41,7 @@ class Settlement:
     def __init__(self, *, store: SettleStore, emit: events.Sink) -> None:
         self._store = store
         self._emit = emit
+        self._leaving = asyncio.Event()
 
     async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
         """See `relay.ports.Settler`."""
@@ -50,9 +51,15 @@ class Settlement:
             written, portion, outcomes = _split(portion, outcomes, refused)
             if written.portion.claims:
                 yield written._replace(lost=lost)
+            if refused and self._leaving.is_set():
+                return
             if refused:
                 tries += 1
-                await asyncio.sleep(pause(tries, longest=GUILTY_PAUSE))
+                await unless(self._leaving, asyncio.sleep(pause(tries, longest=GUILTY_PAUSE)))
+
+    def leave(self) -> None:
+        """See `relay.ports.Settler`."""
+        self._leaving.set()
 
     async def _pass(self, batch: Batch, rows: Sequence[Row]) -> Pass:
         archived = [row for row in rows if isinstance(row.outcome, Archive)]

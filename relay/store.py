@@ -6,21 +6,23 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
+from relay.bounds import Bound, Head
 from relay.database import BY_INDEX, Session
 from relay.errors import StoreError
+from relay.frontier import Frontier
 from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
 from relay.policy import Policy
-from relay.ports import Claimed, Due, Row
+from relay.ports import Claimed, Due, Listed, Place, Row, Seen
 from relay.statements import Statements
 
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
 LEASE = 5.0
-"""Seconds that lanes stay ours without a renewal, two renewals long: the keys of a dead relay soon have an owner again. The order
+"""Seconds that lanes stay ours without a heartbeat, two heartbeats long: the keys of a dead relay soon have an owner again. The order
 does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
 QUICK = {"read_policy", "read_version"}
 """Maintenance statements that wait for nobody, and that nothing slow may hold up."""
@@ -148,6 +150,35 @@ class Store:
         """See `relay.lanes.LaneStore`."""
         await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys), "now": None})
 
+    async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
+        """See `relay.lanes.LaneStore`."""
+        values = {"lanes": list(lanes), "pending": _literal(pending), "most": most, **at("head", head)}
+        [(snapshot, keys, more_late, more, xid, seq)] = await self._claims.fetch(self._statements["list_keys"], values)
+        return Listed(keys or [], snapshot, None if xid is None else Position(xid, seq), more, more_late)
+
+    async def list_waiting_keys(
+        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
+    ) -> tuple[list[str], Place | None]:
+        """See `relay.lanes.LaneStore`."""
+        values = {"lanes": list(lanes), "except": list(held), "after": after.available_at, "seen": after.seen, "most": most, "now": None}
+        [(keys, more, available_at, seen)] = await self._claims.fetch(self._statements["list_waiting_keys"], values)
+        return keys or [], Place(available_at, seen) if more else None
+
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+        """See `relay.lanes.LaneStore`."""
+        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held))
+        heads = {keys[place - 1]: Head(Position(xid, seq), locked, ready) for place, xid, seq, locked, ready, _ in rows if place}
+        return rows[0][-1], heads
+
+    async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
+        """See `relay.intake.IntakeStore`."""
+        values = {
+            **at("head", fresh.head), "pending": _literal(fresh.pending), "except": list(apart), "held": list(held), "now": None,
+            **at("lanes_head", ordered.head), "lanes_pending": _literal(ordered.pending), "lanes": list(lanes),
+        }  # fmt: skip
+        [row] = await self._claims.fetch(self._statements["look"], values)
+        return Seen(*row)
+
     async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a maintenance statement by its name.
 
@@ -166,7 +197,7 @@ class Store:
         return [id_ for id_ in lost if id_ not in ours]
 
 
-def _literal(values: Sequence[object]) -> str:
+def _literal(values: Collection[object]) -> str:
     """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
@@ -174,6 +205,16 @@ def _literal(values: Sequence[object]) -> str:
 def at(name: str, position: Position) -> dict[str, object]:
     """Parameters of a position; an xid8 travels as text."""
     return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
+
+
+def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:
+    """Parameters of a look for the heads of keys."""
+    late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
+    return {
+        "keys": list(keys), "except": list(held), "now": None,
+        "from_xids": _literal([bound.start.xid for bound in bounds]), "from_seqs": _literal([bound.start.seq for bound in bounds]),
+        "late_places": _literal([place for place, _ in late]), "late_xids": _literal([xid for _, xid in late]),
+    }  # fmt: skip
 
 
 def _positions(rows: Sequence[Row]) -> dict[str, object]:

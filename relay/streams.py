@@ -94,12 +94,22 @@ class Streams:
 
     @property
     def low(self) -> Position:
-        """The lowest position at which any stream may still claim."""
+        """The lowest position at which any stream may still claim: unordered messages that are claimable below it are stranded."""
         return min(stream.frontier.low for stream in self._all)
 
     @property
+    def main(self) -> Frontier:
+        """Where the main stream goes on."""
+        return self._main.frontier
+
+    @property
+    def apart(self) -> list[str]:
+        """Exchanges that have a stream of their own."""
+        return list(self._branches)
+
+    @property
     def head(self) -> Position:
-        """The lowest head: unordered messages that are claimable below it are stranded."""
+        """The lowest head."""
         return min(stream.frontier.head for stream in self._all)
 
     @property

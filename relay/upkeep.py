@@ -9,7 +9,7 @@ from typing import cast
 from relay.errors import StoreError
 from relay.message import Batch, Position
 from relay.policy import Policy
-from relay.store import Store
+from relay.store import Store, at
 
 FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
@@ -60,9 +60,12 @@ class Upkeep:
         [row] = await self._store.run("sweep_all", now=None)
         return row[0], row[1]
 
-    async def free_stranded(self) -> int:
-        """Make due what is claimable below every living head."""
-        return len(await self._store.run("free_stranded", silence=self._silence, now=None))
+    async def free_stranded(self, below: Position) -> int:
+        """Make due what is claimable below every living head and below `below`, where this relay claims no more.
+
+        What ended in a pending transaction while claims stood still, as when the broker is away, is not stranded.
+        """
+        return len(await self._store.run("free_stranded", **at("below", below), silence=self._silence, now=None))
 
     async def tend_archive(self) -> tuple[int, int]:
         """Partitions ahead and retention."""

@@ -1,19 +1,8 @@
--- Keep the lanes that are still ours; returns the fair share among the living relays, and our lanes with their epochs.
--- Statements that lock several lanes do so in their order, or they would deadlock.
-WITH ours AS MATERIALIZED (
-    SELECT lane FROM @schema@.queue_message_lane
-    WHERE owner = %(relay_id)s AND lease_expires_at > coalesce(%(now)s, now())
-    ORDER BY lane
-    FOR UPDATE
-), renewed AS (
-    UPDATE @schema@.queue_message_lane AS lane
-    SET lease_expires_at = coalesce(%(now)s, now()) + make_interval(secs => %(lease_seconds)s)
-    FROM ours
-    WHERE lane.lane = ours.lane
-    RETURNING lane.lane, lane.epoch
-), living AS (
-    SELECT count(*) AS relays FROM @schema@.queue_message_relay
-    WHERE heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(lease_seconds)s)
-)
-SELECT (SELECT ceil(64.0 / greatest(relays, 1))::int FROM living), coalesce(array_agg(lane), '{}'), coalesce(array_agg(epoch), '{}')
-FROM renewed
+-- The fair share among the living relays, and the lanes that are still ours with their epochs. Their lease is the relay's own heartbeat:
+-- rows that were renewed one by one would leave dead versions behind, which every claim then walks while somebody holds a snapshot.
+SELECT
+    (SELECT ceil(64.0 / greatest(count(*), 1))::int FROM @schema@.queue_message_relay
+        WHERE heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(lease_seconds)s)),
+    coalesce(array_agg(lane), '{}'), coalesce(array_agg(epoch), '{}')
+FROM @schema@.queue_message_lane
+WHERE owner = %(relay_id)s AND lease_expires_at > coalesce(%(now)s, now())

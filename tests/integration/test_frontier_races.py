@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import psycopg
 import pytest
@@ -19,6 +18,7 @@ from relay.migrate import migrate
 from relay.streams import Streams
 from tests.support.queue import PLENTY, MadeStore
 from tests.support.servers import Say
+from tests.support.writers import Writer
 
 SECONDS = 8.0
 WRITERS = 12
@@ -31,67 +31,6 @@ def url(say: Say) -> Iterator[str]:
     with local.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
         migrate(server.url)
         yield server.url
-
-
-class Writer:
-    """One application: transactions of a few inserts, in every disorder that PostgreSQL allows."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any], name: str, chance: random.Random) -> None:
-        self._connection = connection
-        self._name = name
-        self._chance = chance
-        self.committed: set[str] = set()
-
-    async def write(self, until: float) -> None:
-        """Write until the monotonic time."""
-        while time.monotonic() < until:
-            await self._transaction()
-
-    async def _transaction(self) -> None:
-        # Begins the transaction, sometimes with an id long before the first row; without it a savepoint would be the transaction.
-        await self._connection.execute("SELECT pg_current_xact_id()" if self._chance.random() < 0.3 else "SELECT 1")
-        await self._wait(0.3, 0.05)
-        ids: list[str] = []
-        for _ in range(self._chance.randint(1, 6)):
-            ids += await (self._in_savepoint() if self._chance.random() < 0.2 else self._insert())
-            await self._wait(0.2, 0.03)
-        await self._wait(0.05, 1.0)
-        await self._end(ids)
-
-    async def _insert(self) -> list[str]:
-        cursor = await self._connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders') RETURNING id::text")
-        return [id_ for (id_,) in await cursor.fetchall()]
-
-    async def _in_savepoint(self) -> list[str]:
-        ids: list[str] = []
-        async with self._connection.transaction() as savepoint:
-            ids = await self._insert()
-            if self._chance.random() < 0.5:
-                ids = []
-                raise psycopg.Rollback(savepoint)
-        return ids
-
-    async def _end(self, ids: list[str]) -> None:
-        how = self._chance.random()
-        if how < 0.15:
-            await self._connection.rollback()
-            return
-        if how < 0.25:
-            await self._prepare()
-        else:
-            await self._connection.commit()
-        self.committed.update(ids)
-
-    async def _prepare(self) -> None:
-        await self._connection.execute(f"PREPARE TRANSACTION '{self._name}'".encode())
-        await self._connection.set_autocommit(True)
-        await self._wait(1.0, 0.2)
-        await self._connection.execute(f"COMMIT PREPARED '{self._name}'".encode())
-        await self._connection.set_autocommit(False)
-
-    async def _wait(self, share: float, longest: float) -> None:
-        if self._chance.random() < share:
-            await asyncio.sleep(self._chance.random() * longest)
 
 
 async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Event) -> Counter[str]:

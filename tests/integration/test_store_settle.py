@@ -40,8 +40,8 @@ async def test_a_confirmed_message_moves_to_the_archive_whole(queue: Queue, stor
         routing_key="new", content='{"n": 1.00}', options='{"priority": 3}', ordering_key="k", expires_at="2999-01-01T00:00:00Z",
         available_at="2020-01-01T00:00:00Z", replay_of="00000000-0000-7000-8000-000000000001",
     )  # fmt: skip
-    lanes = await store.keep_lanes()
-    batch = await store.batch(Due.ORDERED_WAITING, {"lanes": list(lanes), "epochs": list(lanes.values())})
+    batch = (await store.claim_heads("k")).batch
+    assert batch is not None
     before = await queue.row(id_)
 
     assert [] == await store.archive(batch, rows(batch.claims), again=False)
@@ -137,10 +137,10 @@ async def test_a_dead_head_parks_its_key_by_policy(queue: Queue, make_store: Mak
     """With on_dead_key = park the key of a dead message is held; keys of others never are."""
     store = make_store(policy=Policy(park_dead_keys=park))
     await store.register()
-    lanes = await store.keep_lanes()
     await queue.insert(ordering_key="k")
     await queue.insert(ordering_key="l")
-    batch = await store.batch(Due.ORDERED_ABOVE_HEAD, {"lanes": list(lanes), "epochs": list(lanes.values())})
+    batch = (await store.claim_heads("k", "l")).batch
+    assert batch is not None
     outcomes = [Archive(Result.REJECTED, "too-large", "17 MB."), SUCCESS]
 
     await store.archive(batch, [Row(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
@@ -12,8 +13,9 @@ from relay.message import Position
 from relay.policy import Policy
 from relay.ports import Due
 from relay.retry import RetryPolicy
+from relay.streams import Streams
 from relay.upkeep import Upkeep
-from tests.support.queue import MadeStore, MakeStore, Queue, ids_of
+from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 
 FAR = Position(1 << 40, 0)
 SILENCE = 6.0
@@ -88,8 +90,7 @@ async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(
 ) -> None:
     """Coming back from an expired lock does not break the order of its key."""
     first, _ = await queue.insert(2, ordering_key="k")
-    lanes = await store.keep_lanes()
-    assert [first] == await store.ids(Due.ORDERED_ABOVE_HEAD, {"lanes": list(lanes), "epochs": list(lanes.values())})
+    assert [first] == await store.heads("k")
     await queue.expire()
     assert (1, 0) == await upkeep.sweep_all()
     stranger = make_store("stranger")
@@ -148,9 +149,9 @@ async def test_a_stranded_message_is_made_due(queue: Queue, store: MadeStore, up
     head = Position(int((await queue.row(second))["xid"]), 1 << 40)
     await store.heartbeat(low=Position(0, 0), head=head, state="{}")
 
-    assert 1 == await upkeep.free_stranded()
+    assert 1 == await upkeep.free_stranded(FAR)
     assert [first] == await store.ids(Due.WAITING)
-    assert 0 == await upkeep.free_stranded()
+    assert 0 == await upkeep.free_stranded(FAR)
 
 
 async def test_what_a_head_has_not_passed_is_not_stranded(queue: Queue, store: MadeStore, make_store: MakeStore, upkeep: Upkeep) -> None:
@@ -160,12 +161,36 @@ async def test_what_a_head_has_not_passed_is_not_stranded(queue: Queue, store: M
     slow = make_store("slow")
     await slow.register()
 
-    assert 0 == await upkeep.free_stranded()
+    assert 0 == await upkeep.free_stranded(FAR)
     await slow.unregister(holds_locks=False)
     async with await psycopg.AsyncConnection.connect(queue.url) as writer:
         await writer.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [id_])
-        assert 0 == await upkeep.free_stranded()
-    assert 1 == await upkeep.free_stranded()
+        assert 0 == await upkeep.free_stranded(FAR)
+    assert 1 == await upkeep.free_stranded(FAR)
+
+
+async def test_what_a_relay_will_still_claim_is_not_stranded(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+    """A pending transaction that ends while claims stand still, as when the broker is away, is left to the next claim.
+
+    What was stepped over below it is stranded.
+    """
+    streams = Streams(store)
+    async with AsyncExitStack() as stack:
+        claimer, early = [await stack.enter_async_context(await psycopg.AsyncConnection.connect(queue.url)) for _ in range(2)]
+        [over] = await queue.insert()
+        await claimer.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [over])
+        await early.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+        [id_] = await queue.insert()
+        assert [id_] == ids_of(await streams.claim(limit=100, limit_bytes=PLENTY))
+        await claimer.rollback()
+        await early.commit()
+    await store.heartbeat(low=streams.low, head=streams.head, state="{}")
+
+    assert 1 == await upkeep.free_stranded(streams.low)
+
+    assert [over] == await store.ids(Due.WAITING)
+    assert 1 == len(ids_of(await streams.claim(limit=100, limit_bytes=PLENTY)))
+    assert 0 == await upkeep.free_stranded(streams.low)
 
 
 async def test_a_relay_that_holds_locks_leaves_its_row_behind(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:

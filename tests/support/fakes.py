@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from relay.bounds import Bound, Head
 from relay.errors import StoreError
-from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, PublishResult, Verdict
-from relay.ports import Claimed, Due, Row, Written
+from relay.frontier import Frontier
+from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Verdict
+from relay.ports import Claimed, Due, Listed, Place, Row, Seen, Written
 
 Answer = TypeVar("Answer")
 NOWHERE = "1:1:"
+A_HEAD = Head(Position(50, 1), locked=False, ready=True)
 _numbers = itertools.count(1)
 
 
@@ -51,11 +54,19 @@ class FakeClaims:
 
     def __init__(self, script: Mapping[Due, Sequence[Batch | Exception | None]] | None = None) -> None:
         self._script = {due: list(answers) for due, answers in (script or {}).items()}
-        self.asked: list[Due] = []
+        self.asked: list[Due | str] = []
         self.wheres: list[Mapping[str, object]] = []
         self.limits: list[tuple[int, int]] = []
         self.lanes: dict[int, int] = {}
         self.woken: list[str] = []
+        self.keys: list[str] = []
+        """Listed at the next look above the lanes' head."""
+        self.waiting_keys: list[str] = []
+        """Listed at the next look at waiting messages."""
+        self.heads: dict[str, Head] = {}
+        self.found: list[list[str]] = []
+        """The keys of each look for heads."""
+        self.seen = Seen(fresh=False, ordered=False, waiting=False)
 
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """Give the next answer of the script, nothing when it is at its end."""
@@ -79,6 +90,32 @@ class FakeClaims:
     async def wake_successors(self, keys: Sequence[str]) -> None:
         """Note the keys."""
         self.woken += keys
+
+    async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
+        """Return the keys that the test gave, once."""
+        self.asked.append("list_keys")
+        keys, self.keys = self.keys, []
+        return Listed(keys, "90:90:", None, more=False, more_late=False)
+
+    async def list_waiting_keys(
+        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
+    ) -> tuple[list[str], Place | None]:
+        """Return the keys that the test gave, once."""
+        self.asked.append("list_waiting_keys")
+        self.wheres.append({"except": held})
+        keys, self.waiting_keys = self.waiting_keys, []
+        return keys, None
+
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+        """Return the heads that the test gave, of any other key one that is ready."""
+        self.asked.append("find_heads")
+        self.found.append(list(keys))
+        return "90:90:", {key: self.heads.get(key, A_HEAD) for key in keys}
+
+    async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
+        """Say what the test says."""
+        self.asked.append("look")
+        return self.seen
 
 
 class FakeSettles:
@@ -206,6 +243,11 @@ class FakeSettler:
         self.outcomes: dict[str, Outcome] = {}
         self.gate = asyncio.Event()
         self.gate.set()
+        self.left = False
+
+    def leave(self) -> None:
+        """Note it."""
+        self.left = True
 
     async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
         """Write when the gate is open."""

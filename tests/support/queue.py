@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from relay.bounds import NOWHERE
 from relay.message import Batch, Claim
 from relay.policy import Policy
 from relay.ports import Claimed, Due
@@ -86,6 +87,19 @@ class MadeStore(Store):
         batch = (await self.take(due, where, limit=limit)).batch
         assert batch is not None
         return batch
+
+    async def heads(self, *keys: str) -> list[str]:
+        """Take lanes, claim the heads of these keys and return their ids."""
+        return ids_of((await self.claim_heads(*keys)).batch)
+
+    async def claim_heads(self, *keys: str, lanes: Mapping[int, int] | None = None) -> Claimed:
+        """Claim the heads of these keys that are ready, as the owner of the lanes with their epochs."""
+        lanes = lanes or await self.keep_lanes()
+        _, found = await self.find_heads(keys, [NOWHERE] * len(keys), held=[])
+        positions = [head.position for head in found.values() if head.ready]
+        at = {"xids": [str(position.xid) for position in positions], "seqs": [str(position.seq) for position in positions]}
+        where = {name: "{" + ",".join(numbers) + "}" for name, numbers in at.items()}
+        return await self.take(Due.ORDERED, {**where, "lanes": list(lanes), "epochs": list(lanes.values())})
 
     async def ids(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> list[str]:
         """Claim and return the ids."""

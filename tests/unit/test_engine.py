@@ -14,7 +14,8 @@ from relay.errors import StoreError
 from relay.inhand import InHand
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, PublishResult, Result, Retry, Verdict
 from relay.retry import RetryPolicy
-from tests.support.fakes import FakeIntake, FakePublisher, FakeSettler, FakeWakeup, a_batch, a_claim
+from relay.settlement import Settlement
+from tests.support.fakes import FakeIntake, FakePublisher, FakeSettler, FakeSettles, FakeWakeup, a_batch, a_claim
 from tests.support.timeless import timeless
 
 BATCH = 10
@@ -262,6 +263,22 @@ async def test_a_stop_lets_what_is_in_flight_finish() -> None:
 
     assert {batch.claims[0].id: SUCCESS} == rig.settler.outcomes
     assert [batch] == rig.publisher.published
+
+
+@pytest.mark.ids("D9")
+@timeless
+async def test_a_drain_does_not_wait_for_what_the_archive_refuses() -> None:
+    """Such a row is in hand for ever: the settler is told to leave it to its lock, and the relay goes at once."""
+    batch = a_batch(count=3)
+    rig = Rig(batch)
+    rig.engine._settler = settlement = Settlement(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
+    async with rig.running(drain=3600):
+        await rig.until(lambda: rig.in_hand.messages == 1)
+        before = asyncio.get_running_loop().time()
+
+    assert settlement._leaving.is_set()
+    assert asyncio.get_running_loop().time() - before < 1
+    assert 1 == rig.in_hand.messages
 
 
 @pytest.mark.ids("D9")

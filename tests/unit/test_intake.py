@@ -56,31 +56,94 @@ def test_a_full_source_does_not_starve_another(clock: Clock) -> None:
 
 def test_five_full_sources_get_a_fifth_each(clock: Clock) -> None:
     """Streams, lanes, waiting messages, waiting heads of keys and suspects take turns."""
-    kinds = (Due.ABOVE_HEAD, Due.ORDERED_ABOVE_HEAD, Due.WAITING, Due.ORDERED_WAITING, Due.SUSPECT)
+    kinds = (Due.ABOVE_HEAD, Due.ORDERED, Due.WAITING, Due.SUSPECT)
     store = FakeClaims({due: [a_batch(source=due.value) for _ in range(MANY)] for due in kinds})
     intake = intake_of(store, clock)
     sources = []
     for _ in range(25):
+        store.keys = store.waiting_keys = ["k"]
         batch = claim(intake)
         assert batch is not None
         sources.append(batch.source)
         intake.settled(a_portion(batch.claims), [SUCCESS])
 
-    assert [5] * 5 == [sources.count(due.value) for due in kinds]
+    assert [5, 10, 5, 5] == [sources.count(due.value) for due in kinds]
 
 
 def test_a_source_that_came_up_empty_is_asked_later_and_later(clock: Clock) -> None:
-    """The gap doubles up to the poll interval, so that an idle relay asks once a second."""
+    """The gap doubles up to the poll interval."""
     store = FakeClaims()
     intake = intake_of(store, clock)
     gaps = []
-    for _ in range(10):
+    for _ in range(8):
         assert claim(intake) is None
         gaps.append(intake.until_next_look())
         clock.now += gaps[-1]
 
-    assert pytest.approx([min(FIRST_GAP * 2**n, 1.0) for n in range(10)]) == gaps
-    assert 10 == store.asked.count(Due.ABOVE_HEAD)
+    assert pytest.approx([min(FIRST_GAP * 2**n, 1.0) for n in range(8)]) == gaps
+    assert (7, 1) == (store.asked.count(Due.ABOVE_HEAD), store.asked.count("look"))
+
+
+def idle(intake: Intake, clock: Clock, looks: int = 8) -> None:
+    """Let every source come up empty until it rests."""
+    for _ in range(looks):
+        assert claim(intake) is None
+        clock.now += intake.until_next_look()
+
+
+def test_a_relay_that_rests_looks_with_one_statement(clock: Clock) -> None:
+    """Once in the poll interval; no source is asked while the look sees nothing."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    idle(intake, clock)
+    store.asked.clear()
+
+    for _ in range(3):
+        assert claim(intake) is None
+        assert claim(intake) is None
+        assert pytest.approx(1.0) == intake.until_next_look()
+        clock.now += 1.0
+
+    assert ["look"] * 3 == store.asked
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked"),
+    [
+        ("fresh", {Due.ABOVE_HEAD}),
+        ("ordered", {"list_keys"}),
+        ("waiting", {Due.WAITING, Due.SUSPECT, "list_waiting_keys"}),
+    ],
+)
+def test_what_a_look_saw_is_asked_for_at_once_and_alone(clock: Clock, seen: str, asked: set[Due | str]) -> None:
+    """A source that comes up empty all the same goes on resting."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    idle(intake, clock)
+    store.asked.clear()
+    store.seen = store.seen._replace(**{seen: True})
+
+    for _ in range(2):
+        assert claim(intake) is None
+        clock.now += 1.0
+
+    assert {*asked, "look"} == {*store.asked}
+    assert 2 * (len(asked) + 1) == len(store.asked)
+
+
+def test_a_resumed_exchange_is_asked_for_until_it_has_caught_up(clock: Clock) -> None:
+    """The look sees the main stream alone."""
+    store = FakeClaims({Due.EXCHANGE_ABOVE_HEAD: [None] * 8 + [a_batch()]})
+    intake = intake_of(store, clock)
+    intake.hold({"audit"})
+    idle(intake, clock)
+    intake.hold(set())
+    intake.streams._branches["audit"].caught_up = None
+    store.asked.clear()
+
+    claim(intake)
+
+    assert Due.EXCHANGE_ABOVE_HEAD in store.asked
 
 
 def test_nothing_is_asked_before_its_time(clock: Clock) -> None:
@@ -106,7 +169,7 @@ def test_a_hint_is_followed_at_once_and_asks_for_fresh_messages_alone(clock: Clo
 
     assert 0.0 == intake.until_next_look()
     assert claim(intake) is None
-    assert {Due.ABOVE_HEAD, Due.ORDERED_ABOVE_HEAD} == {*store.asked}
+    assert {Due.ABOVE_HEAD, "list_keys"} == {*store.asked}
 
 
 def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
@@ -119,7 +182,7 @@ def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
     intake.hint_waiting()
 
     assert claim(intake) is None
-    assert {Due.WAITING, Due.SUSPECT, Due.ORDERED_WAITING} == {*store.asked}
+    assert {Due.WAITING, Due.SUSPECT, "list_waiting_keys"} == {*store.asked}
 
 
 def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> None:
@@ -159,11 +222,10 @@ def test_after_a_new_connection_everything_is_asked_from_the_left(clock: Clock) 
 
     intake.reset()
 
-    assert (0, 0.0) == (intake.lanes.owned, intake.until_next_look())
+    assert ([], 0.0) == (intake.lanes.owned, intake.until_next_look())
     assert claim(intake) is not None
-    asked = dict(zip(store.asked, store.wheres, strict=False))
-    assert {"head_xid": "0", "head_seq": 0, "except": []} == asked[Due.ABOVE_HEAD]
-    assert not {Due.ORDERED_ABOVE_HEAD, Due.ORDERED_WAITING} & {*asked}
+    assert {"head_xid": "0", "head_seq": 0, "except": []} in store.wheres
+    assert not {"list_keys", "list_waiting_keys"} & {*store.asked}
 
 
 def test_a_failing_database_is_told_and_the_source_asked_again(clock: Clock) -> None:
@@ -205,7 +267,8 @@ def test_what_was_let_go_is_looked_for_at_once(clock: Clock) -> None:
 def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:
     """Settling the head of a key makes the lanes due."""
     head, successor = a_batch(a_claim(ordering_key="k")), a_batch(a_claim(ordering_key="k"))
-    store = FakeClaims({Due.ORDERED_ABOVE_HEAD: [head], Due.ORDERED_LISTED: [successor]})
+    store = FakeClaims({Due.ORDERED: [head, successor]})
+    store.keys = ["k"]
     intake = intake_of(store, clock)
     assert head is claim(intake)
     assert claim(intake) is None
@@ -213,4 +276,4 @@ def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:
     intake.settled(a_portion(head.claims), [Archive(Result.FAILED, "x")])
 
     assert successor is claim(intake)
-    assert ["k"] == store.wheres[-1]["keys"]
+    assert [["k"], ["k"]] == store.found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -52,6 +53,36 @@ async def test_each_outcome_goes_its_way() -> None:
     assert outcomes == part.outcomes
     assert [batch.claims[n] for n in (0, 4)] == [row.claim for row in store.archived]
     assert [batch.claims[n] for n in (1, 3)] == [row.claim for row in store.released]
+
+
+@timeless
+async def test_a_row_that_is_refused_for_good_does_not_keep_a_relay_that_leaves() -> None:
+    """It is tried once more, also if that had been half a minute away, and left to its lock; its neighbours are written."""
+    store, batch = FakeSettles(guilty="bad"), a_batch(a_claim(), a_claim(id="bad"))
+    settle, _ = settlement(store)
+    parts = settle.settle(batch, a_portion(batch.claims), [SUCCESS] * 2)
+    assert [batch.claims[0]] == (await anext(parts)).portion.claims
+    last = asyncio.ensure_future(anext(parts, None))
+    await asyncio.sleep(1000)
+    tries, before = len(store.again), asyncio.get_running_loop().time()
+
+    settle.leave()
+
+    assert await last is None
+    assert tries + 1 == len(store.again)
+    assert asyncio.get_running_loop().time() - before < 1
+
+
+@timeless
+async def test_a_database_that_is_away_is_waited_for_also_by_a_relay_that_leaves() -> None:
+    """Only what the archive refuses is given up."""
+    store, batch = FakeSettles(AWAY, AWAY), a_batch(count=2)
+    settle, _ = settlement(store)
+    settle.leave()
+
+    [part] = [part async for part in settle.settle(batch, a_portion(batch.claims), [SUCCESS] * 2)]
+
+    assert batch.claims == part.portion.claims
 
 
 @timeless

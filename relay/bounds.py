@@ -1,0 +1,82 @@
+"""Where to look for the heads of ordering keys, so that what was settled is not walked again; no I/O.
+
+A key's head is its lowest message in any state. Once a snapshot has shown it at a position, every later snapshot shows messages of
+that key only from there on, or of transactions that were running in that snapshot: whatever began later stands higher.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from relay.frontier import Snapshot
+from relay.message import START, Position
+
+MOST_KEYS = 10_000
+"""Keys whose bounds are kept, the last seen ones; for any other the whole key is looked at."""
+NEAR = 16
+"""Transactions so close below a head are not told apart: the bound goes below them, which costs few dead entries and saves a look at
+each of them."""
+MOST_LATE = 16
+"""Running transactions that a bound remembers, the oldest ones; above them it goes no higher."""
+
+
+class Bound(NamedTuple):
+    """From where on a key has messages, and in which transactions below."""
+
+    start: Position
+    late: tuple[int, ...]
+
+
+NOWHERE = Bound(START, ())
+
+
+class Head(NamedTuple):
+    """What stands first under a key."""
+
+    position: Position
+    locked: bool
+    ready: bool
+    """Neither locked nor waiting, and nothing of it is held."""
+
+
+class Bounds:
+    """The bounds of the keys seen last."""
+
+    def __init__(self, most: int = MOST_KEYS) -> None:
+        self._most = most
+        self._known: OrderedDict[str, Bound] = OrderedDict()
+
+    def of(self, keys: Sequence[str]) -> list[Bound]:
+        """The bound of each key."""
+        return [self._known.get(key, NOWHERE) for key in keys]
+
+    def learn(self, keys: Sequence[str], heads: Mapping[str, Head], snapshot: Snapshot) -> None:
+        """Take over what a statement saw that looked for the heads of `keys` by their bounds.
+
+        Args:
+            keys: all that were asked for; one that has no head has no message that the snapshot shows.
+            heads: the heads found.
+            snapshot: that statement's own.
+
+        """
+        running = sorted(snapshot.running)
+        nothing = _bound(Position(snapshot.xmax, 0), running)
+        for key in keys:
+            self._known[key] = _bound(heads[key].position, running) if key in heads else nothing
+            self._known.move_to_end(key)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+    def forget(self) -> None:
+        """Know nothing: the connection is new, and a failover may have lowered the xid counter."""
+        self._known.clear()
+
+
+def _bound(start: Position, running: Sequence[int]) -> Bound:
+    """The highest bound at or below `start` that has few running transactions below it, and none close to it."""
+    below = bisect_left(running, start.xid)
+    kept = min(bisect_left(running, start.xid - NEAR), MOST_LATE)
+    return Bound(Position(running[kept], 0) if kept < below else start, tuple(running[:kept]))

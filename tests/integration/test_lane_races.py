@@ -1,0 +1,176 @@
+"""Order per key while writers overlap, commit late, roll back and prepare, and relays take lanes over from each other."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from relay import local
+from relay.lanes import Lanes
+from relay.message import CONFIRMED, SUCCESS, Batch, Portion, Retry
+from relay.migrate import migrate
+from relay.ports import Row
+from tests.support.queue import PLENTY, MadeStore, until
+from tests.support.servers import Say
+from tests.support.writers import OrderedWriter, Written
+
+SECONDS = 8.0
+WRITERS = 10
+KEYS = 12
+RETRIES = 0.05
+AGAIN = Retry(0.02, "nack", "Once more.")
+
+
+@pytest.fixture(scope="module")
+def url(say: Say) -> Iterator[str]:
+    """A private server on which transactions may be prepared."""
+    with local.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
+        migrate(server.url)
+        yield server.url
+
+
+class Broker:
+    """Takes messages of both relays, and notices where two of a key are in flight."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.together: set[frozenset[str]] = set()
+        self._in_flight: dict[str, set[str]] = defaultdict(set)
+
+    def take(self, batch: Batch) -> None:
+        """Claimed: in flight from now on."""
+        for claim in batch.claims:
+            others = self._in_flight[claim.ordering_key or ""]
+            self.together |= {frozenset((claim.id, other)) for other in others}
+            others.add(claim.id)
+
+    def publish(self, batch: Batch) -> None:
+        """Published, and about to be settled."""
+        for claim in batch.claims:
+            self.order.append(claim.id)
+            self._in_flight[claim.ordering_key or ""].discard(claim.id)
+
+
+class Relay:
+    """Claims, publishes and settles, several batches at once; sometimes an attempt is spoiled."""
+
+    def __init__(self, store: MadeStore, broker: Broker, chance: random.Random) -> None:
+        self.store = store
+        self.lanes = Lanes(store)
+        self.taken_over = 0
+        self._broker = broker
+        self._chance = chance
+
+    async def run(self, drained: asyncio.Event) -> None:
+        """Work until the queue is empty."""
+        async with asyncio.TaskGroup() as moves:
+            keeping = moves.create_task(self._keep())
+            while not drained.is_set():
+                source = self.lanes.claim_waiting if self._chance.random() < 0.3 else self.lanes.claim
+                batch = await source(limit=self._chance.randint(1, 20), limit_bytes=PLENTY, held=[])
+                if batch:
+                    self._broker.take(batch)
+                    moves.create_task(self._move(batch))
+                else:
+                    await asyncio.sleep(0.005)
+            keeping.cancel()
+
+    async def _keep(self) -> None:
+        while True:
+            before = {*self.lanes.owned}
+            await self.lanes.keep()
+            self.taken_over += len({*self.lanes.owned} - before)
+            await asyncio.sleep(0.05)
+
+    async def _move(self, batch: Batch) -> None:
+        await asyncio.sleep(self._chance.random() * 0.02)
+        self._broker.publish(batch)
+        outcome = AGAIN if self._chance.random() < RETRIES else SUCCESS
+        write = self.store.release if outcome is AGAIN else self.store.archive
+        assert [] == await write(batch, [Row(claim, outcome, None, None) for claim in batch.claims], again=False)
+        count = len(batch.claims)
+        self.lanes.settled(Portion(batch.claims, [CONFIRMED] * count, [0.0] * count, [0.0] * count), [outcome] * count)
+
+
+async def disturb(control: psycopg.AsyncConnection[object], relays: list[Relay], drained: asyncio.Event, chance: random.Random) -> None:
+    """Let one relay or the other seem dead for a while, until the queue is empty."""
+    while not drained.is_set():
+        silent = chance.choice([*relays, None])
+        for relay in relays:
+            age = 60 if relay is silent else 0
+            statement = "UPDATE queue_message_relay SET heartbeat_at = now() - make_interval(secs => %s) WHERE id = %s"
+            await control.execute(statement, [age, relay.store.relay_id])
+        await asyncio.sleep(chance.random() * 0.5)
+
+
+async def wait_until_empty(control: psycopg.AsyncConnection[object], drained: asyncio.Event) -> None:
+    """Nothing may be left behind for longer than seconds, though nobody looks at everything."""
+
+    async def empty() -> bool:
+        cursor = await control.execute("SELECT count(*) FROM queue_message")
+        return await cursor.fetchone() == (0,)
+
+    await until(empty)
+    drained.set()
+
+
+def misplaced(order: list[str], written: dict[str, Written]) -> list[tuple[str, str]]:
+    """Pairs of one key of which the later one went first, though their transactions did not overlap or were one."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for place, id_ in enumerate(order):
+        first.setdefault(id_, place)
+        last[id_] = place
+    by_key = defaultdict(list)
+    for id_, one in written.items():
+        by_key[one.key].append((id_, one))
+    return [
+        (earlier, later)
+        for messages in by_key.values()
+        for (earlier, one), (later, other) in itertools.permutations(messages, 2)
+        if precedes(one, other) and first[later] < last[earlier]
+    ]
+
+
+def precedes(one: Written, other: Written) -> bool:
+    """Whether an order was promised: it ended before the other began, or stands before it in the same transaction."""
+    return one.ended < other.began or ((one.began, one.ended) == (other.began, other.ended) and one.number < other.number)
+
+
+@pytest.mark.slow
+async def test_every_key_keeps_its_order_and_nothing_is_left_behind(url: str) -> None:
+    """Transactions that do not overlap keep their order per key, a transaction's own messages theirs, one message of a key at a time."""
+    seed = int(os.environ.get("LANES_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"LANES_SEED={seed}")  # noqa: T201 - says how to repeat a failure
+    chances = (random.Random(number) for number in itertools.count(seed))
+    broker, drained = Broker(), asyncio.Event()
+    relays = [Relay(MadeStore(conninfo=url, schema="public", name=f"relay-{n}"), broker, next(chances)) for n in range(2)]
+    for relay in relays:
+        await relay.store.register()
+    connections = [await psycopg.AsyncConnection.connect(url) for _ in range(WRITERS)]
+    writers = [OrderedWriter(each, f"writer-{n}", next(chances), keys=KEYS) for n, each in enumerate(connections)]
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as control, asyncio.TaskGroup() as tasks:
+        for relay in relays:
+            tasks.create_task(relay.run(drained))
+        tasks.create_task(disturb(control, relays, drained, next(chances)))
+        await asyncio.gather(*(writer.write(time.monotonic() + SECONDS) for writer in writers))
+        await wait_until_empty(control, drained)
+    for open_ in (*(relay.store.aclose() for relay in relays), *(each.close() for each in connections)):
+        await open_
+
+    written = {id_: one for writer in writers for id_, one in writer.written.items()}
+    print(f"written {len(written)}, lanes taken {[relay.taken_over for relay in relays]}")  # noqa: T201 - the size of the experiment
+    assert len(written) > 500
+    assert all(relay.taken_over > 100 for relay in relays)
+    assert {*written} == {*broker.order}
+    assert [] == misplaced(broker.order, written)
+    # A message that commits late below one that is in flight may be claimed by another owner of the lane: no order was promised there.
+    assert [] == [pair for pair in broker.together if any(precedes(written[a], written[b]) for a, b in itertools.permutations(pair))]

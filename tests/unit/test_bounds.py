@@ -1,0 +1,81 @@
+"""Bounds of keys: whatever order transactions end in, a look from the bound on sees what a look at the whole key sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay import bounds as module
+from relay.bounds import NOWHERE, Bound, Bounds, Head
+from relay.frontier import Snapshot
+from relay.message import Position
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["begin", "insert", "commit", "roll back", "look", "settle"]), st.integers(0, 9)), min_size=60, max_size=120
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small() -> Iterator[None]:
+    """Limits that a short history reaches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "NEAR", 1)
+        patch.setattr(module, "MOST_LATE", 2)
+        yield
+
+
+def seen_from(bound: Bound, visible: set[Position]) -> Position | None:
+    """What the statement finds."""
+    return min((at for at in visible if at >= bound.start or at.xid in bound.late), default=None)
+
+
+@given(STEPS)
+def test_a_look_from_the_bound_on_finds_the_head_of_the_whole_key(steps: list[tuple[str, int]]) -> None:
+    """Transactions begin, write, end well or in nothing, and heads are settled, in any order."""
+    bounds, next_xid, seq = Bounds(), 100, 0
+    running: dict[int, set[Position]] = {}
+    visible: set[Position] = set()
+    for step, number in steps:
+        if step == "begin":
+            running[next_xid], next_xid = set(), next_xid + 1
+        elif step == "look":
+            [bound] = bounds.of(["k"])
+            head = min(visible, default=None)
+            assert head == seen_from(bound, visible)
+            heads = {"k": Head(head, locked=False, ready=True)} if head else {}
+            bounds.learn(["k"], heads, Snapshot(next_xid, frozenset(running)))
+        elif step == "settle":
+            visible -= {min(visible)} if visible else set()
+        elif running:
+            xid = sorted(running)[number % len(running)]
+            if step == "insert":
+                seq += 1
+                running[xid].add(Position(xid, seq))
+            else:
+                written = running.pop(xid)
+                visible |= written if step == "commit" else set()
+
+
+def test_only_the_keys_seen_last_are_remembered() -> None:
+    """Memory is bounded; a key that was forgotten is looked at whole."""
+    bounds = Bounds(most=2)
+    for key in ("a", "b", "a", "c"):
+        bounds.learn([key], {}, Snapshot(50, frozenset()))
+
+    assert [Bound(Position(50, 0), ()), NOWHERE, Bound(Position(50, 0), ())] == bounds.of(["a", "b", "c"])
+    bounds.forget()
+    assert [NOWHERE] == bounds.of(["a"])
+
+
+def test_a_long_transaction_does_not_hold_a_bound_down() -> None:
+    """It is remembered by its id; one close below the head is not, the bound goes below it."""
+    bounds = Bounds()
+    head = {"k": Head(Position(100, 7), locked=True, ready=False)}
+
+    bounds.learn(["k"], head, Snapshot(200, frozenset({50, 150})))
+    assert [Bound(Position(100, 7), (50,))] == bounds.of(["k"])
+    bounds.learn(["k"], head, Snapshot(200, frozenset({50, 99, 150})))
+    assert [Bound(Position(99, 0), (50,))] == bounds.of(["k"])
