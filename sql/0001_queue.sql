@@ -11,6 +11,19 @@ BEGIN
 END
 $$;
 
+-- PostgreSQL 18 brings its own. A database that is upgraded to it keeps the function above, which does as well.
+DO $do$
+BEGIN
+    IF current_setting('server_version_num')::int >= 180000 THEN
+        CREATE OR REPLACE FUNCTION @schema@.queue_message_uuid() RETURNS uuid LANGUAGE plpgsql VOLATILE PARALLEL SAFE AS $$
+        BEGIN
+            RETURN uuidv7();
+        END
+        $$;
+    END IF;
+END
+$do$;
+
 -- Ordering key to lane. md5 never changes between versions, hashtext may. The number of lanes (64) is fixed: it is part of stored rows.
 CREATE FUNCTION @schema@.queue_message_lane_of(ordering_key text) RETURNS smallint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN

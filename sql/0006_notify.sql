@@ -22,6 +22,9 @@ BEGIN
                        @schema_literal@::text, format(' SELECT %L ', mode));
     END IF;
     RETURN NULL;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE EXCEPTION 'The notify mode stands in a function, which % may not write: GRANT CREATE ON SCHEMA % TO %; then set it again.',
+        current_user, quote_ident(@schema_literal@), quote_ident(current_user) USING ERRCODE = 'insufficient_privilege';
 END
 $body$;
 

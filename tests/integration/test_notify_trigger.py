@@ -164,6 +164,21 @@ async def test_a_mode_holds_for_whoever_is_connected(queue: Queue, relay: Connec
                 assert [""] * told == await heard(queue, relay), change
 
 
+async def test_an_owner_who_may_not_write_functions_is_told(queue: Queue) -> None:
+    """The mode stays as it is, and the error says what to grant."""
+    await queue.sql("CREATE ROLE hint_owner")
+    try:
+        for made in ("FUNCTION queue_message_hint_mode()", "FUNCTION queue_message_hint_mode_set()", "TABLE queue_message_setting"):
+            await queue.sql(f"ALTER {made} OWNER TO hint_owner")
+        await queue.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="GRANT CREATE ON SCHEMA public TO hint_owner; then set it again"):
+            await queue.sql("UPDATE queue_message_setting SET value = 'off' WHERE name = 'notify'")
+        assert "idle" == await queue.value("SELECT queue_message_hint_mode()")
+    finally:
+        await queue.sql("REASSIGN OWNED BY hint_owner TO CURRENT_USER")
+        await queue.sql("DROP ROLE hint_owner")
+
+
 async def test_a_change_that_is_rolled_back_changes_no_mode(queue: Queue, relay: Connection) -> None:
     """The mode is part of the transaction that sets it."""
     assert await sleep(relay)
