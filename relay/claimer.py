@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from relay import events
 from relay.errors import StoreError
@@ -50,7 +51,10 @@ class Claimer:
 
     async def _wait(self, error: StoreError) -> None:
         self.failed = True
-        if error.in_passing:
+        if error.unprintable:
+            with suppress(StoreError):
+                await self._intake.reject_unprintable()
+        if error.in_passing or error.unprintable:
             # The connection is well, so heads and lanes are as they were.
             self._emit(events.MaintenanceFailed("claim", str(error)))
             await unless(self._stopping, asyncio.sleep(pause(1)))

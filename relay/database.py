@@ -41,6 +41,8 @@ ALWAYS = {"lock_timeout": "1s", "default_transaction_isolation": "read committed
 """No statement of a relay may wait long for a lock of somebody else, since others wait for it; and each sees what is committed now."""
 IN_PASSING = {"40001", "40P01", "55P03"}
 """SQLSTATEs of a serialization failure, a deadlock, a lock that could not be had in time."""
+UNPRINTABLE = "54000"
+"""SQLSTATE of a value beyond PostgreSQL's own limit of a gigabyte."""
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -119,6 +121,7 @@ def _store_error(error: psycopg.Error) -> StoreError:
         f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}: {primary}.",
         row_is_guilty=error.sqlstate[:2] in {"22", "23"},
         in_passing=error.sqlstate in IN_PASSING,
+        unprintable=error.sqlstate == UNPRINTABLE,
     )
 
 

@@ -18,12 +18,14 @@ class SettingsError(RelayError):
 class StoreError(RelayError):
     """The database did not answer or refused; waiting may help."""
 
-    def __init__(self, message: str, *, row_is_guilty: bool = False, in_passing: bool = False) -> None:
+    def __init__(self, message: str, *, row_is_guilty: bool = False, in_passing: bool = False, unprintable: bool = False) -> None:
         super().__init__(message)
         self.row_is_guilty = row_is_guilty
         """A value of one of the rows was refused (SQLSTATE class 22 or 23), so the others may pass without it."""
         self.in_passing = in_passing
         """A lock of somebody else, a deadlock or a serialization failure: the connection is well, the same statement may pass now."""
+        self.unprintable = unprintable
+        """A value is too large for PostgreSQL to hand out (SQLSTATE 54000), and a claim will meet it again."""
 
 
 class BrokerError(RelayError):

@@ -134,6 +134,10 @@ class Intake:
             self.hint()
             self.hint_waiting()
 
+    async def reject_unprintable(self) -> None:
+        """See `relay.ports.Intake`."""
+        await self._store.reject_unprintable()
+
     def until_next_look(self) -> float:
         """Seconds until a source is due, at least 0."""
         return max(0.0, min(source.look_at for source in self._turns) - self._clock())

@@ -41,6 +41,9 @@ class LaneStore(ClaimStore, Protocol):
             StoreError: the lanes are not certain any more.
         """
 
+    async def reject_unprintable(self) -> None:
+        """Archive the messages that no claim can hand out."""
+
     async def wake_successors(self, keys: Sequence[str]) -> None:
         """Make the heads of these keys due, for whoever owns their lanes."""
 

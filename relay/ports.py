@@ -152,6 +152,13 @@ class Intake(Protocol):
     def hint(self) -> None:
         """Messages may have been inserted: look at once."""
 
+    async def reject_unprintable(self) -> None:
+        """Archive the messages that no claim can hand out.
+
+        Raises:
+            StoreError: the database did not answer.
+        """
+
     def until_next_look(self) -> float:
         """Seconds until a look is due."""
 

@@ -146,6 +146,10 @@ class Store:
             kept.update(await self._claims.fetch(self._statements["acquire_lanes"], {**values, "most": share - len(kept)}))
         return kept
 
+    async def reject_unprintable(self) -> None:
+        """See `relay.lanes.LaneStore`."""
+        await self._control.fetch(self._statements["reject_unprintable"], {})
+
     async def wake_successors(self, keys: Sequence[str]) -> None:
         """See `relay.lanes.LaneStore`."""
         await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys), "now": None})

@@ -83,6 +83,32 @@ BEGIN
 END
 $body$;
 
+-- A content of a few bytes may be a gigabyte as text (1e131071, ten thousand times), and a claim that meets it fails with everything beside
+-- it. Tries the messages that a claim may meet next one by one and archives those that cannot be printed; returns how many.
+CREATE FUNCTION @schema@.queue_message_reject_unprintable(most integer DEFAULT 20000) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    one record;
+    rejected bigint := 0;
+BEGIN
+    FOR one IN
+        (SELECT m.id, m.content FROM @schema@.queue_message m
+         WHERE m.available_at <= now() AND m.lock_expires_at IS NULL ORDER BY m.available_at LIMIT most)
+        UNION ALL
+        (SELECT m.id, m.content FROM @schema@.queue_message m
+         WHERE m.lock_expires_at IS NULL AND m.available_at IS NULL ORDER BY m.xid, m.seq LIMIT most)
+    LOOP
+        BEGIN
+            PERFORM octet_length(one.content::text);
+        EXCEPTION WHEN program_limit_exceeded OR out_of_memory THEN
+            rejected := rejected + @schema@.queue_message_archive_now(
+                ARRAY[one.id], 'rejected', 'content_unprintable', 'content is larger than a gigabyte as text: write its numbers shorter.', 'relay');
+        END;
+    END LOOP;
+    RETURN rejected;
+END
+$body$;
+
 -- Mode always: notifies again the 1,000 oldest messages that nobody has claimed; returns how many.
 CREATE FUNCTION @schema@.queue_message_renotify() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$

@@ -19,7 +19,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_pause, %1$I.queue_message_setting, %1$I.queue_message_migration'),
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
-            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_wake_key, %1$I.queue_message_setting_value,
+            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key, %1$I.queue_message_setting_value,
             %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
         -- The operator: looks through views without contents, acts through functions.
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_state, %1$I.queue_message_status, %1$I.queue_message_dead_list,
@@ -29,7 +29,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
             %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_config_set,
             %1$I.queue_message_replay, %1$I.queue_message_find, %1$I.queue_message_replay_many, %1$I.queue_message_sweep,
-            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain,
+            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain,
             %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
         -- The export: reads the archive, and says what it has verified.
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_archive, %1$I.queue_message_archive_daily, %1$I.queue_message_dead,

@@ -68,6 +68,9 @@ class FakeClaims:
         """The keys of each look for heads."""
         self.seen = Seen(fresh=False, ordered=False, waiting=False)
 
+    async def reject_unprintable(self) -> None:
+        """Nothing is unprintable here."""
+
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """Give the next answer of the script, nothing when it is at its end."""
         self.asked.append(due)
@@ -160,6 +163,10 @@ class FakeIntake:
         self.told: list[str] = []
         self.looked = asyncio.Event()
         self.on_empty: Callable[[], None] = lambda: None
+
+    async def reject_unprintable(self) -> None:
+        """Remember it."""
+        self.told.append("reject_unprintable")
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """Give the next answer, then nothing."""
