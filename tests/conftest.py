@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -13,7 +14,11 @@ pytest_plugins = [f"tests.support.{name}" for name in ("ids", "servers", "own", 
 
 
 def pytest_configure() -> None:
-    """Forget the user's own servers and settings, here and in every process that a test starts."""
+    """Forget the user's own servers and settings, here and in every process that a test starts, and hear SIGINT.
+
+    A shell in the background starts its commands with SIGINT ignored, and so would every process here be.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in list(os.environ):
         if name.startswith(("RELAY_", "PG")) or name == "AMQP_URL":
             del os.environ[name]
