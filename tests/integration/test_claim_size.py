@@ -1,0 +1,36 @@
+"""What a claim takes at most, in bytes of memory and not of compressed rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.queue import MadeStore, Queue
+
+MEGABYTE = 1 << 20
+WINDOW_BYTES = 64 * MEGABYTE
+LARGE = 4 * MEGABYTE
+COUNT = 40
+INSERT = f"INSERT INTO queue_message (exchange, content) SELECT 'orders', {{}} FROM generate_series(1, {COUNT})"
+CONTENTS = {
+    "one letter": f"jsonb_build_object('text', repeat('x', {LARGE}))",
+    "a log": f"jsonb_build_object('text', repeat('2026-01-01 12:00:00 INFO order 17 placed by customer 4711; ', {LARGE // 58}))",
+    "many small values": f"(SELECT jsonb_agg(jsonb_build_object('order', 17, 'state', 'placed')) FROM generate_series(1, {LARGE // 34}))",
+}
+
+
+@pytest.mark.parametrize("compression", ["pglz", "lz4"])
+@pytest.mark.parametrize("kind", CONTENTS)
+async def test_compressed_content_counts_as_what_it_takes_in_memory(queue: Queue, store: MadeStore, compression: str, kind: str) -> None:
+    """Forty times four megabytes are stored in little space, and claimed in several batches that each fit the window."""
+    if compression not in await queue.value("SELECT enumvals::text FROM pg_settings WHERE name = 'default_toast_compression'"):
+        pytest.skip(f"this PostgreSQL is built without {compression}")
+    await queue.sql(f"ALTER TABLE queue_message ALTER COLUMN content SET COMPRESSION {compression}")
+    await queue.sql(INSERT.format(CONTENTS[kind]))
+    assert await queue.value("SELECT sum(pg_column_size(content)) FROM queue_message") < WINDOW_BYTES
+
+    claimed = []
+    while batch := (await store.take(limit=500, limit_bytes=WINDOW_BYTES)).batch:
+        claimed.append(batch.size)
+
+    assert COUNT * LARGE * 0.9 < sum(claimed)
+    assert max(claimed) <= WINDOW_BYTES + LARGE * 1.25
