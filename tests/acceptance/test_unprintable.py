@@ -17,7 +17,8 @@ async def test_a_content_that_cannot_be_printed_is_rejected_and_its_neighbours_a
         for _ in range(3):
             connection.execute("INSERT INTO queue_message (exchange, routing_key) VALUES (%s, %s)", (made.exchange, made.routing_key))
         connection.execute(
-            "INSERT INTO queue_message (exchange, routing_key, content) SELECT %s, %s, jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000)",
+            "INSERT INTO queue_message (exchange, routing_key, content) "
+            "SELECT %s, %s, jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000)",
             (made.exchange, made.routing_key),
         )
         connection.execute("INSERT INTO queue_message (exchange, routing_key) VALUES (%s, %s)", (made.exchange, made.routing_key))
