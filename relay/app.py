@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -30,6 +31,8 @@ from relay.upkeep import Upkeep
 from relay.waiting import pause, unless
 from relay.wakeup import Listener
 
+GRACE = 9.0
+"""Seconds after the drain in which servers must have answered; half of it after a second signal."""
 SILENCE = 3 * HEARTBEAT
 """Seconds without a heartbeat after which a relay counts as silent."""
 
@@ -122,7 +125,7 @@ class Relay:
             helpers = [tasks.create_task(maintenance.run())]
             if self._settings.exit_after_idle is not None:
                 helpers.append(tasks.create_task(self._exit_when_idle(self._settings.exit_after_idle)))
-            await engine.run(drain_seconds=min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds))
+            await engine.run(drain_seconds=self._drain_seconds)
             for helper in helpers:
                 helper.cancel()
 
@@ -218,8 +221,19 @@ class Relay:
         self._signals += 1
         self._stop.set()
         self._emit(events.Stopping(name, self._in_hand.messages))
+        asyncio.get_running_loop().call_later(self._drain_seconds + GRACE if self._signals == 1 else GRACE / 2, self._abandon)
         if self._engine:
             (self._engine.stop if self._signals == 1 else self._engine.cut)()
+
+    def _abandon(self) -> None:
+        """End although a server hangs in the middle of an answer: nobody may have to kill the relay. What is in hand keeps its locks."""
+        self._emit(events.Abandoned(self._in_hand.messages))
+        self._log.flush()
+        os._exit(1)
+
+    @property
+    def _drain_seconds(self) -> float:
+        return min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds)
 
     async def _exit_when_idle(self, seconds: float) -> None:
         """Leave after so many seconds in which nothing was in hand."""

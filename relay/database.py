@@ -116,7 +116,9 @@ def _store_error(error: psycopg.Error) -> StoreError:
     if error.sqlstate is None:
         return StoreError(no_connection(error))
     if _names_no_partition(error):
-        return StoreError(f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).")
+        return StoreError(
+            f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).", no_partition=True
+        )
     return StoreError(
         f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}: {primary}.",
         row_is_guilty=error.sqlstate[:2] in {"22", "23"},

@@ -18,7 +18,9 @@ class SettingsError(RelayError):
 class StoreError(RelayError):
     """The database did not answer or refused; waiting may help."""
 
-    def __init__(self, message: str, *, row_is_guilty: bool = False, in_passing: bool = False, unprintable: bool = False) -> None:
+    def __init__(
+        self, message: str, *, row_is_guilty: bool = False, in_passing: bool = False, unprintable: bool = False, no_partition: bool = False
+    ) -> None:
         super().__init__(message)
         self.row_is_guilty = row_is_guilty
         """A value of one of the rows was refused (SQLSTATE class 22 or 23), so the others may pass without it."""
@@ -26,6 +28,8 @@ class StoreError(RelayError):
         """A lock of somebody else, a deadlock or a serialization failure: the connection is well, the same statement may pass now."""
         self.unprintable = unprintable
         """A value is too large for PostgreSQL to hand out (SQLSTATE 54000), and a claim will meet it again."""
+        self.no_partition = no_partition
+        """The archive has no partition for this day; once it is made the same statement passes."""
 
 
 class BrokerError(RelayError):

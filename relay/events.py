@@ -48,6 +48,14 @@ class Stopped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned(Event):
+    """The relay ends although a server hangs in the middle of an answer; what is in hand keeps its locks until they expire."""
+
+    level: ClassVar[str] = "error"
+    in_hand: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchClaimed(Event):
     """A claim returned messages."""
 

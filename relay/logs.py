@@ -77,7 +77,8 @@ class LogSink:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next: dict[type[events.Event], float] = {}
-        self._held: dict[type[events.Event], int] = {}
+        self._held: dict[type[events.Event], tuple[events.Event, int]] = {}
+        """Of each kind the last event that was held back, and how many before it."""
         self._logger = structlog.wrap_logger(
             logging.getLogger("relay"),
             wrapper_class=structlog.stdlib.BoundLogger,
@@ -94,14 +95,14 @@ class LogSink:
         values = _values(event)
         if kind in FLOODS:
             if not self._may_speak(kind):
-                self._held[kind] = self._held.get(kind, 0) + 1
+                self._held[kind] = (event, self._held[kind][1] + 1 if kind in self._held else 0)
                 return
             if kind in self._held:
-                values["suppressed"] = self._held.pop(kind)
+                values["suppressed"] = self._held.pop(kind)[1] + 1
         self._logger.log(LEVELS[event.level], _word(kind.__name__), **values)
 
     def flush(self) -> None:
-        """Tell at once how many were held back: before the end."""
+        """Tell at once what was held back: before the end."""
         self._tell_held(float("inf"))
 
     def _may_speak(self, kind: type[events.Event]) -> bool:
@@ -114,7 +115,9 @@ class LogSink:
     def _tell_held(self, now: float, but: type[events.Event] | None = None) -> None:
         for kind in [kind for kind in self._held if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
             self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
-            self._logger.log(LEVELS[kind.level], _word(kind.__name__), suppressed=self._held.pop(kind))
+            event, before = self._held.pop(kind)
+            values = _values(event) | ({"suppressed": before} if before else {})
+            self._logger.log(LEVELS[kind.level], _word(kind.__name__), **values)
 
 
 @cache

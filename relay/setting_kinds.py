@@ -69,7 +69,13 @@ def host_name() -> str:
 
 
 def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    """Names between commas. One empty name is the default exchange; several are a slip that would forbid everything."""
+    if not isinstance(value, str):
+        return value
+    names = tuple(part.strip() for part in value.split(","))
+    if names.count("") > 1:
+        raise ValueError("more than one empty name")
+    return names
 
 
 CONNINFO = "a PostgreSQL URL (postgresql://user:password@host/database) or a conninfo (host=... dbname=...)"

@@ -96,7 +96,12 @@ class Store:
             "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
             "published": _literal([row.published for row in rows]), "confirmed": _literal([row.confirmed for row in rows]),
         }  # fmt: skip
-        lost = _ids(rows, await self._settles.fetch(self._statements["settle"], values))
+        try:
+            lost = _ids(rows, await self._settles.fetch(self._statements["settle"], values))
+        except StoreError as error:
+            if error.no_partition:
+                await self._control.fetch(self._statements["ensure_partitions"], {})
+            raise
         return await self._not_archived(batch, lost) if again and lost else lost
 
     async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:

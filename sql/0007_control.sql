@@ -38,9 +38,12 @@ CREATE FUNCTION @schema@.queue_message_wake_key(key text, now timestamptz DEFAUL
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WITH head AS (
         SELECT m.xid, m.seq FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1
+    ), free AS (
+        -- Whoever else has it locked must not be waited for; a patrol of the lane's owner finds it later.
+        SELECT m.xid, m.seq FROM head JOIN @schema@.queue_message m ON (m.xid, m.seq) = (head.xid, head.seq) FOR UPDATE OF m SKIP LOCKED
     )
     UPDATE @schema@.queue_message m SET available_at = coalesce(queue_message_wake_key.now, pg_catalog.now())
-    FROM head WHERE (m.xid, m.seq) = (head.xid, head.seq) AND m.lock_expires_at IS NULL AND m.available_at IS NULL
+    FROM free AS head WHERE (m.xid, m.seq) = (head.xid, head.seq) AND m.lock_expires_at IS NULL AND m.available_at IS NULL
 $body$;
 
 -- Parks an ordering key: nothing of it is claimed until it is resumed. True if it was not parked before.

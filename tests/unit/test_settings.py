@@ -228,3 +228,9 @@ def test_a_password_with_a_bare_at_sign_is_refused_without_repeating_it() -> Non
 
     assert "RELAY_DATABASE_URL" in str(caught.value)
     assert "ss-word" not in str(caught.value)
+
+
+def test_an_allow_list_of_separators_alone_is_refused() -> None:
+    """It would forbid every exchange without a word."""
+    with pytest.raises(SettingsError, match="RELAY_ALLOWED_EXCHANGES"):
+        load({"RELAY_ALLOWED_EXCHANGES": " , "}, env_file=None)
