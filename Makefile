@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.txt .ci/make-venv
 lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@$(BIN)/python -m pip install --quiet uv
 	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
-	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --output-file requirements/dev.txt
+	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --extra pipeline --output-file requirements/dev.txt
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
