@@ -37,7 +37,7 @@ class Proxy:
         self.heal()
 
     @classmethod
-    def before(cls, url: str) -> Proxy:
+    def before(cls, url: str) -> Self:
         """Make a proxy for the server of a URL with host and port."""
         parts = urlsplit(url)
         assert parts.hostname is not None
