@@ -20,6 +20,7 @@ INSERT = (
     "VALUES ('amq.direct', 'queue_message_test', jsonb_build_object('value', nextval('queue_message_test_seq')))"
 )
 LONGEST_PAUSE = 0.007
+"""Seconds; the random pauses are the article's, so that commits fall between and into the looks of the relays."""
 WRITERS = 4
 """Connections that insert side by side, so that transactions overlap."""
 

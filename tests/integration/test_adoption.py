@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql
 
 from relay.errors import MigrationError
+from relay.local.process import poll
 from relay.migrate import migrate, migrations
 from tests.support.logins import login
 
@@ -122,8 +123,7 @@ def _wait_until_locked(database: Connection, count: int) -> None:
     """Until so many sessions wait for a lock on a table."""
     ours = "(SELECT oid FROM pg_database WHERE datname = %s)"
     waiting = f"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted AND database = {ours}"
-    while value(database, waiting, database.info.dbname) < count:
-        value(database, "SELECT pg_sleep(0.01)::text")
+    assert poll(lambda: value(database, waiting, database.info.dbname) >= count, seconds=20)
 
 
 @pytest.mark.slow

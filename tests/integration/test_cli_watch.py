@@ -129,14 +129,13 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(cli: Cli, see
 def test_sigterm_lets_the_command_finish_and_a_second_one_kills_it(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:
     """What was handled is acknowledged; what was killed is not."""
     seeded.archive("failed", routing_key="finishes")
-    command = _script(
-        tmp_path, "print(os.getppid(), flush=True)\nwhile message['routing_key'] != 'finishes' or os.path.exists('wait'): time.sleep(0.05)"
-    )
-    (tmp_path / "wait").touch()
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    command = _script(tmp_path, f"print(os.getppid(), flush=True)\nopen({str(go)!r}).read()")
     process = cli.start("dead", "watch", "--poll", "0.2", "--command", command)
     assert f"{process.pid}\n" == _line(process)
     process.send_signal(signal.SIGTERM)
-    (tmp_path / "wait").unlink()
+    go.write_text("")
     process.communicate(timeout=20)
     assert (0, []) == (process.returncode, cli.json("dead", "list"))
 

@@ -45,7 +45,7 @@ async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Even
             return claimed
         else:
             with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), 0.005)
+                await asyncio.wait_for(ended.wait(), 0.005)  # as a relay that found nothing rests
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ class Relay:
                     self._broker.take(batch)
                     moves.create_task(self._move(batch))
                 else:
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.005)  # as a relay that found nothing rests
             keeping.cancel()
 
     async def _keep(self) -> None:
@@ -88,10 +88,10 @@ class Relay:
             before = {*self.lanes.owned}
             await self.lanes.keep()
             self.taken_over += len({*self.lanes.owned} - before)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # as a relay renews leases, only more often
 
     async def _move(self, batch: Batch) -> None:
-        await asyncio.sleep(self._chance.random() * 0.02)
+        await asyncio.sleep(self._chance.random() * 0.02)  # the broker takes its time
         self._broker.publish(batch)
         outcome = AGAIN if self._chance.random() < RETRIES else SUCCESS
         write = self.store.release if outcome is AGAIN else self.store.archive
@@ -108,7 +108,7 @@ async def disturb(control: psycopg.AsyncConnection[object], relays: list[Relay],
             age = 60 if relay is silent else 0
             statement = "UPDATE queue_message_relay SET heartbeat_at = now() - make_interval(secs => %s) WHERE id = %s"
             await control.execute(statement, [age, relay.store.relay_id])
-        await asyncio.sleep(chance.random() * 0.5)
+        await asyncio.sleep(chance.random() * 0.5)  # the random moment
 
 
 async def wait_until_empty(control: psycopg.AsyncConnection[object], drained: asyncio.Event) -> None:

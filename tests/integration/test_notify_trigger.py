@@ -24,7 +24,7 @@ async def relay(database_url: str) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def sleep(relay: Connection) -> bool:
+async def falls_asleep(relay: Connection) -> bool:
     """Close the gate, as a relay with nothing to do does; False if some transaction in flight holds it open."""
     cursor = await relay.execute("SELECT pg_try_advisory_lock(queue_message_gate_key())")
     return bool((await cursor.fetchone() or [None])[0])
@@ -50,7 +50,7 @@ async def test_nobody_is_told_while_a_relay_is_busy(queue: Queue, relay: Connect
 @pytest.mark.ids("A3", "A4", "B5")
 async def test_an_idle_relay_is_told_once_a_transaction(queue: Queue, relay: Connection) -> None:
     """However many statements and messages a transaction has."""
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     async with queue.connection.transaction():
         await queue.insert(3)
         await queue.insert(2)
@@ -61,8 +61,8 @@ async def test_a_relay_cannot_fall_asleep_past_a_transaction(queue: Queue, relay
     """Who inserted without a hint holds the gate open until the commit."""
     async with queue.connection.transaction():
         await queue.insert()
-        assert not await sleep(relay)
-    assert await sleep(relay)
+        assert not await falls_asleep(relay)
+    assert await falls_asleep(relay)
 
 
 async def test_nobody_waits_for_the_gate(queue: Queue, relay: Connection, database_url: str) -> None:
@@ -72,7 +72,7 @@ async def test_nobody_waits_for_the_gate(queue: Queue, relay: Connection, databa
         await queue.sql("SET statement_timeout = '2s'")
         await queue.insert()
         assert [] == await heard(queue, relay)
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     await queue.insert()
     assert 3 == await queue.waiting()
 
@@ -80,7 +80,7 @@ async def test_nobody_waits_for_the_gate(queue: Queue, relay: Connection, databa
 async def test_a_crashed_relay_leaves_the_gate_open(queue: Queue, relay: Connection) -> None:
     """The lock goes with the session."""
     async with await psycopg.AsyncConnection.connect(queue.url, autocommit=True) as idle:
-        assert await sleep(idle)
+        assert await falls_asleep(idle)
     async with queue.connection.transaction():
         await queue.insert()
     assert [] == await heard(queue, relay)
@@ -141,7 +141,7 @@ async def test_outside_public_the_table_is_named(empty_database_url: str) -> Non
 @pytest.mark.parametrize("mode", ["off", "idle", "always"])
 async def test_a_setting_changes_the_mode(queue: Queue, relay: Connection, mode: str) -> None:
     """Without a migration, for the next statement of whoever is connected."""
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     await queue.sql("SELECT queue_message_config_set('notify', %s)", mode)
     [id_] = await queue.insert()
     assert {"off": [], "idle": [""], "always": [f'{{"id": "{id_}"}}']}[mode] == await heard(queue, relay)
@@ -149,7 +149,7 @@ async def test_a_setting_changes_the_mode(queue: Queue, relay: Connection, mode:
 
 async def test_a_mode_holds_for_whoever_is_connected(queue: Queue, relay: Connection) -> None:
     """However it is changed, and whatever plans a session keeps, its next INSERT follows it."""
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     async with await psycopg.AsyncConnection.connect(queue.url, autocommit=True, prepare_threshold=1) as other:
         for change, told in (
             ("SELECT 1", 1),
@@ -181,7 +181,7 @@ async def test_an_owner_who_may_not_write_functions_is_told(queue: Queue) -> Non
 
 async def test_a_change_that_is_rolled_back_changes_no_mode(queue: Queue, relay: Connection) -> None:
     """The mode is part of the transaction that sets it."""
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     async with queue.connection.transaction(force_rollback=True):
         await queue.sql("SELECT queue_message_config_set('notify', 'off')")
     await queue.insert()
@@ -192,7 +192,7 @@ async def test_a_change_that_is_rolled_back_changes_no_mode(queue: Queue, relay:
 async def test_a_transaction_may_opt_out(queue: Queue, relay: Connection, mode: str) -> None:
     """It then can be prepared, which PostgreSQL refuses to one that notifies; the next one is told of again."""
     await queue.sql("SELECT queue_message_config_set('notify', %s)", mode)
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     for statement in (
         "BEGIN",
         "SET LOCAL relay.notify = 'off'",
@@ -210,7 +210,7 @@ async def test_a_transaction_may_opt_out(queue: Queue, relay: Connection, mode: 
 async def test_a_message_that_is_claimable_again_is_told(queue: Queue, relay: Connection) -> None:
     """A release is a hint like an insert; one that is not yet due, a claim and a renewal are none."""
     [id_] = await queue.insert()
-    assert await sleep(relay)
+    assert await falls_asleep(relay)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 min'")
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '2 min'")
     await queue.sql("UPDATE queue_message SET lock_expires_at = NULL, available_at = now() + interval '1 min'")

@@ -17,7 +17,7 @@ from relay.ports import Due, Row
 from relay.statements import Statements
 from relay.upkeep import Upkeep
 from tests.support.logins import login
-from tests.support.queue import MadeStore, MakeStore, Queue
+from tests.support.queue import MadeStore, MakeStore, Queue, until
 
 LOOK = ["read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_settings"]
 FORBIDDEN = {
@@ -208,9 +208,8 @@ async def test_roles_that_another_migration_makes_meanwhile_are_taken(say: Calla
     with server, psycopg.connect(server.url) as other, psycopg.connect(server.url, autocommit=True) as watcher:
         other.execute("CREATE ROLE queue_message_etl")
         migration = asyncio.create_task(asyncio.to_thread(migrate, server.url))
-        while watcher.execute(waiting).fetchone() == (0,):
-            assert not migration.done()
-            await asyncio.to_thread(watcher.execute, "SELECT pg_sleep(0.01)")
+        await until(lambda: migration.done() or watcher.execute(waiting).fetchone() != (0,))
+        assert not migration.done()
         other.commit()
         assert len(migrations()) == len(await migration)
         granted = watcher.execute("SELECT has_table_privilege('queue_message_etl', 'queue_message_archive', 'SELECT')").fetchone()

@@ -13,7 +13,7 @@ from relay.wakeup import Listener
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
 from tests.support.proxy import Proxy
-from tests.support.queue import Queue
+from tests.support.queue import Queue, until
 from tests.support.servers import Say
 
 LISTENERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-relay/% listen'"
@@ -90,11 +90,13 @@ async def make(database_url: str) -> AsyncIterator[Make]:
         await each.listener.aclose()
 
 
-async def until(queue: Queue, statement: str, value: int) -> None:
+async def answered(queue: Queue, statement: str, value: int) -> None:
     """Wait until the database answers so."""
-    async with asyncio.timeout(20):
-        while await queue.value(statement) != value:  # noqa: ASYNC110 - another session decides it
-            await asyncio.sleep(0.01)
+
+    async def is_so() -> bool:
+        return bool(await queue.value(statement) == value)
+
+    await until(is_so)
 
 
 @pytest.mark.ids("A4", "B12")
@@ -184,12 +186,12 @@ async def test_sustained_work_opens_the_gate_and_silence_closes_it(queue: Queue,
         heard.listener.busy(500)
     assert not await heard.listener.idle()
     heard.listener.busy(1)
-    await until(queue, HOLDERS, 0)
+    await answered(queue, HOLDERS, 0)
 
     assert not await heard.listener.idle()
     heard.move_clock(1.0)
     await heard.hint()
-    await until(queue, HOLDERS, 1)
+    await answered(queue, HOLDERS, 1)
 
 
 @pytest.mark.ids("A17")
@@ -206,7 +208,7 @@ async def test_a_lost_session_is_told_once_and_comes_back_with_a_hint_and_the_ga
     assert "server closed the connection" in down.error
     assert await heard.next() == events.ListenUp()
     await heard.hint()
-    await until(queue, HOLDERS, 1)
+    await answered(queue, HOLDERS, 1)
     await queue.insert()
     await heard.hint()
 
@@ -250,10 +252,10 @@ async def test_the_mode_off_needs_no_connection_and_modes_change_without_a_resta
     assert 0 == await queue.value(HOLDERS)
     heard.mode = "idle"
     heard.move_clock(1.1)
-    await until(queue, HOLDERS, 1)
+    await answered(queue, HOLDERS, 1)
     heard.mode = "off"
 
-    await until(queue, LISTENERS, 0)
+    await answered(queue, LISTENERS, 0)
     assert heard.emitted.empty()
 
 
@@ -301,7 +303,7 @@ async def test_behind_a_pool_that_shares_sessions_the_relay_polls_and_says_so_on
         assert isinstance(down, events.ListenDown)
         assert "set RELAY_LISTEN_URL to PostgreSQL itself" in down.error
         assert not await heard.listener.idle()
-        await until(queue, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%UNLISTEN%' AND query NOT LIKE '%count%'", 1)
+        await answered(queue, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%UNLISTEN%' AND query NOT LIKE '%count%'", 1)
         assert 0 == await queue.value(HOLDERS)
         await heard.listener.aclose()
         assert heard.emitted.empty()
@@ -345,4 +347,4 @@ async def test_start_and_close_may_be_called_at_any_time_and_again(queue: Queue,
     await heard.listener.aclose()
     await heard.listener.aclose()
 
-    await until(queue, LISTENERS, 0)
+    await answered(queue, LISTENERS, 0)

@@ -61,8 +61,8 @@ class Producer:
                 async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as connection:
                     while not self._stopping:
                         await self.transact(connection, self._chance.randint(1, 10))
-                        await asyncio.sleep(self._chance.uniform(0, longest_pause))
-            await asyncio.sleep(0.05)
+                        await asyncio.sleep(self._chance.uniform(0, longest_pause))  # random pauses are the load
+            await asyncio.sleep(0.05)  # an application that tries again, no test waits for it
 
     async def insert(self, count: int, *, ordered: bool = True) -> None:
         """Insert a number of messages in transactions of a hundred."""

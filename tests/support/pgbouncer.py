@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.local.apt import unpack
-from relay.local.process import free_ports
+from relay.local.process import free_ports, poll
 
 _CONFIG = """
 [databases]
@@ -58,12 +57,13 @@ def _program(say: Callable[[str], None]) -> tuple[list[str], dict[str, str]]:
 
 
 def _wait_for(process: subprocess.Popen[bytes], conninfo: str) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            with closing(psycopg.connect(conninfo)):
-                return
-        except psycopg.OperationalError:
-            assert process.poll() is None, f"pgbouncer ended with {process.returncode}"
-            assert time.monotonic() < deadline, "pgbouncer does not answer"
-            time.sleep(0.05)
+    assert poll(lambda: process.poll() is not None or _answers(conninfo), seconds=20), "pgbouncer does not answer"
+    assert process.poll() is None, f"pgbouncer ended with {process.returncode}"
+
+
+def _answers(conninfo: str) -> bool:
+    try:
+        with closing(psycopg.connect(conninfo)):
+            return True
+    except psycopg.OperationalError:
+        return False

@@ -106,10 +106,10 @@ class MadeStore(Store):
         return ids_of((await self.take(due, where, limit=limit)).batch)
 
 
-async def until(probe: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = 20) -> None:
     """Wait until a condition holds that nobody signals, such as counters that a server writes when it likes."""
     async with asyncio.timeout(seconds):
-        while not await probe():  # noqa: ASYNC110 - there is no signal
+        while not (holds if isinstance(holds := probe(), bool) else await holds):  # noqa: ASYNC110 - there is no signal
             await asyncio.sleep(0.02)
 
 

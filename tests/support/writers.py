@@ -73,7 +73,7 @@ class Writer:
 
     async def _wait(self, share: float, longest: float) -> None:
         if self._chance.random() < share:
-            await asyncio.sleep(self._chance.random() * longest)
+            await asyncio.sleep(self._chance.random() * longest)  # random pauses are the disorder
 
 
 class Written(NamedTuple):
