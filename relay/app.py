@@ -219,11 +219,12 @@ class Relay:
     def _signalled(self, name: str) -> None:
         """The first signal drains, the second cuts."""
         self._signals += 1
+        drains = self._signals == 1
         self._stop.set()
-        self._emit(events.Stopping(name, self._in_hand.messages))
-        asyncio.get_running_loop().call_later(self._drain_seconds + GRACE if self._signals == 1 else GRACE / 2, self._abandon)
+        self._emit(events.Stopping(name, "drain" if drains else "cut", self._in_hand.messages))
+        asyncio.get_running_loop().call_later(self._drain_seconds + GRACE if drains else GRACE / 2, self._abandon)
         if self._engine:
-            (self._engine.stop if self._signals == 1 else self._engine.cut)()
+            (self._engine.stop if drains else self._engine.cut)()
 
     def _abandon(self) -> None:
         """End although a server hangs in the middle of an answer: nobody may have to kill the relay. What is in hand keeps its locks."""
@@ -242,6 +243,6 @@ class Relay:
             await asyncio.sleep(min(seconds / 10, 0.5))
             if self._in_hand.messages or self._in_hand.taken > taken:
                 taken, busy_at = self._in_hand.taken, time.monotonic()
-        self._emit(events.Stopping("idle", 0))
+        self._emit(events.Stopping("idle", "drain", 0))
         if self._engine:
             self._engine.stop()

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from relay import events
 from relay.claimer import Claimer
+from relay.flight import Flight
 from relay.inhand import InHand
-from relay.message import Batch, Keep, Outcome, Portion
-from relay.ports import Intake, Publisher, Settler, Wakeup
-from relay.retry import RetryPolicy, decide
-from relay.tally import tally
+from relay.message import Batch
+from relay.ports import Intake, Publisher, Settler, Wakeup, Written
+from relay.retry import RetryPolicy
 from relay.waiting import unless
 
 FULL_ENOUGH = 0.25
 """Share of a batch that must be free in the window before the next claim: few large claims beat many small ones."""
-SETTLE_GRACE = 5.0
-"""Seconds after the drain in which outcomes that are known may still be written."""
 
 
 class Engine:
@@ -40,20 +36,14 @@ class Engine:
     ) -> None:
         self._intake = intake
         self._publisher = publisher
-        self._settler = settler
         self._wakeup = wakeup
         self._in_hand = in_hand
-        self._policy = policy
         self._batch_size = batch_size
-        self._emit = emit
         self._stopping = asyncio.Event()
         self._nudged = asyncio.Event()
-        self._leaving = False
-        self._moves: set[asyncio.Task[None]] = set()
         self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
+        self._flight = Flight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
         self._ended = False
-        self.kept = 0
-        """Messages that were written and not confirmed when the drain ended: they keep their locks."""
 
     async def run(self, *, drain_seconds: float) -> None:
         """Claim until `stop`, then let what is in flight finish within `drain_seconds` and cut the rest."""
@@ -61,24 +51,22 @@ class Engine:
             async with asyncio.TaskGroup() as tasks:
                 while not self._stopping.is_set():
                     if batch := await self._next_batch():
-                        move = tasks.create_task(self._move(batch))
-                        self._moves.add(move)
-                        move.add_done_callback(self._moves.discard)
-                await self._drain(drain_seconds)
+                        self._flight.launch(batch, tasks)
+                await self._flight.land(drain_seconds)
         finally:
             self._ended = True
 
     def stop(self) -> None:
-        """Claim nothing more; `run` returns when what is in flight is through."""
+        """Claim nothing and write nothing more; `run` returns when what is written is through and the rest released."""
         self._stopping.set()
         self._nudged.set()
+        self._flight.hold()
 
     def cut(self) -> None:
         """Stop, and wait for no confirm any more: what is written and not confirmed keeps its lock."""
-        self._leaving = True
         self.stop()
         self._claimer.cut()
-        self._publisher.cut()
+        self._flight.cut()
 
     def hint(self) -> None:
         """Messages may have been inserted: look at once."""
@@ -93,6 +81,11 @@ class Engine:
     def running(self) -> bool:
         """Neither ended nor failed."""
         return not self._ended
+
+    @property
+    def kept(self) -> int:
+        """Messages that were written and not confirmed when the drain ended: they keep their locks."""
+        return self._flight.kept
 
     async def _next_batch(self) -> Batch | None:
         if not self._publisher.ready:
@@ -119,33 +112,8 @@ class Engine:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nudged.wait(), self._intake.until_next_look())
 
-    async def _move(self, batch: Batch) -> None:
-        async with asyncio.TaskGroup() as settles:
-            async for portion in self._publisher.publish(batch):
-                policy = self._policy()
-                outcomes = [
-                    decide(claim, result, policy, chance=random.random(), leaving=self._leaving)  # noqa: S311 - jitter, not cryptography
-                    for claim, result in zip(portion.claims, portion.results, strict=True)
-                ]
-                settles.create_task(self._settle(batch, portion, outcomes))
-
-    async def _settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        began = time.monotonic()
-        async for written in self._settler.settle(batch, portion, outcomes):
-            self._in_hand.remove(batch, written.portion.claims)
-            self._intake.settled(written.portion, written.outcomes)
-            self._nudged.set()
-            self.kept += sum(isinstance(outcome, Keep) for outcome in written.outcomes) if self._leaving else 0
-            for event in tally(written, time.monotonic() - began):
-                self._emit(event)
-
-    async def _drain(self, seconds: float) -> None:
-        self._settler.leave()
-        if self._moves:
-            await asyncio.wait(self._moves, timeout=seconds)
-        self._leaving = True
-        self._publisher.cut()
-        if self._moves:
-            await asyncio.wait(self._moves, timeout=SETTLE_GRACE)
-        for move in self._moves:
-            move.cancel()
+    def _landed(self, batch: Batch, written: Written) -> None:
+        """There is room again, and keys may have come free."""
+        self._in_hand.remove(batch, written.portion.claims)
+        self._intake.settled(written.portion, written.outcomes)
+        self._nudged.set()

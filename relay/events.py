@@ -34,9 +34,11 @@ class HttpUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stopping(Event):
-    """A signal or a caller asked for the end; claiming has stopped."""
+    """A signal or a caller asked for the end; nothing is claimed and nothing new is written any more."""
 
     reason: str
+    action: str
+    """drain: what is written waits for its confirm; cut: no longer."""
     in_flight: int
 
 

@@ -118,6 +118,9 @@ class Publisher(Protocol):
     async def wait_ready(self) -> None:
         """Return once `ready` is true."""
 
+    def hold(self) -> None:
+        """Write nothing more, for good: what the broker cannot have is UNWRITTEN, what it may have waits for its confirm."""
+
     def cut(self) -> None:
         """Give up on confirms: whatever was written is UNKNOWN from now on, the rest UNWRITTEN."""
 

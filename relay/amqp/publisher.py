@@ -57,6 +57,7 @@ class RabbitPublisher:
         self._open_channels = open_channels
         self._clock = clock
         self._jobs: set[Job] = set()
+        self._holding = False
         self._session: Session | None = None
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,12 +90,23 @@ class RabbitPublisher:
     def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
         """Write a batch, in the order of the calls within each exchange; yield portions of results."""
         job = Job(batch, self._clock)
-        if self._session is None:
+        if self._holding:
+            job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
+        elif self._session is None:
             job.give_up(written=None, unwritten=PublishResult(Verdict.UNWRITTEN, "broker_down", self._down.sentence))
         else:
             self._jobs.add(job)
             self._session.submit(job)
         return self._portions(job)
+
+    def hold(self) -> None:
+        """Write nothing new, for good: what was not written is UNWRITTEN, the rest waits for its confirm.
+
+        What went down with its channel was written, so it may still be written again: that is how its confirm comes.
+        """
+        self._holding = True
+        for job in self._jobs:
+            job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
 
     def cut(self) -> None:
         """Give up on confirms: what was written is UNKNOWN, the rest UNWRITTEN."""

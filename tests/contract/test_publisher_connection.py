@@ -16,7 +16,7 @@ from relay.local import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Declared, Topology
 from tests.support.proxy import Proxy
-from tests.support.publishing import claim, publishing
+from tests.support.publishing import batch, claim, publishing
 
 pytestmark = pytest.mark.faults
 ALARM_ON, ALARM_OFF = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "absolute", "2GB")
@@ -169,6 +169,28 @@ async def test_what_waits_for_room_in_the_buffer_is_bounded(amqp_url: str, topol
         assert transport.get_write_buffer_size() < 7_000_000
         proxy.heal()
         assert await send == [CONFIRMED] * 100
+
+
+@pytest.mark.ids("D9")
+async def test_holding_gives_up_what_is_unwritten_and_waits_for_the_rest(amqp_url: str, topology: Topology) -> None:
+    """The broker is slow: what its transport has not taken is UNWRITTEN at once and never goes out, what it has taken is confirmed."""
+    made = await topology.declare()
+    sent = batch(some(made, 100, 1_000_000))
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
+        await broker.send(some(made, 1))
+        proxy.hold_requests()
+        portions = broker.publisher.publish(sent)
+        broker.publisher.hold()
+        unwritten = await anext(portions)
+        assert {(result.verdict, result.code) for result in unwritten.results} == {(Verdict.UNWRITTEN, "cut")}
+        assert {0.0} == {*unwritten.published}
+        late = await broker.send(some(made, 1))
+        assert [(Verdict.UNWRITTEN, "cut")] == [(result.verdict, result.code) for result in late]
+        proxy.heal()
+        written = [result for portion in [portion async for portion in portions] for result in portion.results]
+    assert written == [CONFIRMED] * (100 - len(unwritten.claims))
+    assert 0 < len(written) < 100
+    assert await topology.waiting(made.queue) == 1 + len(written)
 
 
 async def test_a_cut_decides_everything_at_once(amqp_url: str, topology: Topology) -> None:

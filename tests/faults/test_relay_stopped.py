@@ -14,6 +14,7 @@ from tests.support.queue import until
 from tests.support.relays import RelayProcess
 
 STOPS = 3
+READY = "SELECT id::text FROM queue_message WHERE lock_expires_at IS NULL"
 HANDLED_BY = "SELECT DISTINCT handled_by FROM queue_message_archive WHERE id = ANY(%s::uuid[])"
 
 
@@ -48,6 +49,47 @@ async def in_hand(scene: Scene, name: str, **settings: str) -> RelayProcess:
 
 
 @pytest.mark.ids("D9")
+async def test_sigterm_leaves_at_once_to_others_what_a_slow_broker_has_not_taken(scene: Scene) -> None:
+    """Unwritten messages are ready again while the drain goes on for the written ones; another relay sends them, and none goes twice."""
+    await scene.queue.sql("SELECT queue_message_config_set('lock_seconds', '60')")
+    async with Proxy.before(scene.broker.url) as proxy:
+        relay = await scene.start("slow", broker=proxy.url(scene.broker.url), RELAY_LOCK_SECONDS="60", RELAY_DRAIN_SECONDS="40")
+        await scene.queue.insert(1, exchange=scene.inbox.exchange, routing_key="key")
+        await scene.settled()
+        proxy.delay = 0.02  # 3 MB a second
+        ids = await scene.queue.insert(100, exchange=scene.inbox.exchange, routing_key="key", body=bytes(300_000))
+        await until(lambda: scene.holds(relay, 100))
+
+        relay.send(signal.SIGTERM)
+        assert "drain" == (await relay.logged("stopping"))["action"]
+        began = time.monotonic()
+        left = await ready(scene)
+        assert time.monotonic() - began < 5
+        assert 0 == await scene.queue.value("SELECT sum(attempts) FROM queue_message WHERE id = ANY(%s::uuid[])", left)
+        assert [] == relay.of("stopped")
+
+        heir = await scene.start("heir")
+        await scene.settled()
+        assert 0 == await relay.ended()
+        assert 0 == await heir.stop()
+    assert {"heir"} == {name for (name,) in await scene.queue.sql(HANDLED_BY, left)}
+    assert {"slow"} == {name for (name,) in await scene.queue.sql(HANDLED_BY, [*{*ids} - {*left}])}
+    assert 0 == relay.of("stopped")[0]["kept"]
+    came = [message.headers["x-relay-id"] for message in await scene.topology.drain(scene.inbox.queue)]
+    assert [1] * len(ids) == [came.count(id_) for id_ in ids]
+
+
+async def ready(scene: Scene) -> list[str]:
+    """Wait until messages are ready again; return their ids."""
+
+    async def released() -> bool:
+        return bool(await scene.queue.sql(READY))
+
+    await until(released)
+    return [id_ for (id_,) in await scene.queue.sql(READY)]
+
+
+@pytest.mark.ids("D9")
 async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     """The relay waits for confirms no longer; what was written keeps its lock and is out again in time."""
     relay = await in_hand(scene, "relay")
@@ -55,6 +97,7 @@ async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     await relay.logged("stopping")
     began = time.monotonic()
     assert 0 == await relay.stop()
+    assert ["drain", "cut"] == [line["action"] for line in relay.of("stopping")]
     assert time.monotonic() - began < LOCK_SECONDS + 2
     scene.producer.fault(await scene.held_by(relay))
     assert 200 == relay.of("stopped")[0]["kept"]

@@ -112,7 +112,7 @@ async def test_ready_means_that_messages_can_move(serve: Serve) -> None:
         (events.BrokerDown("RabbitMQ does not answer.", 1), "broker", events.BrokerUp("4.0")),
         (events.BrokerBlocked("low on memory"), "blocked", events.BrokerUnblocked()),
         (events.BrokerBlocked("low on disk"), "blocked", events.BrokerUp("4.0")),
-        (events.Stopping("SIGTERM", 3), "stopping", None),
+        (events.Stopping("SIGTERM", "drain", 3), "stopping", None),
     ],
 )
 async def test_what_keeps_messages_from_moving_is_named(serve: Serve, event: events.Event, about: str, cure: events.Event | None) -> None:

@@ -197,16 +197,19 @@ class FakeIntake:
 
 
 class FakePublisher:
-    """Confirms every batch, or what the test scripts by batch; `hold` keeps a batch in flight until `cut` or `let_go`."""
+    """Confirms every batch, or what the test scripts by id; what is `held` was written and waits for `let_go` or `cut`."""
 
     def __init__(self) -> None:
         self.published: list[Batch] = []
         self.results: dict[str, PublishResult] = {}
         self.held: set[str] = set()
+        self.unwritten: set[str] = set()
+        """Ids that wait for their turn, until the publisher is told to hold."""
         self.ready_event = asyncio.Event()
         self.ready_event.set()
         self.waited = asyncio.Event()
         self._freed = asyncio.Event()
+        self._holding = asyncio.Event()
         self._is_cut = False
 
     @property
@@ -222,10 +225,14 @@ class FakePublisher:
     async def publish(self, batch: Batch) -> AsyncIterator[Portion]:
         """Yield what is not held at once, the rest when it is freed or cut."""
         self.published.append(batch)
-        now = [claim for claim in batch.claims if claim.id not in self.held]
+        now = [claim for claim in batch.claims if claim.id not in self.held | self.unwritten]
         later = [claim for claim in batch.claims if claim.id in self.held]
+        waiting = [claim for claim in batch.claims if claim.id in self.unwritten]
         if now:
             yield self._portion(now)
+        if waiting:
+            await self._holding.wait()
+            yield a_portion(waiting, PublishResult(Verdict.UNWRITTEN, "cut", "Held."))
         if later:
             await self._freed.wait()
             yield self._portion(later) if not self._is_cut else a_portion(later, PublishResult(Verdict.UNKNOWN, "cut", "Cut."))
@@ -233,6 +240,10 @@ class FakePublisher:
     def let_go(self) -> None:
         """Confirm what was held."""
         self._freed.set()
+
+    def hold(self) -> None:
+        """Write nothing more."""
+        self._holding.set()
 
     def cut(self) -> None:
         """Give up on what is held."""

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from relay import events
-from relay.engine import FULL_ENOUGH, SETTLE_GRACE, Engine
+from relay.engine import FULL_ENOUGH, Engine
 from relay.errors import StoreError
+from relay.flight import SETTLE_GRACE
 from relay.inhand import InHand
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, PublishResult, Result, Retry, Verdict
 from relay.retry import RetryPolicy
@@ -267,11 +268,31 @@ async def test_a_stop_lets_what_is_in_flight_finish() -> None:
 
 @pytest.mark.ids("D9")
 @timeless
+async def test_a_stop_gives_back_at_once_what_was_not_written() -> None:
+    """Other relays need not wait for the drain: unwritten messages are released, and the drain goes on for the written one."""
+    written, *unwritten = claims = [a_claim() for _ in range(5)]
+    rig = Rig(a_batch(*claims))
+    rig.publisher.held, rig.publisher.unwritten = {written.id}, {claim.id for claim in unwritten}
+    async with rig.running(drain=3600) as task:
+        await rig.until_idle()
+        before = asyncio.get_running_loop().time()
+        rig.engine.stop()
+        await rig.until(lambda: len(rig.settler.outcomes) == 4)
+        assert asyncio.get_running_loop().time() - before < 1
+        assert {claim.id: GiveBack("cut", "Held.") for claim in unwritten} == rig.settler.outcomes
+        assert (1, False) == (rig.in_hand.messages, task.done())
+        rig.publisher.let_go()
+
+    assert SUCCESS == rig.settler.outcomes[written.id]
+
+
+@pytest.mark.ids("D9")
+@timeless
 async def test_a_drain_does_not_wait_for_what_the_archive_refuses() -> None:
     """Such a row is in hand for ever: the settler is told to leave it to its lock, and the relay goes at once."""
     batch = a_batch(count=3)
     rig = Rig(batch)
-    rig.engine._settler = settlement = Settlement(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
+    rig.engine._flight._settler = settlement = Settlement(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
     async with rig.running(drain=3600):
         await rig.until(lambda: rig.in_hand.messages == 1)
         before = asyncio.get_running_loop().time()
