@@ -23,6 +23,8 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
     errors.InvalidSchemaName: _MIGRATE,
     errors.InsufficientPrivilege: "Your role lacks a permission: be granted queue_message_operator, or queue_message_producer to enqueue",
     errors.ReadOnlySqlTransaction: "This PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary",
+    errors.LockNotAvailable: "Another session holds a lock that this needs, and nothing was changed: try again; if it comes again, look "
+    "for a migration, a long transaction or VACUUM FULL in pg_stat_activity and let it end",
     errors.UniqueViolation: "A message with this id is in the queue already",
 }
 

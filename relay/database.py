@@ -39,8 +39,13 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
 
 ALWAYS = {"lock_timeout": "1s", "default_transaction_isolation": "read committed"}
 """No statement of a relay may wait long for a lock of somebody else, since others wait for it; and each sees what is committed now."""
-IN_PASSING = {"40001", "40P01", "55P03"}
-"""SQLSTATEs of a serialization failure, a deadlock, a lock that could not be had in time."""
+IN_PASSING: Mapping[str, str] = {
+    "40001": "Another transaction came in between; it is tried again",
+    "40P01": "Another transaction and this one waited for each other; it is tried again",
+    "55P03": "Another session holds a lock on the queue; it is tried again. If this goes on, let the migration, the long transaction "
+    "or the VACUUM FULL end that pg_stat_activity shows",
+}
+"""What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
 UNPRINTABLE = "54000"
 """SQLSTATE of a value beyond PostgreSQL's own limit of a gigabyte."""
 NOT_THIS_SERVER = ("25006", "57P", "08")
@@ -120,7 +125,7 @@ def _store_error(error: psycopg.Error) -> StoreError:
             f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).", no_partition=True
         )
     return StoreError(
-        f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}: {primary}.",
+        f"{IN_PASSING.get(error.sqlstate, f'PostgreSQL refused a statement with SQLSTATE {error.sqlstate}')} ({primary}).",
         row_is_guilty=error.sqlstate[:2] in {"22", "23"},
         in_passing=error.sqlstate in IN_PASSING,
         unprintable=error.sqlstate == UNPRINTABLE,

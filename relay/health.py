@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 from relay import events
 
+STANDS = 2
+"""Failed tries of one settle after which the relay stands still: the first finds a missing partition, which the relay makes itself, and a
+row that the archive refuses never has a second."""
+
 
 class Health:
     """What stands in the way, by peer; `sink` takes events."""
@@ -37,6 +41,15 @@ class Health:
                 self._listen = "up"
             case events.ListenDown():
                 self._listen = event.error
+            case _:
+                self._settles(event)
+
+    def _settles(self, event: events.Event) -> None:
+        match event:
+            case events.SettleFailed() if event.attempt >= STANDS:
+                self._reasons["settle"] = f"What was sent cannot be settled: {event.error}"
+            case events.BatchSettled():
+                self._reasons.pop("settle", None)
             case _:
                 pass
 

@@ -27,7 +27,7 @@ _QUEUE: Mapping[str, str] = {
     "blocked_keys": "Ordering keys that stand still.",
     "paused_exchanges": "Exchanges that an operator holds.",
     "relays_alive": "Relays that reported within the last seconds.",
-    "partition_days_ahead": "Days for which the archive has a partition.",
+    "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
 }
 

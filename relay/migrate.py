@@ -84,6 +84,23 @@ def check(conninfo: str, *, schema: str = "public") -> list[str]:
     return [migration.name for migration in _pending(applied, _silent)]
 
 
+def check_roles(conninfo: str, *, schema: str = "public") -> str | None:
+    """What an up-to-date schema still needs before every role can work, as one sentence; None where nothing is missing.
+
+    Raises:
+        MigrationError: the schema may not be read.
+        StoreError: the database cannot be reached.
+    """
+    with _connection(conninfo, _silent) as connection, _translated():
+        found = connection.execute(Renderer(schema, {})(_text("roles.sql"))).fetchall()
+    if missing := [role for role, is_missing in found if is_missing]:
+        statements = " ".join(f"CREATE ROLE {role} NOLOGIN;" for role in missing)
+        return f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner."
+    if found:
+        return f"Roles were made since and have no grants ({', '.join(role for role, _ in found)}): run `relay migrate` again as the owner."
+    return None
+
+
 def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, names: Iterable[str] | None = None) -> str:
     """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
     render_text = Renderer(schema, seed or {})

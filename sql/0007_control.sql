@@ -16,14 +16,25 @@ CREATE TABLE @schema@.queue_message_key_hold (
     reason       text        NOT NULL DEFAULT ''
 );
 
--- Holds an exchange; true if it was not held before.
+-- Who did it, for the record: always the login itself, beside what it says of itself (a person behind a shared login).
+CREATE FUNCTION @schema@.queue_message_signed(by text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT CASE WHEN coalesce(by, '') IN ('', session_user) THEN session_user::text
+        ELSE format('%s (as %s)', session_user, @schema@.queue_message_one_line(by, 63)) END
+$body$;
+
+-- Holds an exchange; true if it was not held before. Where it was, a new reason replaces the old one, and no reason changes nothing.
 CREATE FUNCTION @schema@.queue_message_pause(exchange text, reason text DEFAULT '', by text DEFAULT session_user) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WITH held AS (
         INSERT INTO @schema@.queue_message_pause (exchange, reason, paused_by)
-        VALUES (queue_message_pause.exchange, queue_message_pause.reason, queue_message_pause.by) ON CONFLICT DO NOTHING RETURNING 1
+        VALUES (queue_message_pause.exchange, queue_message_pause.reason, @schema@.queue_message_signed(queue_message_pause.by))
+        ON CONFLICT ON CONSTRAINT queue_message_pause_pkey DO UPDATE SET reason = excluded.reason, paused_by = excluded.paused_by
+        WHERE excluded.reason <> ''
+        -- What an insert made has no xmax; what it found and changed was locked first.
+        RETURNING xmax = 0 AS made
     )
-    SELECT EXISTS (SELECT FROM held)
+    SELECT coalesce(bool_or(held.made), false) FROM held
 $body$;
 
 -- Lets an exchange go on; true if it was held.
@@ -46,14 +57,17 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     FROM free AS head WHERE (m.xid, m.seq) = (head.xid, head.seq) AND m.lock_expires_at IS NULL AND m.available_at IS NULL
 $body$;
 
--- Parks an ordering key: nothing of it is claimed until it is resumed. True if it was not parked before.
+-- Parks an ordering key: nothing of it is claimed until it is resumed. True if it was not parked before; a new reason as with a pause.
 CREATE FUNCTION @schema@.queue_message_key_park(key text, reason text DEFAULT '', by text DEFAULT session_user) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WITH held AS (
         INSERT INTO @schema@.queue_message_key_hold (ordering_key, reason, held_by)
-        VALUES (key, queue_message_key_park.reason, queue_message_key_park.by) ON CONFLICT DO NOTHING RETURNING 1
+        VALUES (key, queue_message_key_park.reason, @schema@.queue_message_signed(queue_message_key_park.by))
+        ON CONFLICT ON CONSTRAINT queue_message_key_hold_pkey DO UPDATE SET reason = excluded.reason, held_by = excluded.held_by
+        WHERE excluded.reason <> ''
+        RETURNING xmax = 0 AS made
     )
-    SELECT EXISTS (SELECT FROM held)
+    SELECT coalesce(bool_or(held.made), false) FROM held
 $body$;
 
 -- Lets an ordering key go on; true if it was parked.
@@ -100,7 +114,7 @@ BEGIN
     ELSIF head.lock_expires_at > now() THEN
         RAISE EXCEPTION 'Message % is locked until %; try again after that.', head.id, head.lock_expires_at USING ERRCODE = 'object_in_use';
     END IF;
-    PERFORM @schema@.queue_message_archive_now(ARRAY[head.id], 'discarded', 'skipped', head.last_error, by);
+    PERFORM @schema@.queue_message_archive_now(ARRAY[head.id], 'discarded', 'skipped', head.last_error, @schema@.queue_message_signed(by));
     PERFORM @schema@.queue_message_wake_key(key);
     RETURN head.id;
 END
@@ -116,7 +130,7 @@ BEGIN
         RAISE EXCEPTION 'No dead message has the id %.', message USING ERRCODE = 'no_data_found';
     END IF;
     INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
-    SELECT d.xid, d.seq, by, queue_message_dead_acknowledge.note FROM @schema@.queue_message_dead d WHERE d.id = message
+    SELECT d.xid, d.seq, @schema@.queue_message_signed(by), queue_message_dead_acknowledge.note FROM @schema@.queue_message_dead d WHERE d.id = message
     ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS answered = ROW_COUNT;
     RETURN answered;

@@ -19,7 +19,7 @@ BEGIN
             CASE WHEN old.expires_at > now() THEN old.expires_at END, message);
     IF old.result IN ('rejected', 'failed', 'lock_expired') THEN
         INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
-        VALUES (old.xid, old.seq, by, 'replayed as ' || new_id) ON CONFLICT DO NOTHING;
+        VALUES (old.xid, old.seq, @schema@.queue_message_signed(by), 'replayed as ' || new_id) ON CONFLICT DO NOTHING;
     END IF;
     RETURN new_id;
 END

@@ -53,7 +53,8 @@ BEGIN
                 format('The lock of %s expired at %s, attempt %s.', coalesce(one.name, 'an unknown holder'), one.lock_expires_at, one.attempts),
                 coalesce(one.name, 'sweep'));
             IF one.ordering_key IS NOT NULL AND @schema@.queue_message_setting_value('on_dead_key') = 'park' THEN
-                PERFORM @schema@.queue_message_key_park(one.ordering_key, format('head %s became dead: lock_expired', one.id), 'sweep');
+                INSERT INTO @schema@.queue_message_key_hold (ordering_key, held_by, reason)
+                VALUES (one.ordering_key, 'sweep', format('head %s became dead: lock_expired', one.id)) ON CONFLICT DO NOTHING;
             ELSIF one.ordering_key IS NOT NULL THEN
                 PERFORM @schema@.queue_message_wake_key(one.ordering_key, clock);
             END IF;

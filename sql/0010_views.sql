@@ -26,8 +26,27 @@ CREATE VIEW @schema@.queue_message_dead_list AS
         d.created_at, d.archived_at, a.acknowledged_at, a.acknowledged_by, a.note, d.replay_of, d.archived_xid, d.xid, d.seq
     FROM @schema@.queue_message_dead d LEFT JOIN @schema@.queue_message_dead_ack a ON (a.xid, a.seq) = (d.xid, d.seq);
 
--- Ordering keys that wait: parked, or their head waits for its next attempt or its own time. behind: messages that wait for the head.
+-- Ordering keys that wait: parked, or their head waits for its next attempt or its own time, or the exchange of their head is paused (then
+-- held_at, held_by and reason are the pause's). behind: messages that wait for the head. Heads of paused exchanges are found by one look
+-- a key along the index of keys, however long the queue is, and only while something is paused.
 CREATE VIEW @schema@.queue_message_blocked_key AS
+    WITH RECURSIVE head AS (
+        (SELECT m.ordering_key, m.id, m.exchange, m.routing_key, m.attempts, m.available_at, m.lock_expires_at, m.last_error
+         FROM @schema@.queue_message m
+         WHERE m.ordering_key IS NOT NULL AND EXISTS (SELECT FROM @schema@.queue_message_pause)
+         ORDER BY m.ordering_key, m.xid, m.seq LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM head CROSS JOIN LATERAL (
+            SELECT m.ordering_key, m.id, m.exchange, m.routing_key, m.attempts, m.available_at, m.lock_expires_at, m.last_error
+            FROM @schema@.queue_message m WHERE m.ordering_key > head.ordering_key ORDER BY m.ordering_key, m.xid, m.seq LIMIT 1) n
+    )
+    SELECT head.ordering_key, 'exchange paused' AS why, head.id AS head_id, head.exchange, head.routing_key, head.attempts, head.available_at,
+        head.last_error, p.paused_at AS held_at, p.paused_by AS held_by, p.reason,
+        (SELECT count(*) FROM @schema@.queue_message b WHERE b.ordering_key = head.ordering_key) - 1 AS behind
+    FROM head JOIN @schema@.queue_message_pause p ON p.exchange = head.exchange
+    WHERE head.lock_expires_at IS NULL AND (head.available_at IS NULL OR head.available_at <= now())
+      AND NOT EXISTS (SELECT FROM @schema@.queue_message_key_hold h WHERE h.ordering_key = head.ordering_key)
+    UNION ALL
     SELECT k.ordering_key, CASE WHEN h.ordering_key IS NOT NULL THEN 'parked' ELSE 'head waits' END AS why,
         head.id AS head_id, head.exchange, head.routing_key, head.attempts, head.available_at, head.last_error,
         h.held_at, h.held_by, h.reason,
@@ -89,12 +108,17 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
          WHERE m.lock_expires_at IS NULL AND m.available_at <= now() ORDER BY m.available_at LIMIT 1))
 $body$;
 
--- Whole UTC days after today for which the archive has a partition; below 1 is an alarm.
+-- Whole UTC days after today up to the first for which the archive has no partition; below 1 is an alarm, and -1 means that today's is
+-- missing, so that nothing can be archived.
 CREATE FUNCTION @schema@.queue_message_days_ahead() RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() AT TIME ZONE 'UTC')::date, -1)
-    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname ~ '_\d{8}$'
+    -- Days without a gap before them stand at the place that they have in the order of all days from today on.
+    SELECT count(*) FILTER (WHERE ahead = place)::integer - 1 FROM (
+        SELECT day - today AS ahead, row_number() OVER (ORDER BY day) - 1 AS place
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
+            to_date(right(c.relname, 8), 'YYYYMMDD') AS day, date(now() AT TIME ZONE 'UTC') AS today
+        WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname ~ '_\d{8}$' AND day >= today
+    ) AS days
 $body$;
 
 -- The whole outbox in one row.
@@ -103,7 +127,7 @@ CREATE VIEW @schema@.queue_message_status AS
         greatest(extract(epoch FROM now() - @schema@.queue_message_oldest()), 0)::double precision AS oldest_seconds,
         (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_dead d
          WHERE NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq)) LIMIT 10000) AS first) AS dead_unacknowledged,
-        (SELECT count(*) FROM @schema@.queue_message_blocked_key) AS blocked_keys,
+        (SELECT count(*) FROM @schema@.queue_message_blocked_key k WHERE k.why <> 'exchange paused') AS blocked_keys,
         (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
         (SELECT count(*) FROM @schema@.queue_message_relay_state s WHERE s.alive) AS relays_alive,
         @schema@.queue_message_days_ahead() AS partition_days_ahead,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import show_fields, show_json, show_table
+from relay.cli.output import count, show_fields, show_json, show_table
 from relay.cli.support import NOT_FOUND, complain, console, new_group
 from relay.cli.types import Json, MessageId, MessageIds, SameId
 
@@ -117,7 +117,7 @@ def _list_row(row: dict[str, Any]) -> dict[str, Any]:
     """A dead message in four columns, so that it fits a terminal."""
     code = f" ({row['error_code']})" if row["error_code"] else ""
     answer = f"; acknowledged by {row['acknowledged_by']}" if row["acknowledged_at"] else ""
-    why = f"{row['result']}{code} after {row['attempts']} attempts: {row['error_detail'] or 'no detail'}{answer}"
+    why = f"{row['result']}{code} after {count(row['attempts'], 'attempt')}: {row['error_detail'] or 'no detail'}{answer}"
     return {"id": row["id"], "archived_at": row["archived_at"], "sent_to": f"{row['exchange']} {row['routing_key']}".strip(), "why": why}
 
 

@@ -6,20 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from relay.cli.output import show_json, show_table, words
-from relay.cli.support import NOT_FOUND, complain, console, new_group
+from relay.cli.output import show_json, show_table, typed, words
+from relay.cli.support import NOT_FOUND, changed, complain, console, new_group
 from relay.cli.types import Json, OrderingKey, Reason
 
-app = new_group(help="Ordering keys that wait: parked, or their first message waits for its next attempt.")
+app = new_group(
+    help="Ordering keys that wait: parked, or their first message waits for its next attempt, its own time or a paused exchange."
+)
 
 COLUMNS = ["ordering_key", "head_id", "behind", "why"]
 
 
 @app.command("list")
 def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100, as_json: Json = False) -> None:
-    """List ordering keys that wait, and how many messages stand behind the first of each."""
+    """List ordering keys that wait, why, and how many messages stand behind the first of each."""
     with console() as opened:
-        rows = opened.rows("list_blocked_keys", most=limit)
+        rows = opened.rows("list_blocked_keys", most=limit, paused=True)
     if as_json:
         show_json(rows)
     else:
@@ -36,10 +38,10 @@ def skip_key(key: OrderingKey) -> None:
 
 @app.command("park")
 def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
-    """Hold a key: its messages stay in the queue until it is resumed."""
+    """Hold a key: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
     with console() as opened:
         held = opened.row("park_key", key=key, reason=reason)["held"]
-    typer.echo(f"key {key!r} is parked" if held else f"key {key!r} was parked already")
+    typer.echo(f"key {key!r} {changed(held, 'parked', reason)}")
 
 
 @app.command("resume")
@@ -55,6 +57,8 @@ def resume_key(key: OrderingKey) -> None:
 
 def _why(row: dict[str, Any]) -> str:
     """Why a key waits and until when, so that the table fits a terminal."""
+    said = f": {row['reason'] or row['last_error']}" if row["reason"] or row["last_error"] else ""
+    if row["why"] == "exchange paused":
+        return f"exchange {row['exchange']!r} is paused{said} ({typed('resume', row['exchange'])})"
     until = f" until {words(row['available_at'])}" if row["available_at"] and row["why"] != "parked" else ""
-    reason = row["reason"] or row["last_error"]
-    return f"{row['why']}{until}" + (f": {reason}" if reason else "")
+    return f"{row['why']}{until}{said}"

@@ -12,7 +12,7 @@ from relay.cli.demo import demo
 from relay.cli.message import enqueue, pause, resume, show
 from relay.cli.replay import replay
 from relay.cli.status import status
-from relay.cli.support import REFUSED, Commands, complain, new_group, settings
+from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
 
 app = new_group(name="relay", cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
 
@@ -39,7 +39,10 @@ def _root(
 def migrate(
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Only look: exit 1 and name what is missing if the schema is not up to date.")
+        bool,
+        typer.Option(
+            "--check", help="Only look: exit 1 and name what is missing if the schema is not up to date, or its roles are not there."
+        ),
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
@@ -51,15 +54,18 @@ def migrate(
         pending = schema.check(chosen.conninfo, schema=chosen.schema_name)
         if sql:
             typer.echo(schema.render(schema=chosen.schema_name, seed=chosen.policy(), names=pending), nl=False)
-        elif pending:
-            complain(f"The schema is not up to date, run `relay migrate`: {', '.join(pending)}.")
-        else:
-            typer.echo("the schema is up to date")
-        raise typer.Exit(REFUSED if check and pending else 0)
+            raise typer.Exit(REFUSED if check and pending else 0)
+        if pending:
+            refuse(f"The schema is not up to date, run `relay migrate`: {', '.join(pending)}.")
+        if shortage := schema.check_roles(chosen.conninfo, schema=chosen.schema_name):
+            refuse(f"The schema is up to date, its roles are not. {shortage}")
+        typer.echo("the schema is up to date")
+        return
     applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), say=complain)
     for name in applied:
         typer.echo(f"applied {name}")
-    typer.echo("the schema is up to date")
+    whole = schema.check_roles(chosen.conninfo, schema=chosen.schema_name) is None
+    typer.echo("the schema is up to date" + ("" if whole else ", its roles are not"))
 
 
 @app.command()

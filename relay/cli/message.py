@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from uuid import UUID
 
 import typer
 
-from relay.cli.output import show_fields, show_json
-from relay.cli.support import NOT_FOUND, USAGE, complain, console, moment, refuse
+from relay.cli.output import count, show_fields, show_json
+from relay.cli.support import NOT_FOUND, USAGE, changed, complain, console, moment, refuse
 from relay.cli.types import Exchange, Json, MessageId, Reason
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ CHUNK = 1000
 """Messages of one statement."""
 CHUNK_BYTES = 8 << 20
 """Bytes of input after which a statement goes out with fewer."""
+MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What some editors and shells write before the first line."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -32,7 +35,9 @@ def enqueue(
     content: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Content; without it each line of standard input is one.")] = None,
     *,
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None,
-    ordering_key: Annotated[str | None, typer.Option(help="Messages with one key go out one after the other.")] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Messages with one key go out one after the other; '' is a key like any other.")
+    ] = None,
     available_at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
     ] = None,
@@ -76,10 +81,10 @@ def show(message: MessageId, *, as_json: Json = False) -> None:
 
 
 def pause(exchange: Exchange, *, reason: Reason = "") -> None:
-    """Hold an exchange: its messages stay in the queue until it is resumed."""
+    """Hold an exchange: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
-    typer.echo(f"exchange {exchange!r} is paused" if held else f"exchange {exchange!r} was paused already")
+    typer.echo(f"exchange {exchange!r} {changed(held, 'paused', reason)}")
 
 
 def resume(exchange: Exchange) -> None:
@@ -124,7 +129,11 @@ def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> Non
             made += insert(connection, chunk, schema=opened.schema)
         if bad:
             _report(bad)
-    typer.echo("\n".join(map(str, made)) if ids else f"{len(made)} messages enqueued")
+        if not made:
+            refuse(
+                "Standard input holds no line with JSON: nothing was enqueued; give one JSON value a line, or the content as an argument."
+            )
+    typer.echo("\n".join(map(str, made)) if ids else f"{count(len(made), 'message')} enqueued")
 
 
 def _report(bad: list[str]) -> None:
@@ -132,7 +141,7 @@ def _report(bad: list[str]) -> None:
     for problem in bad[:NAMED]:
         complain(problem)
     more = f" ({len(bad) - NAMED} more)" if len(bad) > NAMED else ""
-    refuse(f"{len(bad)} bad lines{more}: nothing was enqueued; correct them and try again.")
+    refuse(f"{count(len(bad), 'bad line')}{more}: nothing was enqueued; each line must be one whole JSON value.")
 
 
 def _chunks(fields: dict[str, Any], bad: list[str]) -> Iterator[list[Message]]:
@@ -140,6 +149,8 @@ def _chunks(fields: dict[str, Any], bad: list[str]) -> Iterator[list[Message]]:
     chunk: list[Message] = []
     size = 0
     for number, line in enumerate(sys.stdin.buffer, start=1):
+        if number == 1 and line.startswith(MARKS):
+            refuse("line 1: begins with a byte order mark: nothing was enqueued; save the input as UTF-8 without one.")
         if not line.strip():
             continue
         message = _line(fields, line, number, bad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -89,6 +90,16 @@ def length(seconds: float | None) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def count(number: float, one: str, many: str | None = None) -> str:
+    """A number with its noun (and verb): 1 message, 2 messages."""
+    return f"{number:.12g} {one if number == 1 else many or one + 's'}"
+
+
+def typed(command: str, name: str) -> str:
+    """A command as a person would type it, with a foreign name quoted for the shell."""
+    return visible(f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}`")
 
 
 def plain(value: object) -> object:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import show_json
+from relay.cli.output import count, show_json
 from relay.cli.support import INTERRUPTED, complain, console, moment
 from relay.cli.types import Json, SameId
 from relay.message import Result
@@ -74,7 +74,7 @@ def _replay(opened: Console, wanted: dict[str, Any], *, limit: int | None, rate:
     if as_json:
         show_json({"messages": done, "dry_run": wanted["dry_run"], "interrupted": interrupted})
     else:
-        typer.echo(f"{done} messages {'would be replayed' if wanted['dry_run'] else 'replayed'}")
+        typer.echo(f"{count(done, 'message')} {'would be replayed' if wanted['dry_run'] else 'replayed'}")
     if interrupted:
         complain("The replay was interrupted; run it again for the rest.")
         raise typer.Exit(INTERRUPTED)
@@ -108,4 +108,4 @@ def _paced(pages: Iterator[list[dict[str, Any]]], rate: float | None) -> Iterato
 def _progress(done: int | None) -> None:
     """One line on a terminal that counts up; None ends it."""
     if sys.stderr.isatty():
-        typer.echo("\r\033[K" if done is None else f"\r{done} messages", err=True, nl=False)
+        typer.echo("\r\033[K" if done is None else f"\r{count(done, 'message')}", err=True, nl=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import length, show_json, show_json_line, table, terminal
+from relay.cli.output import count, length, show_json, show_json_line, table, terminal, typed, words
 from relay.cli.support import console, settings
 from relay.cli.types import Json
 
@@ -28,25 +28,28 @@ def status(
     *,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again until Ctrl-C; with --json one line each.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also relays that fell silent more than 5 minutes and the lock time ago.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks of --watch.")] = 2.0,
 ) -> None:
     """Show what waits, what goes out, which relays are at work and what needs a person."""
     with console() as opened:
         if watch:
-            _watch(opened, interval, as_json=as_json)
+            _watch(opened, interval, every=every, as_json=as_json)
         elif as_json:
-            show_json(read_status(opened))
+            show_json(read_status(opened, every=every))
         else:
-            terminal().print(picture(read_status(opened)))
+            terminal().print(picture(read_status(opened, every=every)))
 
 
-def read_status(opened: Console) -> Status:
-    """Everything that `relay status --json` prints."""
+def read_status(opened: Console, *, every: bool = False) -> Status:
+    """Everything that `relay status --json` prints; `every` relay, or only those that are not long gone."""
     found: Status = {"schema": opened.schema, "queue": opened.row("read_status")}
     found["recent"] = _recent(opened)
-    found["relays"] = opened.rows("read_relays")
+    relays = opened.rows("read_relays")
+    found["relays"] = [row for row in relays if every or not row["gone"]]
+    found["relays_left_out"] = len(relays) - len(found["relays"])
     found["paused"] = opened.rows("list_paused")
-    found["blocked_keys"] = opened.rows("list_blocked_keys", most=SHOWN)
+    found["blocked_keys"] = opened.rows("list_blocked_keys", most=SHOWN, paused=False)
     found["transactions"] = opened.row("read_transactions")
     found["overruled"] = _overruled(opened)
     return found
@@ -64,17 +67,17 @@ def picture(found: Status) -> RenderableType:
     return Group(*parts)
 
 
-def _watch(opened: Console, interval: float, *, as_json: bool) -> None:
+def _watch(opened: Console, interval: float, *, every: bool, as_json: bool) -> None:
     from rich.live import Live  # noqa: PLC0415 - see cli_output
 
     if as_json:
         while True:
-            show_json_line(read_status(opened))
+            show_json_line(read_status(opened, every=every))
             time.sleep(interval)
-    with Live(picture(read_status(opened)), console=terminal(), auto_refresh=False, screen=False) as live:
+    with Live(picture(read_status(opened, every=every)), console=terminal(), auto_refresh=False, screen=False) as live:
         while True:
             time.sleep(interval)
-            live.update(picture(read_status(opened)), refresh=True)
+            live.update(picture(read_status(opened, every=every)), refresh=True)
 
 
 def _recent(opened: Console) -> Status:
@@ -96,9 +99,9 @@ def _overruled(opened: Console) -> list[Status]:
 def _queue(found: Status) -> str:
     queue = found["queue"]
     about = "" if queue["counted"] else "about "
-    oldest = f", the oldest since {length(queue['oldest_seconds'])}" if queue["oldest_seconds"] else ""
+    oldest = f", the oldest for {length(queue['oldest_seconds'])}" if queue["oldest_seconds"] else ""
     return (
-        f"{about}{queue['waiting']} messages wait in schema {found['schema']}: "
+        f"{about}{count(queue['waiting'], 'message waits', 'messages wait')} in schema {found['schema']}: "
         f"{queue['ready']} ready{oldest}, {queue['locked']} locked, {queue['delayed']} delayed"
     )
 
@@ -109,9 +112,8 @@ def _recent_line(recent: Status) -> str:
     results = ", ".join(
         f"{row['messages']} {row['result']}" + (f" ({row['error_code']})" if row["error_code"] else "") for row in recent["results"]
     )
-    return (
-        f"{recent['per_second']:g} messages/s in the last minute; the newest {recent['messages']} in {length(recent['seconds'])}: {results}"
-    )
+    newest = "the only one" if recent["messages"] == 1 else f"the newest {recent['messages']}"
+    return f"{count(recent['per_second'], 'message')} a second in the last minute; {newest} within {length(recent['seconds'])}: {results}"
 
 
 def _relay_row(row: Status) -> Status:
@@ -134,18 +136,19 @@ def _troubles(found: Status) -> list[str]:
     lines = [] if alive else ["no relay is alive: start one with `relay run`"]
     lines += [f"{row['name']}: the broker is {row['state']['broker']}" for row in alive if row["state"].get("broker", "up") != "up"]
     if queue["dead_unacknowledged"]:
-        lines.append(f"{queue['dead_unacknowledged']} dead messages are not acknowledged: `relay dead list`")
-    lines += [f"exchange {row['exchange']!r} is paused by {row['paused_by']}: `relay resume`" for row in found["paused"]]
+        lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
+    lines += [_paused(row) for row in found["paused"]]
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
-        lines.append(f"{queue['blocked_keys'] - SHOWN} more blocked keys: `relay key list`")
+        lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
     lines += [f"{row['name']}: {exchange!r} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)]
     if writing["writing"]:
-        lines.append(
-            f"{writing['writing']} transactions write, the oldest for {length(writing['oldest_seconds'])}, {writing['prepared']} prepared"
-        )
-    if queue["partition_days_ahead"] < 1:
-        lines.append("the archive has no partition for tomorrow: run `SELECT queue_message_ensure_partitions()`")
+        oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
+        lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
+    lines += _partitions(queue["partition_days_ahead"])
+    if found["relays_left_out"]:
+        gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
+        lines.append(f"{gone} not listed: `relay status --all`")
     lines += [
         f"{row['name']} is {row['environment']!r} in this environment; the database's {row['database']!r} holds: `relay config set`"
         for row in found["overruled"]
@@ -153,10 +156,24 @@ def _troubles(found: Status) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def _paused(row: Status) -> str:
+    why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
+    since, by = words(row["paused_at"]), words(row["paused_by"])
+    return f"exchange {row['exchange']!r} is paused since {since} by {by}{why}; {typed('resume', row['exchange'])}"
+
+
+def _partitions(days_ahead: int) -> list[str]:
+    """A day of the archive that is missing soon."""
+    if days_ahead > 0:
+        return []
+    day = "today, so nothing can be settled" if days_ahead < 0 else "tomorrow"
+    return [f"the archive has no partition for {day}: run `SELECT queue_message_ensure_partitions()`"]
+
+
 def _blocked(row: Status) -> str:
-    reason = row["reason"] or row["last_error"] or ""
+    reason = row["reason"] or row["last_error"]
     waiting = f"{row['behind']} behind {row['head_id']}" if row["head_id"] else "no message of it waits"
-    return f"key {row['ordering_key']!r}: {row['why']}, {waiting} {reason}".rstrip()
+    return f"key {row['ordering_key']!r}: {row['why']}, {waiting}" + (f": {reason}" if reason else "")
 
 
 def _silent(row: Status) -> list[tuple[str, float]]:

@@ -79,6 +79,13 @@ def moment(opened: Console, text: str | None, option: str, *, ahead: bool = Fals
     return given
 
 
+def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what the database answered
+    """What holding something came to: a second hold changes the reason at most."""
+    if held:
+        return f"is {state}"
+    return f"was {state} already; the reason is now {reason!r}" if reason else f"was {state} already; nothing is changed"
+
+
 def refuse(sentence: str) -> NoReturn:
     """End the command: it was refused, and nothing was changed."""
     complain(sentence)

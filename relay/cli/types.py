@@ -12,5 +12,5 @@ OrderingKey = Annotated[str, typer.Argument(metavar="KEY", help="The ordering ke
 MessageId = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the message.")]
 MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of messages.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-Reason = Annotated[str, typer.Option(help="Why; shown by `relay status`.")]
+Reason = Annotated[str, typer.Option(help="Why; kept with your login and shown to everybody who asks.")]
 SameId = Annotated[bool, typer.Option("--same-id", help="Keep the id, for consumers that drop what they had.")]

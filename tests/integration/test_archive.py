@@ -121,6 +121,14 @@ async def test_a_missing_day_leaves_messages_where_they_are(queue: Queue) -> Non
     assert (1, -1) == (await queue.waiting(), await queue.value("SELECT partition_days_ahead FROM queue_message_status"))
 
 
+@pytest.mark.parametrize(("missing", "ahead"), [(0, -1), (1, 0), (3, 2), (7, 6), (-1, 7)])
+async def test_days_ahead_end_at_the_first_gap(queue: Queue, missing: int, ahead: int) -> None:
+    """Later days do not help the one that comes first; a day that is over is missed by nobody."""
+    await queue.sql(f"DROP TABLE queue_message_archive_{await day_from_today(queue, missing)}")
+
+    assert ahead == await queue.value("SELECT partition_days_ahead FROM queue_message_status")
+
+
 @pytest.mark.ids("D8")
 async def test_retention_drops_one_old_day_a_call(queue: Queue) -> None:
     """Whole days go, the oldest first, and what is within the retention stays."""
@@ -144,21 +152,6 @@ async def test_a_reader_is_not_waited_for(queue: Queue, database_url: str) -> No
         assert [("busy", oldest, None)] == await retain(queue, 40)
 
     assert ("dropped", oldest, None) in await retain(queue, 40)
-
-
-async def test_a_registered_export_is_waited_for(queue: Queue) -> None:
-    """A day goes only when its export was verified with as many rows as stand there at the drop."""
-    await queue.sql("SELECT queue_message_config_set('export_registered', 'true'), queue_message_config_set('retention_days', '1')")
-    yesterday = f"queue_message_archive_{await day_from_today(queue, -1)}"
-    await settle(queue, "success", at=await queue.value("SELECT (now() - interval '1 day')::text"))
-    await queue.sql("INSERT INTO queue_message_export (partition, rows) VALUES (%s, 1)", yesterday)
-    waits = [("unverified", yesterday, None)]
-
-    assert waits == await retain(queue, 1)
-    await queue.sql("UPDATE queue_message_export SET verified_at = now(), rows = 2")
-    assert [("unverified", yesterday, 1)] == await retain(queue, 1)
-    await queue.sql("UPDATE queue_message_export SET rows = 1")
-    assert [("dropped", yesterday, 1)] == await retain(queue, 1)
 
 
 async def test_dead_messages_have_a_retention_of_their_own(queue: Queue) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from relay import __version__
+from relay import __version__, local
 from relay.cli import status as cli_status
 from relay.cli.main import app
 from relay.migrate import migrations
@@ -56,6 +60,33 @@ def test_migrate_says_what_it_applied_and_check_whether_it_is_needed(empty_cli: 
 
     assert [*(f"applied {name}" for name in names), "the schema is up to date"] == applied
     assert "the schema is up to date\n" == empty_cli("migrate", "--check") == empty_cli("migrate")
+
+
+def test_a_lock_in_the_way_says_what_to_do(cli: Cli) -> None:
+    """Where the server, the login or a function has a lock_timeout."""
+    url = cli.env["RELAY_DATABASE_URL"]
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE queue_message_pause")
+        sentence = cli.refused("pause", "x", code=1, RELAY_DATABASE_URL=make_conninfo(url, options="-c lock_timeout=50ms"))
+
+    assert sentence.startswith("Another session holds a lock that this needs, and nothing was changed: try again")
+    assert "pg_stat_activity" in sentence
+
+
+def test_migrate_and_check_say_so_where_the_roles_are_missing(say: Callable[[str], None], tmp_path: Path) -> None:
+    """--check exits 1 with what to run; migrate itself has done what it may."""
+    with local.postgres(say=say, private=True) as server, psycopg.connect(server.url, autocommit=True) as superuser:
+        superuser.execute("CREATE ROLE someone LOGIN PASSWORD 'x'")
+        superuser.execute("CREATE DATABASE theirs OWNER someone")
+        theirs = Cli(make_conninfo(server.url, dbname="theirs", user="someone", password="x"), tmp_path)
+
+        assert theirs("migrate").endswith("\nthe schema is up to date, its roles are not\n")
+        assert "let somebody with CREATEROLE run: CREATE ROLE queue_message_etl NOLOGIN;" in theirs.stderr
+        missing = theirs.refused("migrate", "--check", code=1)
+
+    assert missing.startswith(
+        "The schema is up to date, its roles are not. Roles are missing: let somebody with CREATEROLE run `CREATE ROLE"
+    )
 
 
 def test_migrate_prints_the_sql_for_a_dba_and_runs_nothing(empty_cli: Cli) -> None:
@@ -140,7 +171,7 @@ def test_an_operators_role_is_enough_for_every_look_and_answer(cli: Cli) -> None
 def test_an_error_that_nobody_foresaw_is_a_sentence_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its type is named; its text, which may hold a payload, is not."""
 
-    def fail(_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise LookupError("payload")
 
     monkeypatch.setattr(cli_status, "read_status", fail)
@@ -153,7 +184,7 @@ def test_an_error_that_nobody_foresaw_is_a_sentence_too(cli: Cli, monkeypatch: p
 def test_ctrl_c_ends_a_command_without_a_word(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code is a shell's own for it."""
 
-    def interrupt(_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli_status, "read_status", interrupt)

@@ -94,15 +94,30 @@ def test_a_locked_head_is_not_skipped(cli: Cli, seeded: Seeded) -> None:
 
 
 def test_a_key_is_parked_and_resumed(cli: Cli, seeded: Seeded) -> None:
-    """Twice is no harm; what is not parked cannot be resumed."""
+    """A second reason takes the place of the first; what is not parked cannot be resumed."""
     seeded.insert(ordering_key="k")
 
     assert "key 'k' is parked\n" == cli("key", "park", "k", "--reason", "broken")
-    assert "key 'k' was parked already\n" == cli("key", "park", "k")
-    assert "parked" in cli("key", "list")
+    assert "key 'k' was parked already; nothing is changed\n" == cli("key", "park", "k")
+    assert "parked: broken" in cli("key", "list")
+    assert "key 'k' was parked already; the reason is now 'mended'\n" == cli("key", "park", "k", "--reason", "mended")
+    assert "parked: mended" in cli("key", "list")
     assert "key 'k' goes on\n" == cli("key", "resume", "k")
     assert "is not parked" in cli.refused("key", "resume", "k", code=3)
     assert "no key waits\n" == cli("key", "list")
+
+
+def test_a_key_of_a_paused_exchange_says_so(cli: Cli, seeded: Seeded) -> None:
+    """With the reason and how the exchange goes on, in the list of keys; the status has a line for the exchange, not for each key."""
+    head = seeded.insert(ordering_key="k")
+    cli("pause", "orders", "--reason", "upgrade")
+
+    [row] = cli.json("key", "list")
+    assert ("k", "exchange paused", head, 0, "orders", "upgrade") == tuple(
+        row[name] for name in ("ordering_key", "why", "head_id", "behind", "exchange", "reason")
+    )
+    assert "exchange 'orders' is paused: upgrade (`relay resume orders`)" in cli("key", "list")
+    assert ([], 0) == (cli.json("status")["blocked_keys"], cli.json("status")["queue"]["blocked_keys"])
 
 
 def test_policy_is_listed_and_changed(cli: Cli, seeded: Seeded) -> None:

@@ -45,9 +45,40 @@ def test_bad_lines_are_named_by_number_and_nothing_is_enqueued(cli: Cli, seeded:
         "line 1501: content is not JSON: Expecting property name enclosed in double quotes at character 2.",
         "line 1502: not UTF-8.",
         "line 1504: content holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body.",
-        "3 bad lines: nothing was enqueued; correct them and try again.",
+        "3 bad lines: nothing was enqueued; each line must be one whole JSON value.",
     ] == cli.stderr.splitlines()
     assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
+@pytest.mark.parametrize("stdin", ["", "\n \n\n"])
+def test_an_empty_input_is_told(cli: Cli, stdin: str) -> None:
+    """A program that wrote nothing, or a file that was forgotten, does not look like success."""
+    assert cli.refused("enqueue", "orders", "paid", code=1, stdin=stdin).startswith("Standard input holds no line with JSON")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_told_once(cli: Cli, seeded: Seeded, encoding: str) -> None:
+    """With its line and what to do, not once for every line behind it."""
+    sentence = cli.refused("enqueue", "orders", "paid", code=1, stdin="1\n2\n".encode(encoding))
+
+    assert "line 1: begins with a byte order mark: nothing was enqueued; save the input as UTF-8 without one." == sentence
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
+def test_one_message_is_not_messages(cli: Cli) -> None:
+    """Nor is one bad line lines."""
+    assert "1 message enqueued\n" == cli("enqueue", "orders", "paid", stdin="1\n")
+    cli("enqueue", "orders", "paid", stdin="1\n{\n", code=1)
+    assert "1 bad line: nothing was enqueued" in cli.stderr
+    assert "1 message would be replayed" not in cli("replay", "--from", "1h", "--dry-run")
+
+
+def test_an_empty_ordering_key_is_a_key(cli: Cli, seeded: Seeded) -> None:
+    """Its messages go out one after the other, as the help and the docs say."""
+    cli("enqueue", "orders", "paid", "1", "--ordering-key", "")
+    cli("enqueue", "orders", "paid", "1")
+
+    assert [("", True), (None, False)] == seeded.run("SELECT ordering_key, lane IS NOT NULL FROM queue_message ORDER BY seq")
 
 
 def test_of_very_many_bad_lines_twenty_are_named(cli: Cli) -> None:
@@ -114,11 +145,14 @@ def test_foreign_text_cannot_reach_the_terminal_as_a_command(cli: Cli, seeded: S
 
 
 def test_an_exchange_is_paused_and_resumed(cli: Cli, seeded: Seeded) -> None:
-    """With who and why, and twice is no harm."""
+    """With who and why; the second time a reason is taken over, and without one nothing is changed, which it says."""
+    reason = "SELECT exchange, reason FROM queue_message_pause"
     assert "exchange 'orders' is paused\n" == cli("pause", "orders", "--reason", "consumer is broken")
-    assert "exchange 'orders' was paused already\n" == cli("pause", "orders")
-    assert [("orders", "consumer is broken")] == seeded.run("SELECT exchange, reason FROM queue_message_pause")
-    assert "exchange 'orders' is paused by" in cli("status")
+    assert "exchange 'orders' was paused already; nothing is changed\n" == cli("pause", "orders")
+    assert [("orders", "consumer is broken")] == seeded.run(reason)
+    assert "exchange 'orders' was paused already; the reason is now 'upgrade'\n" == cli("pause", "orders", "--reason", "upgrade")
+    assert [("orders", "upgrade")] == seeded.run(reason)
+    assert "exchange 'orders' is paused since" in cli("status")
 
     assert "exchange 'orders' goes on\n" == cli("resume", "orders")
     assert "is not paused" in cli.refused("resume", "orders", code=3)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from relay.cli import replay as cli_replay
+from relay.cli.output import count
 from relay.console import Console
 from tests.support.cli import Cli, Seeded
 
@@ -40,9 +41,9 @@ def test_a_filter_selects_what_is_replayed(cli: Cli, seeded: Seeded, args: list[
     seeded.archive("success", routing_key="b.1")
     seeded.archive("failed", "nacked", exchange="audit", routing_key="c.1")
 
-    assert f"{len(keys)} messages would be replayed\n" == cli("replay", *args, "--dry-run")
+    assert f"{count(len(keys), 'message')} would be replayed\n" == cli("replay", *args, "--dry-run")
     assert [] == _waiting(seeded)
-    assert f"{len(keys)} messages replayed\n" == cli("replay", *args)
+    assert f"{count(len(keys), 'message')} replayed\n" == cli("replay", *args)
     assert keys == _waiting(seeded)
 
 
@@ -52,7 +53,7 @@ def test_what_was_replayed_is_left_out_unless_asked_for(cli: Cli, seeded: Seeded
 
     printed = [cli("replay", "--exchange", "orders", *more) for more in ([], [], ["--again"])]
 
-    assert ["1 messages replayed\n", "0 messages replayed\n", "1 messages replayed\n"] == printed
+    assert ["1 message replayed\n", "0 messages replayed\n", "1 message replayed\n"] == printed
 
 
 def test_what_is_replayed_now_is_not_found_again_by_the_same_replay(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ def test_a_replay_goes_page_by_page_and_a_broken_one_goes_on(cli: Cli, seeded: S
     assert "run it again for the rest" in cli.stderr
     assert [2, 4, None] == shown
 
-    assert "1 messages replayed\n" == cli("replay", "--exchange", "orders")
+    assert "1 message replayed\n" == cli("replay", "--exchange", "orders")
     assert ["0", "1", "2", "3", "4"] == _waiting(seeded)
 
 

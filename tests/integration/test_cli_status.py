@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tests.support.cli import Cli, Seeded
+from tests.support.logins import login
 
 STATE = '{"broker": "up", "listen": "idle", "in_flight": 7, "silent": {"slow": 12.5}}'
 
@@ -45,7 +46,8 @@ def test_status_counts_what_waits_and_what_was_settled(cli: Cli, seeded: Seeded,
 def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: int) -> None:
     """Dead messages, paused exchanges, blocked keys with their reason, silent exchanges, a blocked broker: a line each."""
     seeded.archive("failed", "unroutable")
-    seeded.run("SELECT queue_message_pause('audit')")
+    seeded.run("SELECT queue_message_pause('audit', 'too loud', 'ann')")
+    seeded.run("SELECT queue_message_pause('it''s')")
     seeded.insert(ordering_key="customer-7")
     seeded.insert(ordering_key="customer-7")
     seeded.run("SELECT queue_message_key_park('customer-7', 'broken address')")
@@ -56,8 +58,14 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
 
     lines = [line.rstrip() for line in cli("status").splitlines()]
 
-    assert "1 dead messages are not acknowledged: `relay dead list`" in lines
-    assert "exchange 'audit' is paused by postgres: `relay resume`" in lines
+    [(user, since)] = seeded.run(
+        "SELECT session_user::text, to_char(min(paused_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ') FROM queue_message_pause"
+    )
+    assert "1 dead message is not acknowledged: `relay dead list`" in lines
+    assert f"exchange 'audit' is paused since {since} by {user} (as ann): too loud; `relay resume audit`" in lines
+    assert any(
+        line.startswith('exchange "it\'s" is paused') and line.endswith("""no reason given; `relay resume 'it'"'"'s'`""") for line in lines
+    )
     assert any(line.startswith("key 'customer-7': parked, 1 behind") and line.endswith("broken address") for line in lines)
     assert "relay-2: the broker is blocked" in lines
     assert "relay-1: 'slow' has not answered for 12 s" in lines
@@ -78,7 +86,51 @@ def test_a_transaction_that_writes_is_counted(cli: Cli, database_url: str) -> No
     with psycopg.connect(database_url) as other:
         other.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
         assert 1 == cli.json("status")["transactions"]["writing"]
-        assert "1 transactions write, the oldest for" in cli("status")
+        assert "1 transaction writes, the oldest for" in cli("status")
+
+
+def test_a_role_that_may_not_see_other_sessions_is_told_no_age(cli: Cli, database_url: str) -> None:
+    """The number alone stands there, not an age of none."""
+    with psycopg.connect(database_url) as other, login(database_url, "queue_message_operator") as url:
+        other.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+        assert "\n1 transaction writes, 0 prepared" in cli("status", RELAY_DATABASE_URL=url)
+
+
+def test_one_of_anything_is_singular(cli: Cli, seeded: Seeded) -> None:
+    """In every line of it."""
+    seeded.insert()
+    seeded.archive("success")
+
+    lines = cli("status").splitlines()
+
+    assert lines[0].startswith("1 message waits in schema public: 1 ready")
+    assert ": 1 success" in lines[1]
+    assert "the only one within" in lines[1]
+
+
+def test_relays_that_fell_silent_long_ago_are_left_out(cli: Cli, seeded: Seeded, relay_row: int) -> None:
+    """Listed while they may hold locks and five minutes longer; --all lists all."""
+    columns = "name, version, host, pid, heartbeat_at"
+    row = f"INSERT INTO queue_message_relay ({columns}) VALUES (%s, '1', 'h', 1, now() - make_interval(secs => %s))"
+    for name, silent in (("lately", 300), ("long-gone", 340)):
+        seeded.run(row, name, silent)
+
+    assert (["relay-1", "lately"], 1) == ([relay["name"] for relay in cli.json("status")["relays"]], cli.json("status")["relays_left_out"])
+    assert "1 relay that fell silent earlier is not listed: `relay status --all`" in cli("status")
+    assert ["relay-1", "lately", "long-gone"] == [relay["name"] for relay in cli.json("status", "--all")["relays"]]
+    assert "not listed" not in cli("status", "--all")
+    assert relay_row
+
+
+@pytest.mark.parametrize(("missing", "says"), [(0, "today, so nothing can be settled"), (1, "tomorrow"), (2, None)])
+def test_a_missing_day_of_the_archive_is_named(cli: Cli, seeded: Seeded, missing: int, says: str | None) -> None:
+    """Today's and tomorrow's, although later days are there."""
+    [(day,)] = seeded.run("SELECT to_char(now() AT TIME ZONE 'UTC' + make_interval(days => %s), 'YYYYMMDD')", missing)
+    seeded.run(f"DROP TABLE queue_message_archive_{day}")
+
+    lines = [line.rstrip() for line in cli("status").splitlines() if "partition" in line]
+
+    assert ([] if says is None else [f"the archive has no partition for {says}: run `SELECT queue_message_ensure_partitions()`"]) == lines
 
 
 def test_an_environment_that_differs_from_the_database_is_named(cli: Cli) -> None:

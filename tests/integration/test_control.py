@@ -13,6 +13,12 @@ from tests.support.queue import MadeStore, Queue
 HOLD = "UPDATE queue_message SET lock_expires_at = now() + interval '30 s' WHERE id = %s"
 
 
+async def signed(queue: Queue, by: str = "") -> str:
+    """How this connection's login signs, for itself or in a name."""
+    user = str(await queue.value("SELECT session_user::text"))
+    return f"{user} (as {by})" if by else user
+
+
 async def swept(queue: Queue, arguments: str = "") -> tuple[int, int]:
     """Released and archived."""
     [(released, archived)] = await queue.sql(f"SELECT released, archived FROM queue_message_sweep({arguments})")
@@ -20,10 +26,16 @@ async def swept(queue: Queue, arguments: str = "") -> tuple[int, int]:
 
 
 async def test_an_exchange_is_paused_and_resumed(queue: Queue) -> None:
-    """With who and why; a second call changes nothing and says so."""
+    """With who, since when and why; a second call says that it was paused, and only a new reason changes anything."""
+    held = "SELECT exchange, paused_by, reason, paused_at FROM queue_message_pause"
     assert await queue.value("SELECT queue_message_pause('orders', 'too loud', 'ann')")
+    [(exchange, by, reason, since)] = await queue.sql(held)
+    assert ("orders", await signed(queue, "ann"), "too loud") == (exchange, by, reason)
+
     assert not await queue.value("SELECT queue_message_pause('orders')")
-    assert [("orders", "ann", "too loud")] == await queue.sql("SELECT exchange, paused_by, reason FROM queue_message_pause")
+    assert [("orders", by, "too loud", since)] == await queue.sql(held)
+    assert not await queue.value("SELECT queue_message_pause('orders', 'still too loud', 'bob')")
+    assert [("orders", await signed(queue, "bob"), "still too loud", since)] == await queue.sql(held)
     assert await queue.value("SELECT queue_message_resume('orders')")
     assert not await queue.value("SELECT queue_message_resume('orders')")
 
@@ -33,7 +45,10 @@ async def test_a_key_is_parked_and_resumed(queue: Queue) -> None:
     await queue.insert(2, ordering_key="k")
     assert await queue.value("SELECT queue_message_key_park('k', 'wait', 'ann')")
     assert not await queue.value("SELECT queue_message_key_park('k')")
-    assert [("k", "ann", "wait")] == await queue.sql("SELECT ordering_key, held_by, reason FROM queue_message_key_hold")
+    parked = "SELECT ordering_key, held_by, reason FROM queue_message_key_hold"
+    assert [("k", await signed(queue, "ann"), "wait")] == await queue.sql(parked)
+    assert not await queue.value("SELECT queue_message_key_park('k', 'longer')")
+    assert [("k", await signed(queue), "longer")] == await queue.sql(parked)
 
     assert await queue.value("SELECT queue_message_key_resume('k')")
     assert not await queue.value("SELECT queue_message_key_resume('k')")
@@ -48,7 +63,8 @@ async def test_a_blocked_head_is_skipped(queue: Queue) -> None:
     assert UUID(first) == await queue.value("SELECT queue_message_key_skip('k', 'ann')")
 
     kept = await queue.archived(first)
-    assert ("discarded", "skipped", "no route", "ann") == tuple(kept[c] for c in ("result", "error_code", "error_detail", "handled_by"))
+    expected = ("discarded", "skipped", "no route", await signed(queue, "ann"))
+    assert expected == tuple(kept[c] for c in ("result", "error_code", "error_detail", "handled_by"))
     assert [(UUID(second), True)] == await queue.sql("SELECT id, available_at <= now() FROM queue_message")
 
 
@@ -119,7 +135,7 @@ async def test_a_dead_head_frees_or_parks_its_key(queue: Queue, policy: str, par
 
     assert (0, 1) == await swept(queue)
 
-    assert parked == await queue.value("SELECT count(*) = 1 FROM queue_message_key_hold")
+    assert parked == await queue.value("SELECT count(*) = 1 FROM queue_message_key_hold WHERE held_by = 'sweep'")
     assert await queue.value("SELECT available_at IS NULL FROM queue_message") == parked
 
 
@@ -184,7 +200,7 @@ async def test_a_dead_message_is_answered_once(queue: Queue) -> None:
     assert 1 == await queue.value("SELECT queue_message_dead_acknowledge(%s, 'ann', 'known')", id_)
     assert 0 == await queue.value("SELECT queue_message_dead_acknowledge(%s, 'bob')", id_)
 
-    assert [("ann", "known")] == await queue.sql("SELECT acknowledged_by, note FROM queue_message_dead_list")
+    assert [(await signed(queue, "ann"), "known")] == await queue.sql("SELECT acknowledged_by, note FROM queue_message_dead_list")
     assert 0 == await queue.value("SELECT dead_unacknowledged FROM queue_message_status")
     with pytest.raises(errors.NoDataFound, match="No dead message has the id"):
         await queue.sql("SELECT queue_message_dead_acknowledge(%s)", uuid4())

@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from relay import local
 from relay.message import Archive, Position, Result, Retry
-from relay.migrate import migrate, migrations
+from relay.migrate import check_roles, migrate, migrations
 from relay.ports import Due, Row
 from relay.statements import Statements
 from relay.upkeep import Upkeep
@@ -155,6 +155,27 @@ async def test_an_operator_looks_and_acts(queue: Queue, login_of: Callable[[str]
     assert [(user,)] == await queue.sql("SELECT acknowledged_by FROM queue_message_dead_ack WHERE note = ''")
 
 
+async def test_an_operator_signs_with_the_login(queue: Queue, login_of: Callable[[str], str]) -> None:
+    """What somebody says of himself stands beside the login, never in its place, in whatever function takes it."""
+    ids = await queue.insert(4, ordering_key="k")
+    await queue.sql("SELECT queue_message_archive_now(%s::uuid[], 'failed', 'x', 'x', 'r')", ids[:3])
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_operator"), autocommit=True) as operator:
+        for call in (
+            "pause('e', by => 'boss')", "key_park('k', by => 'boss')", "key_skip('k', by => 'boss')",
+            f"dead_acknowledge('{ids[0]}', 'boss')",
+            f"replay('{ids[1]}', by => 'boss')", "replay_many(again => true, dry_run => false, by => E'bo\nss')", "pause('f', by => NULL)",
+        ):  # fmt: skip
+            await operator.execute(f"SELECT queue_message_{call}".encode())
+        user = operator.info.user
+    boss, broken = f"{user} (as boss)", f"{user} (as bo ss)"
+
+    assert [("e", boss), ("f", user)] == await queue.sql("SELECT exchange, paused_by FROM queue_message_pause ORDER BY 1")
+    assert [(boss,)] == await queue.sql("SELECT held_by FROM queue_message_key_hold")
+    assert boss == (await queue.archived(ids[3]))["handled_by"]
+    answered = "SELECT acknowledged_by FROM queue_message_dead_ack JOIN queue_message_dead USING (xid, seq) WHERE id = %s"
+    assert [boss, boss, broken] == [await queue.value(answered, id_) for id_ in ids[:3]]
+
+
 async def test_an_export_reads_the_archive_and_reports(queue: Queue, login_of: Callable[[str], str]) -> None:
     """Contents too, and what it has verified."""
     [id_] = await queue.insert(content='{"n": 1}')
@@ -193,10 +214,15 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
         _, _, statements = sentence.partition("CREATEROLE run: ")
         statements, _, rest = statements.partition(" Then ")
         assert (4, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
+        assert f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner." == (
+            check_roles(theirs)
+        )
 
         superuser.execute(statements.encode())
         said.clear()
+        assert "Roles were made since and have no grants (queue_message_etl, queue_message_operator, " in str(check_roles(theirs))
         assert ([], []) == (migrate(theirs, say=said.append), said)
+        assert check_roles(theirs) is None
         with login(make_conninfo(server.url, dbname="theirs"), "queue_message_producer") as app, psycopg.connect(app) as connection:
             connection.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
 

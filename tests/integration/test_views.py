@@ -111,9 +111,29 @@ async def test_blocked_keys_are_shown_with_what_waits_behind(queue: Queue) -> No
 
     blocked = "SELECT ordering_key, why, head_id::text, behind, last_error, held_by, reason FROM queue_message_blocked_key ORDER BY 1"
     assert [
-        ("parked", "parked", heads["parked"], 1, None, "ann", "why"),
+        ("parked", "parked", heads["parked"], 1, None, f"{await queue.value('SELECT session_user::text')} (as ann)", "why"),
         ("waits", "head waits", heads["waits"], 1, "no route", None, None),
     ] == await queue.sql(blocked)
+
+
+async def test_keys_of_a_paused_exchange_are_shown_with_the_pause(queue: Queue) -> None:
+    """Whose head the pause holds: not one in flight, not one that waits anyway, and none that only follows in it."""
+    heads = {key: (await queue.insert(2, exchange="audit", ordering_key=key))[0] for key in ("", "a", "flies", "parked", "waits")}
+    await queue.insert(exchange="orders", ordering_key="first")
+    await queue.insert(exchange="audit", ordering_key="first")
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 h' WHERE id = %s", heads["flies"])
+    await queue.sql("UPDATE queue_message SET available_at = now() + interval '1 h' WHERE id = %s", heads["waits"])
+    await queue.sql("UPDATE queue_message SET available_at = now() - interval '1 h' WHERE id = %s", heads["a"])
+    await queue.sql("SELECT queue_message_key_park('parked')")
+    blocked = "SELECT ordering_key, why, head_id::text, behind, reason FROM queue_message_blocked_key ORDER BY 1"
+    others = [("parked", "parked", heads["parked"], 1, ""), ("waits", "head waits", heads["waits"], 1, None)]
+    assert others == await queue.sql(blocked)
+
+    await queue.sql("SELECT queue_message_pause('audit', 'upgrade')")
+
+    held = [(key, "exchange paused", heads[key], 1, "upgrade") for key in ("", "a")]
+    assert [*held, *others] == await queue.sql(blocked)
+    assert 2 == await queue.value("SELECT blocked_keys FROM queue_message_status")
 
 
 async def test_relays_are_shown_alive_or_silent(queue: Queue, store: MadeStore) -> None:

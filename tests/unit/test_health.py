@@ -1,0 +1,29 @@
+"""What an orchestrator is told of a relay that cannot settle."""
+
+from __future__ import annotations
+
+from relay import events
+from relay.health import Health
+
+UP = (events.Started(1, "one", "public"), events.BrokerUp("4.0"))
+
+
+def told(*learned: events.Event) -> dict[str, str]:
+    """The reasons after a start and these events."""
+    health = Health()
+    for event in (*UP, *learned):
+        health.sink(event)
+    return dict(health.reasons)
+
+
+def test_a_settle_that_stands_still_is_a_reason_until_one_is_written() -> None:
+    """As where the archive has no partition for today and the relay cannot make it."""
+    failed = events.SettleFailed(4, "The archive has no partition for today.", 2)
+
+    assert {"settle": "What was sent cannot be settled: The archive has no partition for today."} == told(failed)
+    assert {} == told(failed, events.BatchSettled(4, 0.1))
+
+
+def test_a_settle_that_failed_once_is_none() -> None:
+    """A missing partition is made after the first try, and a row that the archive refuses keeps no other."""
+    assert {} == told(events.SettleFailed(1, "The archive refuses it.", 1))
