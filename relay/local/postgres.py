@@ -11,12 +11,11 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from relay.errors import LocalServerError
 from relay.local.find import find_postgres
-from relay.local.process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
+from relay.local.process import LOOPBACK, Keeper, Server, free_ports, plain_environment, poll
 
 Mode = Literal["smart", "fast", "immediate"]
 """The three ways in which PostgreSQL shuts down."""
@@ -35,7 +34,7 @@ _SETTINGS = (
 _UNSAFE_AND_FAST = ("fsync=off", "full_page_writes=off")
 
 
-class Postgres:
+class Postgres(Server):
     """A private server on a free loopback port, from `with` or `start` on; `stop` keeps its data, `close` removes all.
 
     Args:
@@ -45,109 +44,42 @@ class Postgres:
     """
 
     def __init__(self, bin_folder: Path | None = None, *, settings: Sequence[str] = (), fsync: bool = False) -> None:
+        super().__init__("PostgreSQL", name="postgres", prefix="relay-pg-", stop_by=_SIGNAL_OF_MODE["fast"])
         self.bin = bin_folder or find_postgres()
         self.settings = (*_SETTINGS, *self._preload(), *(() if fsync else _UNSAFE_AND_FAST), *settings)
         [self.port] = free_ports(1)
         self._password = secrets.token_hex(12)
-        self._keeper: Keeper | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """URL (libpq) of the superuser in the database `postgres`."""
         return f"postgresql://postgres:{self._password}@{LOOPBACK}:{self.port}/postgres"
 
-    @property
-    def folder(self) -> Path:
-        """The server's folder: `data`, its sockets, and its log `postgres.out`."""
-        return self._made().folder
-
     def pid(self) -> int:
         """Process id of the postmaster."""
         return self._running().pid
 
-    def start(self) -> None:
-        """Start the server, and return when it takes connections; nothing happens if it runs.
-
-        Raises:
-            LocalServerError: it does not start; the message ends with the server's own words.
-        """
-        if self._process is not None and self._process.poll() is None:
-            return
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._launched():
-            # Right after a crash the last of the old processes may still hold the memory.
-            if time.monotonic() > deadline:
-                message = f"PostgreSQL of {self.bin} does not start; read its last words: {self._made().output('postgres')}"
-                raise LocalServerError(message)
-
     def stop(self, mode: Mode = "fast") -> None:
         """Shut the server down; its data and its port stay for the next `start`."""
-        if self._process is None:
-            return
-        self.thaw()
-        send([self._process.pid], _SIGNAL_OF_MODE[mode])
-        self._process.wait(timeout=60)
-        self._gone()
+        self._end(_SIGNAL_OF_MODE[mode])
 
     def restart(self, mode: Mode = "fast") -> None:
         """Stop and start."""
         self.stop(mode)
         self.start()
 
-    def crash(self) -> None:
-        """Kill the postmaster and every backend at one blow."""
-        kill_family(self._running())
-        self._gone()
+    def _end_for_good(self) -> None:
+        self.stop("immediate")
 
-    def freeze(self) -> None:
-        """Stop every process of the server from running: it hangs, its connections stay."""
-        send(family(self.pid()), signal.SIGSTOP)
+    def _launch(self, keeper: Keeper) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._launched(keeper):
+            # Right after a crash the last of the old processes may still hold the memory.
+            if time.monotonic() > deadline:
+                message = f"PostgreSQL of {self.bin} does not start; read its last words: {keeper.output('postgres')}"
+                raise LocalServerError(message)
 
-    def thaw(self) -> None:
-        """Let a frozen server go on."""
-        if self._process is not None and self._process.poll() is None:
-            send(family(self._process.pid), signal.SIGCONT)
-
-    def close(self) -> None:
-        """Stop the server and remove everything of it; legal twice."""
-        if self._keeper is None:
-            return
-        try:
-            self.stop("immediate")
-        finally:
-            self._keeper.close()
-            self._keeper = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
-
-    def _made(self) -> Keeper:
-        if self._keeper is None:
-            self._keeper = Keeper("relay-pg-")
-            self._initialise(self._keeper)
-        return self._keeper
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            message = "This PostgreSQL is not running; start it first."
-            raise LocalServerError(message)
-        return self._process
-
-    def _gone(self) -> None:
-        self._process = None
-        if self._keeper is not None:
-            self._keeper.forget("postgres")
-
-    def _initialise(self, keeper: Keeper) -> None:
+    def _prepare(self, keeper: Keeper) -> None:
         """Make the data folder; passwords, because any user of the machine reaches a loopback port."""
         password_file = keeper.folder / "password"
         password_file.touch(mode=0o600)
@@ -166,8 +98,7 @@ class Postgres:
             message = f"PostgreSQL's initdb of {self.bin} failed; read its last words: {made.stderr[-1000:]}"
             raise LocalServerError(message)
 
-    def _launched(self) -> bool:
-        keeper = self._made()
+    def _launched(self, keeper: Keeper) -> bool:
         fixed = (f"listen_addresses={LOOPBACK}", f"port={self.port}", f"unix_socket_directories={keeper.folder}")
         options = [part for setting in (*self.settings, *fixed) for part in ("-c", setting)]
         command = [*self._unprivileged(keeper.folder), str(self.bin / "postgres"), "-D", str(keeper.folder / "data"), *options]

@@ -10,8 +10,11 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from relay.errors import LocalServerError
 
@@ -88,6 +91,117 @@ class Keeper:
             self._guard.stdin.close()
         self._guard.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Server(ABC):
+    """The life of a private server, from `with` or `start` on; `stop` keeps its data, `close` removes all.
+
+    Args:
+        title: what it is called in a sentence.
+        name: what its process is called in its folder.
+        prefix: begin of the folder's name.
+        stop_by: signal that shuts it down in order.
+
+    """
+
+    def __init__(self, title: str, *, name: str, prefix: str, stop_by: signal.Signals) -> None:
+        self._title, self._name, self._prefix, self._stop_by = title, name, prefix, stop_by
+        self._keeper: Keeper | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The server's folder: its data, its output and its logs."""
+        return self._made().folder
+
+    def start(self) -> None:
+        """Start the server, and return when it answers; nothing happens if it runs.
+
+        Raises:
+            LocalServerError: it does not start; the message ends with the server's own words.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self._launch(self._made())
+
+    def stop(self) -> None:
+        """Shut the server down in order; its data and its ports stay for the next `start`."""
+        self._end(self._stop_by)
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """Kill the server with all its processes at one blow."""
+        kill_family(self._running())
+        self._gone()
+
+    def freeze(self) -> None:
+        """Stop every process of the server from running: it hangs, its connections stay."""
+        send(family(self._running().pid), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        if self._process is not None and self._process.poll() is None:
+            send(family(self._process.pid), signal.SIGCONT)
+
+    def close(self) -> None:
+        """End the server and remove everything of it; legal twice."""
+        if self._keeper is None:
+            return
+        try:
+            self._end_for_good()
+        finally:
+            self._keeper.close()
+            self._keeper = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    @abstractmethod
+    def _prepare(self, keeper: Keeper) -> None:
+        """Put into a new folder what the server needs before its first start."""
+
+    @abstractmethod
+    def _launch(self, keeper: Keeper) -> None:
+        """Start the process, and wait until it answers."""
+
+    @abstractmethod
+    def _end_for_good(self) -> None:
+        """End every process; nothing of the data will be needed."""
+
+    def _made(self) -> Keeper:
+        if self._keeper is None:
+            self._keeper = Keeper(self._prefix)
+            self._prepare(self._keeper)
+        return self._keeper
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            message = f"This {self._title} is not running; start it first."
+            raise LocalServerError(message)
+        return self._process
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self.thaw()
+            send([self._process.pid], number)
+            self._process.wait(timeout=60)
+            self._gone()
+
+    def _gone(self) -> None:
+        self._process = None
+        if self._keeper is not None:
+            self._keeper.forget(self._name)
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,12 +8,11 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from relay.errors import LocalServerError
 from relay.local.find import Installation, find_rabbitmq
-from relay.local.process import LOOPBACK, Keeper, family, free_ports, kill_family, plain_environment, poll, send
+from relay.local.process import LOOPBACK, Keeper, Server, free_ports, kill_family, plain_environment, poll
 
 _START_SECONDS = 120.0
 _AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
@@ -27,7 +26,7 @@ class Certificates(NamedTuple):
     authority: Path
 
 
-class RabbitMQ:
+class RabbitMQ(Server):
     """A private node on free loopback ports, from `with` or `start` on; `stop` keeps its data, `close` removes all.
 
     Args:
@@ -40,13 +39,12 @@ class RabbitMQ:
     def __init__(
         self, installation: Installation | None = None, *, config: str = "", plugins: Sequence[str] = (), tls: Certificates | None = None
     ) -> None:
+        super().__init__("RabbitMQ", name="rabbitmq", prefix="relay-mq-", stop_by=signal.SIGTERM)
         self.installation = installation or find_rabbitmq()
         self.plugins = tuple(plugins)
         self.port, self.tls_port, self.management_port, self._distribution_port, self._names_port = free_ports(5)
         self._tls, self._config = tls, config
-        self._keeper: Keeper | None = None
         self._names: subprocess.Popen[bytes] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -58,59 +56,10 @@ class RabbitMQ:
         """URL (amqps) of the TLS listener, under the name localhost."""
         return f"amqps://guest:guest@localhost:{self.tls_port}/"
 
-    @property
-    def folder(self) -> Path:
-        """The node's folder: its data, `log`, and its output `rabbitmq.out`."""
-        return self._made().folder
-
     def pid(self) -> int:
         """Process id of the Erlang machine."""
         self._running()
         return int((self.folder / "pid").read_text())
-
-    def start(self) -> None:
-        """Start the node, and return when it speaks AMQP; nothing happens if it runs.
-
-        Raises:
-            LocalServerError: it does not start; the message ends with the node's own words.
-        """
-        if self._process is not None and self._process.poll() is None:
-            return
-        keeper = self._made()
-        process = keeper.spawn("rabbitmq", [str(self.installation.scripts / "rabbitmq-server")], self._environment(), end_by="KILL")
-        self._process = process
-        poll(lambda: process.poll() is not None or self._ready(), seconds=_START_SECONDS)
-        if process.poll() is not None or not self._ready():
-            message = f"RabbitMQ of {self.installation.scripts} does not start; read its last words: {keeper.output('rabbitmq')}"
-            raise LocalServerError(message)
-
-    def stop(self) -> None:
-        """Shut the node down in order; its data and its ports stay for the next `start`."""
-        if self._process is None:
-            return
-        self.thaw()
-        send([self._process.pid], signal.SIGTERM)
-        self._process.wait(timeout=60)
-        self._gone()
-
-    def restart(self) -> None:
-        """Stop and start."""
-        self.stop()
-        self.start()
-
-    def crash(self) -> None:
-        """Kill the node at one blow; queues declared in the seconds before are lost unless `persist_topology` was called."""
-        kill_family(self._running())
-        self._gone()
-
-    def freeze(self) -> None:
-        """Stop the node from running: it hangs, its connections stay."""
-        send(family(self._running().pid), signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let a frozen node go on."""
-        if self._process is not None and self._process.poll() is None:
-            send(family(self._process.pid), signal.SIGCONT)
 
     def ctl(self, *words: str) -> str:
         """Run rabbitmqctl against this node, and return what it says.
@@ -137,54 +86,33 @@ class RabbitMQ:
         """Remove a vhost with everything in it."""
         self.ctl("delete_vhost", name)
 
-    def close(self) -> None:
-        """End the node and remove everything of it; legal twice."""
-        if self._keeper is None:
-            return
+    def _prepare(self, keeper: Keeper) -> None:
+        for name in ("home", "data", "log", "schema"):
+            (keeper.folder / name).mkdir()
+        (keeper.folder / "rabbitmq.conf").write_text("\n".join([*self._built_in_config(), self._config, ""]))
+        (keeper.folder / "plugins").write_text(f"[{','.join(self.plugins)}].\n")
+        # The node would start epmd by itself, as a daemon that nobody ends.
+        command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
+        self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")
+
+    def _launch(self, keeper: Keeper) -> None:
+        process = keeper.spawn("rabbitmq", [str(self.installation.scripts / "rabbitmq-server")], self._environment(), end_by="KILL")
+        self._process = process
+        poll(lambda: process.poll() is not None or self._ready(), seconds=_START_SECONDS)
+        if process.poll() is not None or not self._ready():
+            message = f"RabbitMQ of {self.installation.scripts} does not start; read its last words: {keeper.output('rabbitmq')}"
+            raise LocalServerError(message)
+
+    def _end_for_good(self) -> None:
         for process in (self._process, self._names):
             if process is not None:
                 kill_family(process)
         self._gone()
-        self._keeper.close()
-        self._keeper = self._names = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
-
-    def _made(self) -> Keeper:
-        if self._keeper is None:
-            keeper = self._keeper = Keeper("relay-mq-")
-            for name in ("home", "data", "log", "schema"):
-                (keeper.folder / name).mkdir()
-            (keeper.folder / "rabbitmq.conf").write_text("\n".join([*self._built_in_config(), self._config, ""]))
-            (keeper.folder / "plugins").write_text(f"[{','.join(self.plugins)}].\n")
-            # The node would start epmd by itself, as a daemon that nobody ends.
-            command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
-            self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")
-        return self._keeper
+        self._names = None
 
     def _found(self, command: list[str]) -> list[str]:
         program = shutil.which(command[0], path=self._environment()["PATH"])
         return [program or command[0], *command[1:]]
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            message = "This RabbitMQ is not running; start it first."
-            raise LocalServerError(message)
-        return self._process
-
-    def _gone(self) -> None:
-        self._process = None
-        if self._keeper is not None:
-            self._keeper.forget("rabbitmq")
 
     def _run(self, script: str, *words: str) -> str:
         done = subprocess.run(
