@@ -187,7 +187,7 @@ class Intake:
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
         if self._suspects and (self._alone or self._clock() < self._suspects_until):
             return None
-        where = {"except": self.streams.held}
+        where = {"except": self.streams.held, **self.lanes.fence}
         batch = (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
         if batch:
             self.lanes.took(batch)

@@ -93,6 +93,11 @@ class Lanes:
         """The lanes that this relay owns."""
         return list(self._owned)
 
+    @property
+    def fence(self) -> dict[str, list[int]]:
+        """The owned lanes and their epochs, as a claim names them and the database checks them."""
+        return {"lanes": list(self._owned), "epochs": list(self._owned.values())}
+
     def took(self, batch: Batch) -> None:
         """Note what was claimed, here or elsewhere: one message of a key is in flight."""
         for claim in batch.claims:

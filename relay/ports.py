@@ -184,6 +184,8 @@ class SettleStore(Protocol):
     async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """Put rows back into the queue; return the ids that were not ours any more.
 
+        With `again` an earlier call may have got through unheard, so what is missing is looked up first.
+
         Raises:
             StoreError: nothing may be assumed; safe to call again.
         """

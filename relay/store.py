@@ -106,9 +106,10 @@ class Store:
 
     async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """See `relay.ports.SettleStore`."""
-        values = {**_positions(rows), **_returns(rows), "token": batch.token, "now": None}
+        suspect = batch.source == Due.SUSPECT.value
+        values = {**_positions(rows), **_returns(rows), "suspect": suspect, "token": batch.token, "now": None}
         lost = _ids(rows, await self._settles.fetch(self._statements["release"], values))
-        return [] if again else lost
+        return await self._not_released(batch, rows, lost) if again and lost else lost
 
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
         """Move the locks of these positions ahead, and the batch's deadline with them; return how many are still ours.
@@ -197,8 +198,20 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
+    async def _not_released(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
+        """An earlier release may have been committed without our hearing of it: re-read, do not assume."""
+        unclear = [row for row in rows if row.claim.id in lost]
+        returns = _returns(unclear)
+        values = {
+            **_positions(unclear), "ids": [row.claim.id for row in unclear], "errors": returns["errors"],
+            "token": batch.token, "claimed_at": batch.claimed_at,
+            "attempts": [row.claim.attempts - given_back for row, given_back in zip(unclear, returns["given_back"], strict=True)],
+        }  # fmt: skip
+        ours = _ids(unclear, await self._settles.fetch(self._statements["find_released"], values))
+        return [id_ for id_ in lost if id_ not in ours]
+
     async def _not_archived(self, batch: Batch, lost: list[str]) -> list[str]:
-        """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""
+        """As `_not_released`, for an earlier settle."""
         if not self._policy().keep_successes:
             return []
         values = {"ids": lost, "handled_by": self._name, "claimed_at": batch.claimed_at}
@@ -242,7 +255,7 @@ def _results(rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _returns(rows: Sequence[Row]) -> dict[str, object]:
+def _returns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     """Delay, whether the claim is given back, and what spoiled the attempt."""
     returns = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
     return {

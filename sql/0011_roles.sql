@@ -12,7 +12,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         -- The relay: locks and moves messages; no DDL, no change of what is archived.
         ('queue_message_relay', 'SELECT, DELETE ON %1$I.queue_message'),
         ('queue_message_relay', 'UPDATE (lock_expires_at, lock_token, locked_by, attempts, available_at, last_error) ON %1$I.queue_message'),
-        ('queue_message_relay', 'INSERT, SELECT (id, handled_by, claimed_at) ON %1$I.queue_message_archive'),
+        ('queue_message_relay', 'INSERT, SELECT (id, attempts, handled_by, claimed_at) ON %1$I.queue_message_archive'),
         ('queue_message_relay', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_relay'),
         ('queue_message_relay', 'SELECT, UPDATE ON %1$I.queue_message_lane'),
         ('queue_message_relay', 'SELECT, INSERT ON %1$I.queue_message_key_hold'),

@@ -1,4 +1,5 @@
--- Messages go back to the queue, due after their delay, fenced by the lock token. A claim that does not count is given back.
+-- Messages go back to the queue, due after their delay, fenced by the lock token. A claim that does not count is given back, and with it
+-- the mark of a suspect, locked_by: whether the message kills relays is as open as before.
 -- Returns the positions that were not ours any more.
 WITH outcome AS MATERIALIZED (
     SELECT xid, seq, delay, given_back, error
@@ -6,7 +7,8 @@ WITH outcome AS MATERIALIZED (
         AS outcome (xid, seq, delay, given_back, error)
 ), released AS (
     UPDATE @schema@.queue_message AS message
-    SET lock_expires_at = NULL, lock_token = NULL, locked_by = NULL,
+    SET lock_expires_at = NULL, lock_token = NULL,
+        locked_by = CASE WHEN %(suspect)s AND outcome.given_back = 1 THEN message.locked_by END,
         available_at = coalesce(%(now)s, now()) + make_interval(secs => outcome.delay),
         attempts = message.attempts - outcome.given_back,
         last_error = coalesce(outcome.error, message.last_error)

@@ -121,7 +121,8 @@ async def _claim_and_settle(store: MadeStore) -> None:
     rows += [Row(claim, Archive(Result.FAILED, "x", "x"), None, None) for claim in batch.claims[1:2]]
     assert [] == await store.archive(batch, rows, again=False)
     assert [] == await store.archive(batch, rows, again=True)
-    assert [] == await store.release(batch, [Row(batch.claims[2], Retry(0, "x", "x"), None, None)], again=False)
+    for again in (False, True):
+        assert [] == await store.release(batch, [Row(batch.claims[2], Retry(0, "x", "x"), None, None)], again=again)
     assert 1 == await store.renew(batch, [batch.claims[3].position])
 
 

@@ -160,14 +160,67 @@ async def test_a_settle_whose_answer_was_lost_is_read_again(queue: Queue, store:
     assert ids == await store.archive(batch, rows(batch.claims), again=False)
 
 
-async def test_a_release_whose_answer_was_lost_counts_nothing_as_lost(queue: Queue, store: MadeStore) -> None:
+GONE, NACKED = GiveBack("gone", "The broker went."), Retry(0.0, "nacked", "Full.")
+
+
+@pytest.mark.parametrize(("outcome", "attempts"), [(GONE, 0), (NACKED, 1)])
+async def test_a_release_whose_answer_was_lost_is_read_again(queue: Queue, store: MadeStore, outcome: Outcome, attempts: int) -> None:
     """A second release finds nothing to do, gives no attempt back twice, and reports no lost lock."""
     [id_] = await queue.insert()
     batch = await store.batch()
-    back = rows(batch.claims, GiveBack("gone", "The broker went."))
+    back = rows(batch.claims, outcome)
 
     assert [[], []] == [await store.release(batch, back, again=False), await store.release(batch, back, again=True)]
-    assert 0 == (await queue.row(id_))["attempts"]
+    assert attempts == (await queue.row(id_))["attempts"]
+
+
+@pytest.mark.parametrize("outcome", [GONE, NACKED])
+async def test_a_release_that_others_took_up_is_no_lost_lock(queue: Queue, store: MadeStore, outcome: Outcome) -> None:
+    """Claimed once more, and archived by whoever that was: it had been put back before."""
+    await queue.insert()
+    batch = await store.batch()
+    back = rows(batch.claims, outcome)
+    await store.release(batch, back, again=False)
+    next_one = await store.batch(Due.WAITING)
+    assert [] == await store.release(batch, back, again=True)
+
+    await store.archive(next_one, rows(next_one.claims), again=False)
+    assert [] == await store.release(batch, back, again=True)
+
+
+@pytest.mark.parametrize("outcome", [GONE, NACKED])
+async def test_a_lock_that_was_lost_before_a_second_release_is_counted(queue: Queue, store: MadeStore, outcome: Outcome) -> None:
+    """Swept, taken by another, or archived as expired: the release changed nothing, and says so at every stage."""
+    [id_] = await queue.insert()
+    batch = await store.batch()
+    back = rows(batch.claims, outcome)
+    await queue.expire()
+    await store.run("sweep_all", now=None)
+
+    assert [id_] == await store.release(batch, back, again=True)
+    await store.batch(Due.SUSPECT)
+    assert [id_] == await store.release(batch, back, again=True)
+    await queue.sql("UPDATE queue_message_setting SET value = '1' WHERE name = 'max_attempts'")
+    await queue.expire()
+    await store.run("sweep_all", now=None)
+    assert {id_: "lock_expired"} == await queue.results()
+    assert [id_] == await store.release(batch, back, again=True)
+
+
+@pytest.mark.parametrize(("outcome", "suspect"), [(GONE, True), (NACKED, False)])
+async def test_a_suspect_that_is_given_back_stays_a_suspect(queue: Queue, store: MadeStore, outcome: Outcome, suspect: bool) -> None:
+    """It was not proven harmless: it goes alone again. One that the broker took up and spoiled is as good as any other."""
+    [id_] = await queue.insert()
+    await store.batch()
+    await queue.expire()
+    await store.run("sweep_all", now=None)
+    batch = await store.batch(Due.SUSPECT)
+
+    assert [] == await store.release(batch, rows(batch.claims, outcome), again=False)
+    assert [] == await store.release(batch, rows(batch.claims, outcome), again=True)
+
+    assert ([] if suspect else [id_]) == await store.ids(Due.WAITING)
+    assert ([id_] if suspect else []) == await store.ids(Due.SUSPECT)
 
 
 class Answerless(Session):

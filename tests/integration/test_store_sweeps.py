@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 import psycopg
@@ -15,7 +16,7 @@ from relay.ports import Due
 from relay.retry import RetryPolicy
 from relay.streams import Streams
 from relay.upkeep import Upkeep
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
+from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, Where, ids_of, until
 
 FAR = Position(1 << 40, 0)
 SILENCE = 6.0
@@ -85,19 +86,68 @@ async def test_suspects_go_alone_from_the_first_where_few_attempts_are_allowed(
     assert [1, 1, 1] == [len(await strict.ids(Due.SUSPECT)) for _ in range(3)]
 
 
-async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(
-    queue: Queue, store: MadeStore, make_store: MakeStore, upkeep: Upkeep
-) -> None:
-    """Coming back from an expired lock does not break the order of its key."""
+def fence(epochs: Mapping[int, int]) -> Where:
+    """Lanes and their epochs, as a relay names them that believes to own them."""
+    return {"lanes": list(epochs), "epochs": list(epochs.values())}
+
+
+@pytest.fixture
+async def suspect_head(queue: Queue, store: MadeStore, upkeep: Upkeep) -> str:
+    """The head of a key, back from an expired lock; a successor waits behind it."""
     first, _ = await queue.insert(2, ordering_key="k")
     assert [first] == await store.heads("k")
     await queue.expire()
     assert (1, 0) == await upkeep.sweep_all()
+    return first
+
+
+async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(
+    store: MadeStore, make_store: MakeStore, suspect_head: str
+) -> None:
+    """Coming back from an expired lock does not break the order of its key."""
+    epochs = await store.keep_lanes()
     stranger = make_store("stranger")
     await stranger.register()
 
-    assert [] == await stranger.ids(Due.SUSPECT)
-    assert [first] == await store.ids(Due.SUSPECT)
+    assert [] == await stranger.ids(Due.SUSPECT, fence(epochs))
+    assert [suspect_head] == await store.ids(Due.SUSPECT, fence(epochs))
+
+
+async def test_a_suspect_with_a_key_is_not_claimed_under_an_epoch_of_before(queue: Queue, store: MadeStore, suspect_head: str) -> None:
+    """A relay that lost its lanes and got them back meanwhile must begin anew: another may have sent what it remembers as the head."""
+    before = await store.keep_lanes()
+    await queue.sql("UPDATE queue_message_lane SET epoch = epoch + 2")
+
+    assert [] == await store.ids(Due.SUSPECT, fence(before))
+    assert [suspect_head] == await store.ids(Due.SUSPECT, fence(await store.keep_lanes()))
+
+
+async def test_a_suspect_with_a_key_and_a_takeover_at_once_let_one_owner_in(queue: Queue, store: MadeStore, suspect_head: str) -> None:
+    """As for any head, a takeover that is under way is waited for, then believed."""
+    mine = fence(await store.keep_lanes())
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("UPDATE queue_message_lane SET owner = 99, epoch = epoch + 1 WHERE lane = queue_message_lane_of('k')")
+        claiming = asyncio.create_task(store.ids(Due.SUSPECT, mine))
+        await until(lambda: is_waiting(queue))
+        assert not claiming.done()
+        await other.commit()
+
+    assert [] == await claiming
+    assert (await queue.row(suspect_head))["lock_token"] is None
+
+
+async def is_waiting(queue: Queue) -> bool:
+    """A relay waits for a lock."""
+    waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-relay%'"
+    return bool(await queue.value(waiting))
+
+
+async def test_a_suspect_waits_for_no_lane_but_its_own(queue: Queue, store: MadeStore, suspect_head: str) -> None:
+    """Lanes in which nothing came back are not locked: neither waited for nor written to at each look."""
+    mine = fence(await store.keep_lanes())
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("SELECT FROM queue_message_lane WHERE lane <> queue_message_lane_of('k') FOR UPDATE")
+        assert [suspect_head] == await asyncio.wait_for(store.ids(Due.SUSPECT, mine), 10)
 
 
 @pytest.mark.ids("A11", "A28")

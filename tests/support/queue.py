@@ -18,8 +18,8 @@ from relay.ports import Claimed, Due
 from relay.store import Store
 
 PLENTY = 1 << 30
-FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": []}
-"""From the left, no exchange left out."""
+FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": [], "lanes": [], "epochs": []}
+"""From the left, no exchange left out, no lane owned."""
 Where = Mapping[str, object]
 Found = list[tuple[Any, ...]]
 
