@@ -29,6 +29,9 @@ _QUEUE: Mapping[str, str] = {
     "relays_alive": "Relays that reported within the last seconds.",
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
+    "export_lag_seconds": "Age of the first archived message that is not in the lake, where an export is registered.",
+    "export_unverified_days": "Days past their retention that are kept until their export is verified.",
+    "export_differing_partitions": "Partitions of the archive that were compared with the lake and differ.",
 }
 
 
@@ -186,12 +189,17 @@ class _Watched(Collector):
         if self.silent is not None:
             yield _silent(self.silent())
         for name, value in self.status.items():
-            yield GaugeMetricFamily(f"relay_queue_{name}", _QUEUE[name], value=value)
+            yield GaugeMetricFamily(_metric(name), _QUEUE[name], value=value)
         yield GaugeMetricFamily("relay_queue_read_timestamp_seconds", "When the queue was last looked at, 0 for never.", value=self.read_at)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: names are known at the scrape."""
         return []
+
+
+def _metric(column: str) -> str:
+    """Name of a gauge by its column: of the export, or of the queue."""
+    return f"relay_{column}" if column.startswith("export_") else f"relay_queue_{column}"
 
 
 def _silent(seconds: Mapping[str, float]) -> Metric:

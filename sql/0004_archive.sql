@@ -68,13 +68,25 @@ CREATE TABLE @schema@.queue_message_dead_ack (
     PRIMARY KEY (xid, seq)
 );
 
--- What an export has copied and checked. partition is the table's name without its schema; verified_at is null until it was read back.
+-- What a verification has compared: one row per partition, named without its schema. rows and checksum are PostgreSQL's own, of what was
+-- archived below exported_xid. verified_at is null where both sides differ or something was added since; difference says how they differ.
 CREATE TABLE @schema@.queue_message_export (
     partition    text        PRIMARY KEY,
     rows         bigint      NOT NULL,
     checksum     numeric,
     exported_xid xid8,
-    verified_at  timestamptz
+    verified_at  timestamptz,
+    compared_at  timestamptz NOT NULL DEFAULT now(),
+    difference   text,
+    lake         text
+);
+COMMENT ON COLUMN @schema@.queue_message_export.lake IS 'The lake''s own id: what was verified against one lake says nothing of another.';
+
+-- How far the export has got: everything archived by a transaction below exported_xid is in the lake. One row, or none.
+CREATE TABLE @schema@.queue_message_export_position (
+    only_one     boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
+    exported_xid xid8        NOT NULL,
+    noted_at     timestamptz NOT NULL DEFAULT now()
 );
 
 -- One line of printable text for a log: control characters, line ends and terminal escapes become spaces.
@@ -137,29 +149,27 @@ BEGIN
 END
 $body$;
 
--- Drops at most one day that is past its retention and deletes a batch of old dead messages; returns what it did and what stood in its way.
--- One day for each call, so for each transaction: DROP makes every settle wait, and its lock is held until the commit. Call again after 'dropped'.
+-- Days of the archive that are past their retention, oldest first.
+CREATE FUNCTION @schema@.queue_message_old_days(now timestamptz DEFAULT NULL) RETURNS SETOF text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
+        @schema@.queue_message_setting_value('retention_days') AS days
+    WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND days::integer > 0
+      AND c.relname < 'queue_message_archive_' || to_char((coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
+    ORDER BY c.relname
+$body$;
+
+-- Deletes a batch of old dead messages and drops at most one day that is past its retention; returns what it did and what stood in its way.
+-- One day for each call, so for each transaction, and last: DROP makes every settle wait, and its lock is held until the commit.
+-- Call again after 'dropped'.
 CREATE FUNCTION @schema@.queue_message_retain(now timestamptz DEFAULT NULL)
 RETURNS TABLE (action text, target text, messages bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
 DECLARE
     clock timestamptz := coalesce(now, pg_catalog.now());
-    days integer := @schema@.queue_message_setting_value('retention_days')::integer;
     dead_days integer := @schema@.queue_message_setting_value('dead_retention_days')::integer;
     exported boolean := @schema@.queue_message_setting_value('export_registered')::boolean;
-    keep_from text := 'queue_message_archive_' || to_char((clock AT TIME ZONE 'UTC')::date - days, 'YYYYMMDD');
 BEGIN
-    IF days > 0 THEN
-        FOR target IN
-            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname < keep_from
-            ORDER BY c.relname
-        LOOP
-            SELECT d.action, d.messages INTO action, messages FROM @schema@.queue_message_drop_day(target, exported) d;
-            RETURN NEXT;
-            EXIT WHEN action IN ('dropped', 'busy');
-        END LOOP;
-    END IF;
     IF dead_days > 0 THEN
         action := 'deleted';
         target := 'queue_message_dead';
@@ -168,31 +178,67 @@ BEGIN
             RETURN NEXT;
         END IF;
     END IF;
+    FOR target IN SELECT o FROM @schema@.queue_message_old_days(clock) o LOOP
+        SELECT d.action, d.messages INTO action, messages FROM @schema@.queue_message_drop_day(target, exported) d;
+        RETURN NEXT;
+        EXIT WHEN action IN ('dropped', 'busy');
+    END LOOP;
 END
+$body$;
+
+-- The verification of a day, or null if something was archived there by a transaction that it did not cover. Nobody changes it until the commit.
+CREATE FUNCTION @schema@.queue_message_verified(day text, OUT rows bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    bound xid8;
+    newest xid8;
+BEGIN
+    SELECT e.rows, e.exported_xid INTO rows, bound FROM @schema@.queue_message_export e
+    WHERE e.partition = day AND e.verified_at IS NOT NULL AND e.exported_xid IS NOT NULL FOR UPDATE;
+    IF rows IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT archived_xid FROM %I.%I ORDER BY archived_xid DESC LIMIT 1', @schema_literal@::text, day) INTO newest;
+    IF newest >= bound THEN
+        rows := NULL;
+        PERFORM @schema@.queue_message_unverify(day);
+    END IF;
+END
+$body$;
+
+-- Takes back what a verification said of a day that was added to since; the next verification compares it again.
+CREATE FUNCTION @schema@.queue_message_unverify(day text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
+    UPDATE @schema@.queue_message_export SET verified_at = NULL WHERE partition = day
 $body$;
 
 -- Drops one day, unless an export must be verified first or a lock is not got within 200 ms (busy). messages: counted where an export is checked.
 CREATE FUNCTION @schema@.queue_message_drop_day(day text, exported boolean, OUT action text, OUT messages bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    verified bigint := (SELECT e.rows FROM @schema@.queue_message_export e WHERE e.partition = day AND e.verified_at IS NOT NULL);
 BEGIN
+    IF exported AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'Retention with an export must see what was archived last: call queue_message_retain() in a transaction that is READ COMMITTED.'
+            USING ERRCODE = 'active_sql_transaction';
+    END IF;
     action := 'unverified';
-    IF exported AND verified IS NULL THEN
+    IF exported AND @schema@.queue_message_verified(day) IS NULL THEN
         RETURN;
     END IF;
-    -- From here nothing can be added, so the count holds until the drop.
-    EXECUTE format('LOCK TABLE %I.%I IN SHARE MODE', @schema_literal@::text, day);
+    -- From here nothing can be added, so what is counted holds until the drop; readers go on, a second call is busy.
+    EXECUTE format('LOCK TABLE %I.%I IN SHARE ROW EXCLUSIVE MODE', @schema_literal@::text, day);
     IF exported THEN
         EXECUTE format('SELECT count(*) FROM %I.%I', @schema_literal@::text, day) INTO messages;
-        IF messages <> verified THEN
+        IF messages IS DISTINCT FROM @schema@.queue_message_verified(day) THEN
+            PERFORM @schema@.queue_message_unverify(day);
             RETURN;
         END IF;
     END IF;
+    -- The day alone first: a reader of it is waited for while settles go on. DROP then waits only for the parent, and settles for DROP.
+    EXECUTE format('LOCK TABLE %I.%I IN ACCESS EXCLUSIVE MODE', @schema_literal@::text, day);
     EXECUTE format('DROP TABLE %I.%I', @schema_literal@::text, day);
     action := 'dropped';
-EXCEPTION WHEN lock_not_available THEN
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     action := 'busy';
+    messages := NULL;
 END
 $body$;
 
@@ -220,3 +266,42 @@ BEGIN
     RETURN deleted;
 END
 $body$;
+
+-- Remembers how far the export has got. Never back, unless what stands there is from the future: from before a restore or a failover.
+CREATE FUNCTION @schema@.queue_message_export_progress(exported xid8) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    INSERT INTO @schema@.queue_message_export_position AS position (exported_xid) VALUES (exported)
+    ON CONFLICT ON CONSTRAINT queue_message_export_position_pkey DO UPDATE SET exported_xid = excluded.exported_xid, noted_at = now()
+    WHERE excluded.exported_xid >= position.exported_xid OR position.exported_xid > pg_snapshot_xmax(pg_current_snapshot())
+$body$;
+
+-- Seconds since the first message was archived that is not in the lake yet, 0 if there is none; null where no export is registered.
+CREATE FUNCTION @schema@.queue_message_export_lag() RETURNS double precision
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT greatest(0, extract(epoch FROM now() - (
+        SELECT a.archived_at FROM @schema@.queue_message_archive a
+        WHERE a.archived_xid >= coalesce((SELECT p.exported_xid FROM @schema@.queue_message_export_position p), '0')
+        ORDER BY a.archived_xid LIMIT 1)))::double precision
+    WHERE @schema@.queue_message_setting_value('export_registered')::boolean
+$body$;
+
+-- Days past their retention that stay because their export was not verified; null where no export is registered.
+CREATE FUNCTION @schema@.queue_message_days_unverified() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (SELECT count(*) FROM @schema@.queue_message_old_days() o WHERE NOT EXISTS (
+        SELECT FROM @schema@.queue_message_export e WHERE e.partition = o AND e.verified_at IS NOT NULL))
+    WHERE @schema@.queue_message_setting_value('export_registered')::boolean
+$body$;
+
+CREATE FUNCTION @schema@.queue_message_export_alarm() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RAISE WARNING 'archive partition % in % differs from the lake and is kept: %', NEW.partition, @schema_literal@,
+        @schema@.queue_message_one_line(NEW.difference)
+        USING HINT = 'relay pipeline verify';
+    RETURN NULL;
+END
+$body$;
+
+CREATE TRIGGER queue_message_export_alarm AFTER INSERT OR UPDATE OF difference ON @schema@.queue_message_export
+    FOR EACH ROW WHEN (NEW.difference IS NOT NULL) EXECUTE FUNCTION @schema@.queue_message_export_alarm();

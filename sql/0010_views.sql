@@ -131,5 +131,10 @@ CREATE VIEW @schema@.queue_message_status AS
         (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
         (SELECT count(*) FROM @schema@.queue_message_relay_state s WHERE s.alive) AS relays_alive,
         @schema@.queue_message_days_ahead() AS partition_days_ahead,
-        pg_notification_queue_usage() AS notification_queue_usage
+        pg_notification_queue_usage() AS notification_queue_usage,
+        -- Of a registered export; of what it compared, only partitions that are still here.
+        @schema@.queue_message_export_lag() AS export_lag_seconds,
+        @schema@.queue_message_days_unverified() AS export_unverified_days,
+        (SELECT count(*) FROM @schema@.queue_message_export e WHERE e.difference IS NOT NULL
+         AND to_regclass(format('%I.%I', @schema_literal@::text, e.partition)) IS NOT NULL) AS export_differing_partitions
     FROM @schema@.queue_message_count() n;

@@ -20,27 +20,32 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key, %1$I.queue_message_setting_value,
-            %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
+            %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead,
+            %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified'),
         -- The operator: looks through views without contents, acts through functions.
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_state, %1$I.queue_message_status, %1$I.queue_message_dead_list,
             %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state, %1$I.queue_message_recent'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_setting, %1$I.queue_message_pause, %1$I.queue_message_key_hold,
             %1$I.queue_message_dead_ack, %1$I.queue_message_migration, %1$I.queue_message_export, %1$I.queue_message_replay_ledger'),
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_export_position'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
             %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_config_set,
             %1$I.queue_message_replay, %1$I.queue_message_find, %1$I.queue_message_replay_many, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain,
-            %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead'),
+            %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead,
+            %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified'),
         -- The export: reads the archive, and says what it has verified.
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_archive, %1$I.queue_message_archive_daily, %1$I.queue_message_dead,
             %1$I.queue_message_dead_ack, %1$I.queue_message_status, %1$I.queue_message_setting, %1$I.queue_message_migration'),
         ('queue_message_etl', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_export'),
+        ('queue_message_etl', 'SELECT ON %1$I.queue_message_export_position'),
         -- Replay from the lake, which alone may hold the message still: what is enqueued is what the export says it was. Receipts are kept for it.
         ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_replay_rows'),
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_replay_ledger'),
         ('queue_message_etl', 'SELECT, INSERT, DELETE ON %1$I.queue_message_receipt'),
         ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest,
-            %1$I.queue_message_days_ahead')
+            %1$I.queue_message_days_ahead, %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified,
+            %1$I.queue_message_export_progress')
 $body$;
 
 -- Gives a grantee (PUBLIC or a quoted identifier) what one of the roles has.

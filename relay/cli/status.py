@@ -59,7 +59,7 @@ def picture(found: Status) -> RenderableType:
     """The status for people."""
     from rich.console import Group  # noqa: PLC0415 - see cli_output
 
-    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"])]
+    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"]), *_lake(found["queue"])]
     if found["relays"]:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
         parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
@@ -116,6 +116,14 @@ def _recent_line(recent: Status) -> str:
     return f"{count(recent['per_second'], 'message')} a second in the last minute; {newest} within {length(recent['seconds'])}: {results}"
 
 
+def _lake(queue: Status) -> list[str]:
+    """How far a registered export has got."""
+    lag = queue["export_lag_seconds"]
+    if lag is None:
+        return []
+    return [f"the lake is {length(lag)} behind the archive" if lag else "the lake holds everything that was archived"]
+
+
 def _relay_row(row: Status) -> Status:
     state = row["state"]
     return {
@@ -145,7 +153,7 @@ def _troubles(found: Status) -> list[str]:
     if writing["writing"]:
         oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
         lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
-    lines += _partitions(queue["partition_days_ahead"])
+    lines += _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
         lines.append(f"{gone} not listed: `relay status --all`")
@@ -168,6 +176,16 @@ def _partitions(days_ahead: int) -> list[str]:
         return []
     day = "today, so nothing can be settled" if days_ahead < 0 else "tomorrow"
     return [f"the archive has no partition for {day}: run `SELECT queue_message_ensure_partitions()`"]
+
+
+def _export(queue: Status) -> list[str]:
+    """What keeps old days of the archive."""
+    lines = []
+    if days := queue["export_unverified_days"]:
+        lines.append(f"{count(days, 'day')} past retention kept until the export is verified: `relay pipeline verify`")
+    if partitions := queue["export_differing_partitions"]:
+        lines.append(f"{count(partitions, 'partition')} of the archive not as in the lake: `relay pipeline verify` names the rows")
+    return lines
 
 
 def _blocked(row: Status) -> str:

@@ -133,6 +133,23 @@ def test_a_missing_day_of_the_archive_is_named(cli: Cli, seeded: Seeded, missing
     assert ([] if says is None else [f"the archive has no partition for {says}: run `SELECT queue_message_ensure_partitions()`"]) == lines
 
 
+def test_a_registered_export_is_shown(cli: Cli, seeded: Seeded) -> None:
+    """How far the lake is behind, days that wait for a verification, and partitions that differ; nothing without an export."""
+    assert "lake" not in cli("status")
+    seeded.run("SELECT queue_message_config_set('export_registered', 'true'), queue_message_config_set('retention_days', '1')")
+    assert "the lake holds everything that was archived\n" in cli("status")
+
+    seeded.archive("success")
+    [(day,)] = seeded.run("SELECT 'queue_message_archive_' || to_char(now() AT TIME ZONE 'UTC' - interval '1 day', 'YYYYMMDD')")
+    seeded.run(f"ALTER TABLE {day} RENAME TO queue_message_archive_20200101")
+    seeded.run("INSERT INTO queue_message_export (partition, rows, difference) VALUES ('queue_message_dead', 1, 'x'), ('gone', 1, 'x')")
+    lines = [line.rstrip() for line in cli("status").splitlines()]
+
+    assert any(line.startswith("the lake is ") and line.endswith(" behind the archive") for line in lines)
+    assert "1 day past retention kept until the export is verified: `relay pipeline verify`" in lines
+    assert "1 partition of the archive not as in the lake: `relay pipeline verify` names the rows" in lines
+
+
 def test_an_environment_that_differs_from_the_database_is_named(cli: Cli) -> None:
     """The database's value holds, and status says both."""
     cli.env["RELAY_MAX_ATTEMPTS"] = "7"

@@ -26,7 +26,8 @@ TESTS = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 async def busy_queue(queue: Queue, store: MadeStore) -> Queue:
-    """A queue after successes, one dead message of each kind, a retry and a parked key."""
+    """A queue after successes, one dead message of each kind, a retry and a parked key, with an export."""
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'true')")
     await queue.insert(20, exchange="shop", routing_key="order.placed")
     await queue.insert(1, exchange="missing")
     batch = await store.batch()

@@ -188,6 +188,8 @@ async def test_an_export_reads_the_archive_and_reports(queue: Queue, login_of: C
             await export.execute(f"TABLE queue_message_{table}".encode())
         await export.execute("INSERT INTO queue_message_export VALUES ('p', 1, 1, '1', NULL)")
         await export.execute("UPDATE queue_message_export SET verified_at = now()")
+        await export.execute("SELECT queue_message_export_progress('7'), queue_message_export_lag(), queue_message_days_unverified()")
+        await export.execute("TABLE queue_message_export_position")
 
 
 async def test_nobody_else_may_call_anything(queue: Queue) -> None:

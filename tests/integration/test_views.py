@@ -97,6 +97,7 @@ async def test_the_status_counts(queue: Queue, store: MadeStore) -> None:
     expected = {
         "waiting": 4, "locked": 1, "delayed": 1, "ready": 2, "counted": True, "dead_unacknowledged": 1, "blocked_keys": 0,
         "paused_exchanges": 1, "relays_alive": 0, "partition_days_ahead": 7, "notification_queue_usage": 0,
+        "export_lag_seconds": None, "export_unverified_days": None, "export_differing_partitions": 0,
     }  # fmt: skip
     assert expected == {name: status[name] for name in expected}
     assert 0 <= status["oldest_seconds"] < 60

@@ -66,7 +66,7 @@ def test_every_metric_that_is_named_is_exported(page: Path) -> None:
     """An alert on a metric that is not there never fires."""
     metrics = Metrics()
     metrics.watch(in_flight=int, silent=dict)
-    metrics.queue(dict.fromkeys(re.findall(r"relay_queue_(\w+)", docs.text_of(page)), 0.0))
+    metrics.queue(dict.fromkeys(re.findall(r"relay_(?:queue_)?(\w+)", docs.text_of(page)), 0.0))
     exported = set(re.findall(r"^(?:# TYPE )?(relay_\w+)", metrics.render()[0].decode(), re.MULTILINE))
 
     named = {span for span in docs.spans(page) if re.fullmatch(r"relay_[a-z_]+", span)}

@@ -1,0 +1,212 @@
+"""What retention drops beside an export, and that no settle waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from relay.message import Archive, Result
+from relay.ports import Row
+from tests.support.queue import MakeStore, Queue
+
+SETTLE = """INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
+        archived_at)
+    VALUES (pg_current_xact_id(), %s, gen_random_uuid(), 'e', '', '{}', '{}', now(), 1, %s, coalesce(%s::timestamptz, now()))"""
+RETAIN = "SELECT action, messages FROM queue_message_retain(now() + make_interval(days => 1)) WHERE target = %s"
+VERIFY = """INSERT INTO queue_message_export (partition, rows, checksum, exported_xid, verified_at)
+    SELECT %s, %s, 0, pg_snapshot_xmin(pg_current_snapshot()), now()
+    ON CONFLICT (partition) DO UPDATE SET rows = excluded.rows, exported_xid = excluded.exported_xid, verified_at = now()"""
+LIMIT = 0.2
+"""Seconds that a lock is waited for."""
+SLACK = 0.4
+"""Seconds that a machine with other work may add."""
+
+
+@pytest.fixture
+async def yesterday(queue: Queue) -> str:
+    """The day before this one, with three messages, past its retention tomorrow, of a registered export."""
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'true'), queue_message_config_set('retention_days', '1')")
+    for seq in range(3):
+        await archive(queue, seq)
+    return str(await queue.value("SELECT 'queue_message_archive_' || to_char((now() AT TIME ZONE 'UTC')::date - 1, 'YYYYMMDD')"))
+
+
+async def archive(queue: Queue, seq: int, result: str = "success") -> None:
+    """Archive a message as of the day before."""
+    await queue.sql(SETTLE, seq, result, await queue.value("SELECT (now() - interval '1 day')::text"))
+
+
+@asynccontextmanager
+async def transaction(queue: Queue, statement: str, *values: object) -> AsyncIterator[psycopg.AsyncConnection[object]]:
+    """Another session in the middle of its transaction; it commits in the end."""
+    async with await psycopg.AsyncConnection.connect(queue.url) as connection:
+        await connection.execute(statement.encode(), values or None)
+        yield connection
+
+
+async def test_only_what_is_verified_whole_is_dropped(queue: Queue, yesterday: str) -> None:
+    """Not without a verification, not with another count, not with one that covers no transaction; then it is."""
+    assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
+    await queue.sql(VERIFY, yesterday, 4)
+    assert [("unverified", 3)] == await queue.sql(RETAIN, yesterday)
+    await queue.sql(VERIFY, yesterday, 3)
+    await queue.sql("UPDATE queue_message_export SET exported_xid = NULL")
+    assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
+    await queue.sql(VERIFY, yesterday, 3)
+    assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_a_message_after_the_verification_keeps_its_day(queue: Queue, yesterday: str) -> None:
+    """Also where the count is what was verified; what was said of the day is taken back until it is compared again."""
+    await queue.sql(VERIFY, yesterday, 4)
+    await archive(queue, 3)
+
+    assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
+    assert [(None,)] == await queue.sql("SELECT verified_at FROM queue_message_export")
+    await queue.sql(VERIFY, yesterday, 4)
+    assert [("dropped", 4)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_a_message_that_is_being_archived_keeps_its_day(queue: Queue, yesterday: str) -> None:
+    """A writer that has not committed yet makes the day busy, and then the day is not what was verified."""
+    await queue.sql(VERIFY, yesterday, 3)
+    late = await queue.value("SELECT (now() - interval '1 day')::text")
+    async with transaction(queue, SETTLE, 3, "success", late):
+        assert [("busy", None)] == await queue.sql(RETAIN, yesterday)
+
+    assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_a_verification_of_the_same_moment_is_waited_for_or_left(queue: Queue, yesterday: str) -> None:
+    """While another verification is written the day is busy, and then that one counts."""
+    await queue.sql(VERIFY, yesterday, 3)
+    async with transaction(queue, "UPDATE queue_message_export SET verified_at = NULL"):
+        assert [("busy", None)] == await queue.sql(RETAIN, yesterday)
+
+    assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_a_transaction_that_sees_the_past_drops_nothing(queue: Queue, yesterday: str) -> None:
+    """Under REPEATABLE READ a message that was archived since would be dropped unseen."""
+    await queue.sql(VERIFY, yesterday, 3)
+    await queue.sql("SET default_transaction_isolation = 'repeatable read'")
+    with pytest.raises(errors.ActiveSqlTransaction, match="READ COMMITTED"):
+        await queue.sql(RETAIN, yesterday)
+
+
+async def test_two_retentions_at_once_do_not_stand_in_each_others_way(queue: Queue, yesterday: str) -> None:
+    """The second finds the day busy at once and leaves it to the first."""
+    await queue.sql(VERIFY, yesterday, 3)
+    async with transaction(queue, f"LOCK TABLE {yesterday} IN SHARE ROW EXCLUSIVE MODE"):
+        assert [("busy", None)] == await queue.sql(RETAIN, yesterday)
+
+    assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+@pytest.mark.parametrize("table", ["{day}", "queue_message_archive"])
+async def test_no_settle_waits_for_a_reader(queue: Queue, yesterday: str, make_store: MakeStore, table: str) -> None:
+    """While somebody reads the day for long, retention is tried again and again, and settles go on as if it were not."""
+    await queue.sql(VERIFY, yesterday, 3)
+    done = asyncio.Event()
+    async with transaction(queue, f"SELECT count(*) FROM {table.format(day=yesterday)}"):
+        settling = asyncio.create_task(_settle_until(done, queue.url, make_store))
+        tried = [await queue.sql(RETAIN, yesterday) for _ in range(10)]
+        done.set()
+        slowest = await settling
+
+    assert [[("busy", None)]] * 10 == tried
+    assert slowest < LIMIT + SLACK
+    assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_a_settle_waits_no_longer_than_the_lock_is_waited_for(queue: Queue, yesterday: str, make_store: MakeStore) -> None:
+    """Where a long transaction holds the table of all days, DROP waits for it, settles wait for DROP, and DROP gives up."""
+    await queue.sql(VERIFY, yesterday, 3)
+    done = asyncio.Event()
+    async with transaction(queue, SETTLE, 9, "success", None):
+        settling = asyncio.create_task(_settle_until(done, queue.url, make_store))
+        tried = [await queue.sql(RETAIN, yesterday) for _ in range(10)]
+        done.set()
+        slowest = await settling
+
+    assert [[("busy", None)]] * 10 == tried
+    assert slowest < LIMIT + SLACK
+
+
+async def _settle_until(done: asyncio.Event, url: str, make_store: MakeStore) -> float:
+    """Enqueue, claim and settle one message after the other by the relay's own statements; return the seconds of the slowest settle."""
+    store, slowest = make_store(url=url), 0.0
+    await store.register()
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as app:
+        while not done.is_set():
+            await app.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+            batch = await store.batch()
+            begin = time.monotonic()
+            rows = [Row(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims]
+            assert [] == await store.archive(batch, rows, again=False)
+            slowest = max(slowest, time.monotonic() - begin)
+    return slowest
+
+
+async def test_dead_messages_go_below_the_verified_transaction_only(queue: Queue, yesterday: str) -> None:
+    """What is dead and old stays until it was verified, and again when a comparison finds a difference."""
+    await archive(queue, 10, "failed")
+    await queue.sql(VERIFY, "queue_message_dead", 1)
+    await archive(queue, 11, "failed")
+    delete = "SELECT queue_message_delete_dead(now(), true)"
+
+    await queue.sql("UPDATE queue_message_export SET verified_at = NULL, difference = 'x'")
+    assert 0 == await queue.value(delete)
+    await queue.sql("UPDATE queue_message_export SET verified_at = now(), difference = NULL")
+    assert 1 == await queue.value(delete)
+    assert [(11,)] == await queue.sql("SELECT seq FROM queue_message_dead")
+
+
+async def test_a_difference_is_told_to_the_servers_log(queue: Queue, yesterday: str) -> None:
+    """A WARNING of one line names the partition and what differs."""
+    heard: list[str | None] = []
+    queue.connection.add_notice_handler(lambda notice: heard.append(f"{notice.severity} {notice.message_primary}"))
+    await queue.sql("INSERT INTO queue_message_export (partition, rows, difference) VALUES (%s, 3, E'1 row\nis missing')", yesterday)
+
+    assert [f"WARNING archive partition {yesterday} in public differs from the lake and is kept: 1 row is missing"] == heard
+
+
+async def test_the_lag_is_the_age_of_the_first_message_that_is_not_exported(queue: Queue, yesterday: str) -> None:
+    """In seconds, 0 when all is exported, null where no export is registered; an export noted late changes nothing."""
+    lag = "SELECT queue_message_export_lag()"
+    assert pytest.approx(86400, abs=60) == await queue.value(lag)
+
+    await queue.sql("SELECT queue_message_export_progress(pg_snapshot_xmin(pg_current_snapshot()))")
+    assert 0 == await queue.value(lag)
+    await queue.sql("SELECT queue_message_export_progress('3')")
+    assert 0 == await queue.value(lag)
+    await queue.sql(SETTLE, 5, "failed", None)
+    assert 0 < await queue.value(lag) < 60
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'false')")
+    assert await queue.value(lag) is None
+
+
+async def test_progress_from_before_a_restore_is_overruled(queue: Queue, yesterday: str) -> None:
+    """An export that stands above every transaction of this server belongs to another one."""
+    await queue.sql("SELECT queue_message_export_progress('9000000000000')")
+    await queue.sql("SELECT queue_message_export_progress('3')")
+
+    assert [("3",)] == await queue.sql("SELECT exported_xid::text FROM queue_message_export_position")
+
+
+async def test_days_that_wait_for_their_verification_are_counted(queue: Queue, yesterday: str) -> None:
+    """Only those past their retention; null where no export is registered."""
+    waiting = "SELECT queue_message_days_unverified()"
+    assert 0 == await queue.value(waiting)
+    await queue.sql(f"ALTER TABLE {yesterday} RENAME TO queue_message_archive_20200101")
+    assert 1 == await queue.value(waiting)
+    await queue.sql(VERIFY, "queue_message_archive_20200101", 3)
+    assert 0 == await queue.value(waiting)
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'false')")
+    assert await queue.value(waiting) is None
