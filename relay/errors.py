@@ -42,3 +42,23 @@ class MigrationError(RelayError):
 
 class LocalServerError(RelayError):
     """A private PostgreSQL or RabbitMQ could not be had; the message is the line to type."""
+
+
+class PipelineError(RelayError):
+    """A job of the pipeline was refused or failed; lake and archive are as they were."""
+
+
+class UnreachableError(PipelineError):
+    """PostgreSQL or the object store does not answer; the next run may find it."""
+
+    exit_code = 4
+
+
+class ConflictError(PipelineError):
+    """Another export was faster; nothing of this one is in the lake."""
+
+    exit_code = 6
+
+
+class LakeError(PipelineError):
+    """The lake is not what this job needs: missing, of another form, not writable."""

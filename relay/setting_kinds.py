@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from typing import Annotated, Any, Literal, get_args
 
@@ -57,6 +58,13 @@ def _checked_amqp(value: SecretStr) -> SecretStr:
     return value
 
 
+def _checked_options(value: SecretStr) -> SecretStr:
+    options = json.loads(value.get_secret_value())
+    if not isinstance(options, dict) or not all(isinstance(each, str) for each in options.values()):
+        raise ValueError("no JSON object of texts")
+    return value
+
+
 def _checked_name(value: str) -> str:
     if not value or not value.isprintable():
         raise ValueError("not printable")
@@ -79,10 +87,12 @@ def _split(value: object) -> object:
 
 
 CONNINFO = "a PostgreSQL URL (postgresql://user:password@host/database) or a conninfo (host=... dbname=...)"
+OPTIONS = """a JSON object of texts such as {"AWS_REGION": "eu-west-1"}"""
 AMQP = "an AMQP URL such as amqps://user:password@host/vhost"
 Conninfo = Annotated[SecretStr, AfterValidator(_checked_conninfo)]
 Printable = Annotated[str, AfterValidator(_checked_name)]
 AmqpUrl = Annotated[SecretStr, AfterValidator(_checked_amqp)]
+Options = Annotated[SecretStr, AfterValidator(_checked_options)]
 UnroutablePolicy = Annotated[str, AfterValidator(_checked_unroutable)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Notify = Literal["idle", "always", "off"]

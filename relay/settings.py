@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -15,6 +16,7 @@ from relay.errors import SettingsError
 from relay.setting_kinds import (
     AMQP,
     CONNINFO,
+    OPTIONS,
     AmqpUrl,
     Archived,
     Conninfo,
@@ -24,6 +26,7 @@ from relay.setting_kinds import (
     Notify,
     OnDeadKey,
     OnLockExpired,
+    Options,
     Printable,
     UnroutablePolicy,
     host_name,
@@ -99,6 +102,14 @@ class Settings(BaseSettings):
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
     exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many seconds without a message", " or empty")
 
+    lake_url: str | None = setting(None, "a folder, s3://bucket/path or gs://bucket/path", "Where the lake is", min_length=1)
+    lake_options: Options = setting(
+        SecretStr("{}"), OPTIONS, "Keys and endpoint of the lake's object store, as `deltalake` names them", shown="none"
+    )
+    pipeline_database_url: Conninfo | None = setting(
+        None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of `queue_message_etl`", shown="`RELAY_DATABASE_URL`"
+    )
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -126,6 +137,16 @@ class Settings(BaseSettings):
     def broker_url(self) -> str:
         """URL of the broker, with its password."""
         return self.amqp_url.get_secret_value()
+
+    @property
+    def pipeline_conninfo(self) -> str:
+        """Conninfo of the pipeline's connections, with its password."""
+        return (self.pipeline_database_url or self.database_url).get_secret_value()
+
+    @property
+    def lake_storage(self) -> dict[str, str]:
+        """Storage options of the lake, with their secrets."""
+        return dict(json.loads(self.lake_options.get_secret_value()))
 
     @property
     def drain(self) -> float:

@@ -1,0 +1,91 @@
+"""The archive's columns as the catalog has them: what each becomes in the lake, and how the server is asked for it; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from psycopg import sql
+
+INSTANT = pa.timestamp("us", "UTC")
+DAY = pa.field("day", pa.date32(), nullable=False)
+"""The lake's partition: the UTC day of `archived_at`."""
+FORMAT = "1"
+"""Version of this layout, a property of the table."""
+
+_ARROW = {
+    "bool": pa.bool_(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "timestamptz": INSTANT,
+    "xid8": pa.int64(),
+}
+"""What a type of PostgreSQL is in the lake; every other one travels as the text that the server prints, which loses nothing."""
+_AS_IT_IS = frozenset(_ARROW) - {"xid8"} | {"text"}
+_BOUNDED = {"timestamptz": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"), "date": ("0001-01-01", "9999-12-31")}
+"""First and last value of the types that ADBC would turn into another date in silence: infinite, or of years that no lake has."""
+NOT_NULL = frozenset({"xid", "seq", "archived_at", "archived_xid"})
+"""Identity and cursors. The others may be null in the lake, so that a column that loses its NOT NULL changes nothing there."""
+
+
+class Column(NamedTuple):
+    """A column of the archive: its name, and its type's name in PostgreSQL's catalog."""
+
+    name: str
+    kind: str
+
+    @property
+    def field(self) -> pa.Field:
+        """The column in the lake."""
+        return pa.field(self.name, _ARROW.get(self.kind, pa.string()), nullable=self.name not in NOT_NULL)
+
+    @property
+    def expression(self) -> sql.Composable:
+        """What the server is asked for."""
+        name = sql.Identifier(self.name)
+        if self.kind == "xid8":
+            return sql.SQL("{0}::text::bigint AS {0}").format(name)
+        return name if self.kind in _AS_IT_IS else sql.SQL("{0}::text AS {0}").format(name)
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """The archive's schema in the lake, with the partition column as its last but for columns that come later."""
+    return pa.schema([*(column.field for column in columns), DAY])
+
+
+def without_day(schema: pa.Schema) -> pa.Schema:
+    """The schema of a file: the partition column is in its path alone."""
+    return pa.schema([field for field in schema if field.name != DAY.name])
+
+
+def select_list(columns: Sequence[Column]) -> sql.Composed:
+    """The columns for the server, guarded: a row with a time that no lake can hold makes the statement fail with a sentence."""
+    shown = [_guarded(column, columns) if column.name == "seq" else column.expression for column in columns]
+    return sql.SQL(", ").join(shown)
+
+
+def _guarded(seq: Column, columns: Sequence[Column]) -> sql.Composed:
+    """`seq`, unless a date is out of bounds: then a cast that fails with what is wrong (least and greatest pass over nulls)."""
+    tests = [
+        sql.SQL("least({names}) >= {low}::{kind} AND greatest({names}) <= {high}::{kind}").format(
+            names=sql.SQL(", ").join(sql.Identifier(column.name) for column in columns if column.kind == kind),
+            low=sql.Literal(low),
+            high=sql.Literal(high),
+            kind=sql.SQL(kind),
+        )
+        for kind, (low, high) in _BOUNDED.items()
+        if any(column.kind == kind for column in columns)
+    ]
+    return sql.SQL("CASE WHEN ({fine}) IS FALSE THEN ({words} || xid || ',' || {seq})::bigint ELSE {seq} END AS {seq}").format(
+        fine=sql.SQL(" AND ").join(tests), words=sql.Literal(OUT_OF_BOUNDS), seq=sql.Identifier(seq.name)
+    )
+
+
+OUT_OF_BOUNDS = "a time is infinite or not of the years 1 to 9999 in the archive's row (xid, seq) "
+"""What PostgreSQL quotes in its error about such a row."""

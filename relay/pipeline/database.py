@@ -1,0 +1,142 @@
+"""The pipeline's connection to PostgreSQL for all that is small: one statement at a time, errors as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any, Self
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from relay.errors import PipelineError, UnreachableError
+from relay.pipeline.archive import Column
+from relay.postgres_errors import no_connection, reason
+
+_USUAL = {
+    "application_name": "relay pipeline",
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+"""A dead peer is noticed within half a minute; a conninfo that says otherwise holds."""
+_OUTDATED = "The schema is missing or too old: run `relay migrate`, or correct RELAY_PIPELINE_DATABASE_URL and RELAY_SCHEMA"
+_SENTENCES: Mapping[type[psycopg.Error], str] = {
+    errors.UndefinedTable: _OUTDATED,
+    errors.UndefinedColumn: _OUTDATED,
+    errors.UndefinedFunction: _OUTDATED,
+    errors.InvalidSchemaName: _OUTDATED,
+    errors.InsufficientPrivilege: "The pipeline's login lacks a permission: grant it the role queue_message_etl",
+    errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_PIPELINE_DATABASE_URL to the primary for this job",
+    errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
+}
+GONE = ("57P", "08", "53300")
+"""SQLSTATEs, or their beginnings, of a server that goes away or takes no more connections."""
+
+
+class Database:
+    """PostgreSQL with the archive in `schema`; connects when it is asked, again after a loss. Never shows its conninfo.
+
+    Args:
+        conninfo: a URL or conninfo of libpq; empty leaves everything to `PG*`.
+        schema: where the queue's tables live.
+    """
+
+    def __init__(self, conninfo: str, *, schema: str = "public") -> None:
+        self.schema = schema
+        self._conninfo = conninfo
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def fetch(self, name: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of the statement `queries/<name>.sql`, none for a statement without a result; committed at once.
+
+        Raises:
+            UnreachableError: PostgreSQL does not answer.
+            PipelineError: it refused the statement.
+        """
+        with self.connection() as connection:
+            cursor = connection.execute(self.statement(name), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def one(self, name: str, values: Mapping[str, object] | None = None) -> tuple[Any, ...]:
+        """The only row of the statement `queries/<name>.sql`; errors as `fetch`."""
+        [row] = self.fetch(name, values)
+        return row
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """The autocommit connection, for transactions (`with connection.transaction()`) and COPY; driver errors become sentences."""
+        try:
+            yield self._connected()
+        except psycopg.Error as error:
+            if error.sqlstate is None or error.sqlstate.startswith(GONE):
+                self.close()
+            raise sentence(error) from error
+
+    def statement(self, name: str) -> bytes:
+        """The text of `queries/<name>.sql` for this schema."""
+        return rendered(name, self.schema)
+
+    def columns(self) -> list[Column]:
+        """The archive's columns in catalog order; errors as `fetch`."""
+        return [Column(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
+
+    def complete_conninfo(self) -> str:
+        """Conninfo that means the same on another machine: what `PG*`, a service or a password file said is written out."""
+        with self.connection() as connection:
+            info = connection.info
+            known = {**info.get_parameters(), **_parts(self._conninfo), **({"password": info.password} if info.password else {})}
+            return make_conninfo("", **{name: value for name, value in known.items() if name not in {"passfile", "service"}})
+
+    def close(self) -> None:
+        """Close the connection; the next statement opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Database(schema={self.schema!r})"
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            conninfo = make_conninfo("", **{**_USUAL, **_parts(self._conninfo)})
+            # Nothing is prepared and no session setting is made: a pooler in transaction mode may stand in between.
+            self._connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        return self._connection
+
+
+def sentence(error: psycopg.Error) -> PipelineError:
+    """A driver's error in one sentence with what to do, without passwords and values of rows."""
+    primary = reason(error)
+    advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
+    if advice:
+        return PipelineError(f"{advice} ({primary}).")
+    if error.sqlstate is None or error.sqlstate.startswith(GONE):
+        return UnreachableError(no_connection(error).replace("RELAY_DATABASE_URL", "RELAY_PIPELINE_DATABASE_URL"))
+    return PipelineError(f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate} ({primary}).")
+
+
+def _parts(conninfo: str) -> dict[str, str]:
+    return {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
+
+
+def rendered(name: str, schema: str) -> bytes:
+    """The statement `queries/<name>.sql` of this package for a schema."""
+    quoted = sql.Identifier(schema).as_string(None).replace("%", "%%")
+    return _text(name).replace("@schema@", quoted).encode()
+
+
+@cache
+def _text(name: str) -> str:
+    return (files("relay.pipeline") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,175 @@
+"""The lake: Delta tables below one root, read and written without a JVM; data and offset are one commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
+
+from relay.errors import ConflictError, LakeError
+from relay.pipeline.archive import DAY
+from relay.pipeline.lake_files import DataFile, DayWriter, check_footers, delete_files
+from relay.pipeline.lake_place import Place, sentence, sentences
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READER_VERSION = 1
+"""The only version of Delta's reader protocol that every reader of this lake knows, Spark's plain Parquet reader among them."""
+Offset = tuple[str, int]
+"""An application's id and how far it is, committed with the data."""
+
+
+class Lake:
+    """Tables below `url`; `options` are deltalake's storage options and are never shown.
+
+    Raises:
+        LakeError: the URL names no kind of store that there is.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        self.place = Place.of(url, options or {})
+
+    def __repr__(self) -> str:
+        return f"Lake({self.place.url!r})"
+
+    def open(self, table: str) -> DeltaTable | None:
+        """A handle of the table as it is now, None where there is none yet.
+
+        Raises:
+            LakeError: it needs a reader that is not known here.
+            UnreachableError: the object store does not answer.
+        """
+        with sentences(self.place):
+            try:
+                handle = DeltaTable(self.place.table(table), storage_options=dict(self.place.options))
+            except TableNotFoundError:
+                return None
+        if (needed := handle.protocol().min_reader_version) != READER_VERSION:
+            raise LakeError(
+                f"The table {table} of {self.place.url} needs reader version {needed}, this one knows {READER_VERSION}: upgrade."
+            )
+        return handle
+
+    def opened(self, table: str) -> DeltaTable:
+        """As `open`, but LakeError where there is no such table."""
+        if (handle := self.open(table)) is None:
+            raise LakeError(f"The lake {self.place.url} has no table {table} yet: run `relay pipeline export`, then `metrics`.")
+        return handle
+
+    def create(self, table: str, schema: pa.Schema, *, properties: Mapping[str, str] | None = None) -> DeltaTable:
+        """Make an empty table, partitioned by `day` if the schema has it; LakeError, UnreachableError, ConflictError where it fails."""
+        try:
+            return DeltaTable.create(
+                self.place.table(table),
+                Schema.from_arrow(schema),
+                partition_by=[DAY.name] if DAY.name in schema.names else None,
+                configuration=dict(properties or {}),
+                storage_options=dict(self.place.options),
+                raise_if_key_not_exists=False,
+            )
+        except Exception as error:
+            if self.open(table) is not None:
+                raise ConflictError(f"Another job made the table {table} at the same moment: run this again.") from error
+            raise sentence(error, self.place) from error
+
+    def append(self, handle: DeltaTable, table: str, rows: Iterable[pa.RecordBatch], *, offset: Offset | None = None) -> list[DataFile]:
+        """Write rows from this process and commit them through the handle; errors as `commit`."""
+        writer = DayWriter(self.place, table, schema_of(handle), f"part-{uuid.uuid4()}")
+        try:
+            for batch in rows:
+                writer.write(batch)
+            files = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        self.commit(handle, table, files, offset=offset)
+        return files
+
+    def commit(self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offset: Offset | None = None) -> None:
+        """Make written files part of the table, with the offset, in one commit through a handle that was not loaded since.
+
+        What cannot be committed is removed again.
+
+        Raises:
+            ConflictError: somebody committed an offset of the same application, or changed the table, since the handle was loaded.
+            LakeError: a file is not what it should be, or the commit was refused.
+            UnreachableError: the object store does not answer.
+        """
+        try:
+            check_footers(self.place, table, schema_of(handle), files)
+        except BaseException:
+            delete_files(self.place, table, files)
+            raise
+        transactions = None if offset is None else [Transaction(*offset)]
+        try:
+            handle.create_write_transaction(
+                [file.action() for file in files],
+                "append",
+                handle.schema(),
+                [DAY.name] if handle.metadata().partition_columns else None,
+                commit_properties=CommitProperties(app_transactions=transactions),
+            )
+        except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
+            self._refused(handle, table, files, error)
+
+    def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], error: Exception) -> None:
+        """Find out what became of a commit that failed; its answer alone may have been lost."""
+        now = self.opened(table)
+        if files and {file.path for file in files} <= {uri.removeprefix(f"{self.place.table(table)}/") for uri in now.file_uris()}:
+            return
+        delete_files(self.place, table, files)
+        if now.version() > handle.version():
+            raise ConflictError(
+                "Another export was faster: nothing of this one is in the lake; the next run goes on from there."
+            ) from error
+        raise sentence(error, self.place) from error
+
+    def dataset(self, table: str, *, days: Iterable[date] | None = None) -> ds.Dataset:
+        """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves other partitions out. LakeError without it."""
+        handle = self.opened(table)
+        with sentences(self.place):
+            return handle.to_pyarrow_dataset(file_pruning_predicate=_of_days(days))
+
+    def scan(self, table: str, columns: Sequence[str] | None = None, predicate: str | None = None) -> pa.RecordBatchReader:
+        """The rows that a predicate (SQL of DataFusion) selects, in the table's own types; LakeError without the table."""
+        handle = self.opened(table)
+        schema = schema_of(handle)
+        wanted = pa.schema([schema.field(name) for name in columns]) if columns is not None else schema
+        with sentences(self.place):
+            found = pa.RecordBatchReader.from_stream(handle.scan(list(wanted.names), predicate))
+        return pa.RecordBatchReader.from_batches(wanted, self._cast(found, wanted))
+
+    def _cast(self, found: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with sentences(self.place):
+            for batch in found:
+                yield batch.select(wanted.names).cast(wanted)
+
+    def dataframe(self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None) -> DataFrame:
+        """The table in Spark, of the days alone where they are given; LakeError without it."""
+        from relay.pipeline.lake_spark import dataframe  # noqa: PLC0415 - Spark only where it is used
+
+        handle = self.opened(table)
+        uris = handle.file_uris(file_pruning_predicate=_of_days(days))
+        return dataframe(spark, self.place, table, schema_of(handle), uris)
+
+    def days(self, table: str) -> list[date]:
+        """The days that have files, oldest first; none without the table."""
+        if (handle := self.open(table)) is None:
+            return []
+        return sorted({date.fromisoformat(each[DAY.name]) for each in handle.partitions()})
+
+
+def schema_of(handle: DeltaTable) -> pa.Schema:
+    """The table's schema in Arrow's own types."""
+    return pa.schema(handle.schema().to_arrow())
+
+
+def _of_days(days: Iterable[date] | None) -> list[tuple[str, str, object]] | None:
+    return None if days is None else [(DAY.name, "in", sorted(days))]

@@ -1,0 +1,53 @@
+"""Fixtures of the pipeline's tests: a lake in a folder of the test's own, rows in the archive, one Spark session for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.session import spark_session
+from tests.support import archives
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Archived = Callable[..., list[tuple[int, int]]]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all: two cores, 1 GB."""
+    options = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4", "spark.default.parallelism": "2"}
+    session = spark_session("relay tests", "local[2]", options)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty lake in a folder that is not there yet."""
+    return Lake(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """The test's own database, as its owner."""
+    with Database(database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def archived(database_url: str) -> Archived:
+    """Archive rows in one transaction: `archived({"result": "failed"}, …)`; returns each (xid, seq). See `tests.support.archives`."""
+
+    def insert(*rows: archives.Row) -> list[tuple[int, int]]:
+        with psycopg.connect(database_url) as connection:
+            return archives.insert(connection, *rows)
+
+    return insert

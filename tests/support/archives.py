@@ -1,0 +1,68 @@
+"""Rows of the archive as a relay would have written them, on days of the test's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+Row = Mapping[str, object]
+SETTLED = datetime(2024, 5, 1, 12, tzinfo=UTC)
+"""When rows were archived that say nothing else."""
+USUAL: dict[str, object] = {
+    "exchange": "orders",
+    "routing_key": "paid",
+    "content": '{"total": 1}',
+    "options": "{}",
+    "attempts": 1,
+    "result": "success",
+    "handled_by": "relay-1",
+}
+BULK = """
+    INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result, handled_by,
+        claimed_at, published_at, confirmed_at, archived_at)
+    SELECT pg_current_xact_id(), coalesce(%(first)s, (SELECT coalesce(max(seq), 0) + 1 FROM queue_message_archive)) + n, gen_random_uuid(),
+        'exchange-' || n %% 5, 'key-' || n %% 50, jsonb_build_object('number', n, 'text', repeat('x', 100)), '{}',
+        %(at)s - interval '3 s', 1, 'success', 'relay-1', %(at)s - interval '2 s', %(at)s - interval '1 s', %(at)s, %(at)s
+    FROM generate_series(0, %(count)s - 1) AS n
+"""
+
+
+def insert(connection: psycopg.Connection[Any], *rows: Row) -> list[tuple[int, int]]:
+    """Archive rows in the connection's transaction, each with what it says and `USUAL` for the rest; return each (xid, seq)."""
+    for day in {_archived_at(row) for row in rows}:
+        connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [day])
+    return [_insert(connection, row) for row in rows]
+
+
+def insert_many(connection: psycopg.Connection[Any], count: int, *, archived_at: datetime = SETTLED, first: int | None = None) -> None:
+    """Archive so many successes at once, of five exchanges and fifty keys; `first` is the lowest seq."""
+    connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [archived_at])
+    connection.execute(BULK, {"count": count, "at": archived_at, "first": first})
+
+
+def _archived_at(row: Row) -> datetime:
+    at = row.get("archived_at", SETTLED)
+    assert isinstance(at, datetime)
+    return at
+
+
+def _insert(connection: psycopg.Connection[Any], row: Row) -> tuple[int, int]:
+    at = _archived_at(row)
+    values = {**USUAL, "created_at": at, "archived_at": at, **row}
+    usual = {
+        "xid": "pg_current_xact_id()",
+        "id": "gen_random_uuid()",
+        "seq": "(SELECT coalesce(max(seq), 0) + 1 FROM queue_message_archive)",
+    }
+    extra = {name: text for name, text in usual.items() if name not in values}
+    statement = sql.SQL("INSERT INTO queue_message_archive ({}) VALUES ({}) RETURNING xid::text::bigint, seq").format(
+        sql.SQL(", ").join(map(sql.Identifier, [*values, *extra])),
+        sql.SQL(", ").join([*map(sql.Placeholder, values), *(sql.SQL(text) for text in extra.values())]),
+    )
+    found = connection.execute(statement, values).fetchone()
+    assert found is not None
+    return found[0], found[1]
