@@ -26,14 +26,17 @@ END
 $body$;
 
 -- Archived messages that a filter selects, in archive order, without contents. Null means any; in routing_key a star is any run of characters.
--- A page begins after a position; messages that were replayed already are left out unless again is true.
+-- A page begins after a position; messages that were replayed already are left out unless again is true. With a job, what is in its ledger
+-- (0015) is left out in any case, and so is what the job itself made.
 CREATE FUNCTION @schema@.queue_message_find(
     archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
     result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
-    after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000
+    after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000,
+    job text DEFAULT NULL
 ) RETURNS TABLE (id uuid, archived_xid xid8, xid xid8, seq bigint)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT a.id, a.archived_xid, a.xid, a.seq
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN QUERY SELECT a.id, a.archived_xid, a.xid, a.seq
     FROM @schema@.queue_message_archive a
     WHERE a.archived_xid >= after_archived_xid
       AND (a.archived_xid, a.xid, a.seq) > (after_archived_xid, after_xid, after_seq)
@@ -45,26 +48,39 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
       AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
       AND (again OR NOT EXISTS (SELECT FROM @schema@.queue_message_archive r WHERE r.replay_of = a.id)
                 AND NOT EXISTS (SELECT FROM @schema@.queue_message q WHERE q.replay_of = a.id))
+      AND (queue_message_find.job IS NULL
+           OR NOT EXISTS (SELECT FROM @schema@.queue_message_replay_ledger l WHERE (l.job, l.xid, l.seq) = (queue_message_find.job, a.xid, a.seq))
+          AND NOT EXISTS (SELECT FROM @schema@.queue_message_replay_ledger l
+                          WHERE l.id = a.id AND l.job = queue_message_find.job AND a.replay_of IS NOT NULL))
     ORDER BY a.archived_xid, a.xid, a.seq
-    LIMIT most
+    LIMIT most;
+END
 $body$;
 
 -- Replays what a filter selects (see queue_message_find), or with dry_run, the default, only says what it would replay.
--- The last row returned is the position after which the next page begins.
+-- The last row returned is the position after which the next page begins. With a job, a ledger is written in the same transaction; the same job
+-- elsewhere waits for this transaction's end before it looks.
 CREATE FUNCTION @schema@.queue_message_replay_many(
     archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
     result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
     after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000,
-    dry_run boolean DEFAULT true, same_id boolean DEFAULT false, by text DEFAULT session_user
+    dry_run boolean DEFAULT true, same_id boolean DEFAULT false, by text DEFAULT session_user, job text DEFAULT NULL
 ) RETURNS TABLE (id uuid, replayed_as uuid, archived_xid xid8, xid xid8, seq bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    IF NOT dry_run AND queue_message_replay_many.job IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(724017725, hashtext(@schema_literal@ || ' ' || queue_message_replay_many.job));
+    END IF;
     FOR id, archived_xid, xid, seq IN
         SELECT f.id, f.archived_xid, f.xid, f.seq
         FROM @schema@.queue_message_find(archived_from, archived_to, queue_message_replay_many.exchange, queue_message_replay_many.routing_key,
-            queue_message_replay_many.result, queue_message_replay_many.error_code, again, after_archived_xid, after_xid, after_seq, most) f
+            queue_message_replay_many.result, queue_message_replay_many.error_code, again, after_archived_xid, after_xid, after_seq, most,
+            queue_message_replay_many.job) f
     LOOP
         replayed_as := CASE WHEN NOT dry_run THEN @schema@.queue_message_replay(id, same_id, by) END;
+        IF NOT dry_run AND queue_message_replay_many.job IS NOT NULL THEN
+            INSERT INTO @schema@.queue_message_replay_ledger (job, xid, seq, id) VALUES (queue_message_replay_many.job, xid, seq, replayed_as);
+        END IF;
         RETURN NEXT;
     END LOOP;
 END

@@ -21,6 +21,7 @@ PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
 PAGES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+LONGEST_JOB = 255
 Since = Annotated[
     str | None,
     typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago."),
@@ -42,21 +43,26 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
     same_id: SameId = False,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Keep a ledger of this name: the job enqueues each message once.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     as_json: Json = False,
 ) -> None:
     """Enqueue archived messages again, by time, exchange, key and result; successes too.
 
     Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out.
+    With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
     """
     if not (since or exchange is not None or routing_key is not None or result or code):
         raise typer.BadParameter("say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
+    if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
+        raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
         # The end is fixed at the start, or what is replayed now would be found again as it is archived.
         end = moment(opened, until, "--to") or moment(opened, "0s", "--to")
         wanted = {
             "archived_from": moment(opened, since, "--from"), "archived_to": end, "exchange": exchange, "routing_key": routing_key,
             "result": result.value if result else None, "error_code": code, "again": again, "dry_run": dry_run, "same_id": same_id,
+            "job": job,
         }  # fmt: skip
         _replay(opened, wanted, limit=limit, rate=rate, as_json=as_json)
 

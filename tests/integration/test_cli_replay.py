@@ -124,3 +124,45 @@ def test_times_are_those_of_archiving(cli: Cli, seeded: Seeded) -> None:
 
     assert {"messages": 1, "dry_run": True, "interrupted": False} == cli.json("replay", "--from", "1h", "--to", soon, "--dry-run")
     assert 0 == cli.json("replay", "--from", soon, "--to", soon, "--dry-run")["messages"]
+
+
+def test_a_job_replays_each_message_once_however_often_it_is_run(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what was replayed before, with --again, and where Ctrl-C came between; another job has a ledger of its own."""
+    for number in range(3):
+        seeded.archive("success", routing_key=str(number))
+    assert "3 messages replayed\n" == cli("replay", "--exchange", "orders")
+    again = ("replay", "--exchange", "orders", "--again", "--job")
+    monkeypatch.setattr(cli_replay, "PAGE", 2)
+
+    def interrupt(done: int | None) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    assert "3 messages would be replayed\n" == cli(*again, "repair", "--dry-run")
+    with monkeypatch.context() as patch:
+        patch.setattr(cli_replay, "_progress", interrupt)
+        assert "2 messages replayed\n" == cli(*again, "repair", code=130)
+    assert ["1 message replayed\n", "0 messages replayed\n"] == [cli(*again, "repair") for _ in range(2)]
+    assert "3 messages replayed\n" == cli(*again, "other")
+    assert [("other", 3), ("repair", 3)] == seeded.run("SELECT job, count(*) FROM queue_message_replay_ledger GROUP BY job ORDER BY job")
+    assert [(6,)] == seeded.run("SELECT count(*) FROM queue_message_replay_ledger l JOIN queue_message m USING (id)")
+
+
+@pytest.mark.parametrize("more", [[], ["--same-id"]])
+def test_a_job_does_not_replay_what_it_made(cli: Cli, seeded: Seeded, more: list[str]) -> None:
+    """Its messages may be in the archive when it is run again; a job of another name takes them for messages like others."""
+    seeded.archive("success")
+    again = ("replay", "--exchange", "orders", "--again", *more, "--job")
+    settle = "SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message"
+
+    assert "1 message replayed\n" == cli(*again, "repair")
+    seeded.run(settle)
+
+    assert "0 messages replayed\n" == cli(*again, "repair")
+    assert "2 messages would be replayed\n" == cli(*again, "other", "--dry-run")
+
+
+def test_a_job_has_a_name(cli: Cli) -> None:
+    """Which fits into the ledger."""
+    for name in ("", "é" * 128):
+        assert "--job must have 1 to 255 bytes" in cli.refused("replay", "--exchange", "e", "--job", name, code=2)

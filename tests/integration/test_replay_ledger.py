@@ -75,9 +75,26 @@ async def test_one_job_twice_at_once_enqueues_a_message_once(queue: Queue) -> No
     assert 3 == await queue.waiting()
 
 
-def _replay_alone(url: str, arguments: tuple[object, ...]) -> Found:
+async def test_one_job_over_the_archive_twice_at_once_replays_a_message_once(queue: Queue) -> None:
+    """The second looks when the first has ended, and finds what is left."""
+    ids = await queue.insert(3)
+    await queue.sql("SELECT queue_message_archive_now(%s::uuid[], 'success', NULL, NULL, 'test')", ids)
+    replay = "SELECT id::text FROM queue_message_replay_many(dry_run => false, again => true, job => 'a', most => %s)"
+    with psycopg.connect(queue.url) as first:
+        assert ids[:2] == [id_ for (id_,) in first.execute(replay.encode(), (2,))]
+        found: list[Found] = []
+        second = threading.Thread(target=lambda: found.append(_replay_alone(queue.url, (9,), replay)))
+        second.start()
+        while not await queue.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"):
+            assert second.is_alive()
+        first.commit()
+        second.join()
+    assert [[(ids[2],)]] == found
+
+
+def _replay_alone(url: str, arguments: tuple[object, ...], statement: str = REPLAY) -> Found:
     with psycopg.connect(url) as connection:
-        return connection.execute(REPLAY.encode(), arguments).fetchall()
+        return connection.execute(statement.encode(), arguments).fetchall()
 
 
 async def test_what_an_insert_refuses_leaves_no_mark_in_the_ledger(queue: Queue) -> None:
