@@ -29,7 +29,7 @@ BEGIN
         PERFORM @schema@.queue_message_grant('queue_message_producer', grantee);
     END LOOP;
     EXECUTE format('COMMENT ON TABLE %s IS %L', source, mark);
-    RAISE NOTICE 'Took over % waiting messages from the former queue_message, now % (empty); % of them are archived as rejected.', moved, source, refused;
+    RAISE NOTICE 'The former queue_message is now % and empty. Messages taken over: %, of them archived as rejected: %.', source, moved, refused;
 END
 $body$;
 

@@ -72,7 +72,8 @@ def acknowledge(messages: MessageIds, *, note: Annotated[str, typer.Option(help=
     """Acknowledge dead messages: seen, and nothing more is to be done. All or none."""
     with console() as opened, opened.transaction():
         answered = sum(opened.row("acknowledge_dead", id=message, note=note)["answered"] for message in messages)
-    typer.echo(f"{answered} acknowledged" + (f", {len(messages) - answered} were already" if answered < len(messages) else ""))
+    before = len(messages) - answered
+    typer.echo(f"{answered} acknowledged" + (f", {count(before, 'was', 'were')} already" if before else ""))
 
 
 @app.command("replay")

@@ -63,8 +63,8 @@ def test_waiting_messages_are_taken_over_with_their_ids(empty_database_url: str,
     assert 0 == value(database, "SELECT count(*) FROM queue_message_adopted")
     assert 0 == value(database, "SELECT count(*) FROM pg_trigger WHERE tgname = 'do_notify'")
     assert 0 == value(database, "SELECT count(*) FROM pg_proc WHERE proname = 'queue_message_notify'")
-    assert [("Took over 5 waiting messages from the former queue_message, now queue_message_adopted (empty); "
-            "0 of them are archived as rejected.")] == [line.replace("public.", "") for line in said]  # fmt: skip
+    assert [("The former queue_message is now queue_message_adopted and empty. "
+            "Messages taken over: 5, of them archived as rejected: 0.")] == [line.replace("public.", "") for line in said]  # fmt: skip
 
 
 def test_a_second_call_takes_nothing_over(empty_database_url: str, database: Connection) -> None:

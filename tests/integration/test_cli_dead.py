@@ -23,7 +23,7 @@ def test_dead_messages_are_listed_until_they_are_acknowledged(cli: Cli, seeded: 
 
     assert "1 acknowledged\n" == cli("dead", "ack", failed, "--note", "known")
     assert [rejected] == [row["id"] for row in cli.json("dead", "list")]
-    assert "1 acknowledged, 1 were already\n" == cli("dead", "ack", failed, rejected)
+    assert "1 acknowledged, 1 was already\n" == cli("dead", "ack", failed, rejected)
     assert "no dead messages\n" == cli("dead", "list")
     assert {failed, rejected} == {row["id"] for row in cli.json("dead", "list", "--all")}
 
