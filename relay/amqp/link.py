@@ -82,6 +82,10 @@ class Tap(asyncio.Protocol):
         if self._transport is not None and not self.ended.done():
             self._transport.write(data)
 
+    def limit(self, frame_max: int) -> None:
+        """Take no larger frames than were agreed, 0 for no limit; what breaks that ends the connection."""
+        self._wire.limit(frame_max)
+
     def end(self, lost: Lost) -> None:
         """Cut the connection at once."""
         if not self.ended.done():
@@ -165,6 +169,7 @@ class Link:
         tune = connection.connection_tune
         self.frame_max = int(tune.frame_max or 0)
         self.channel_max = int(tune.channel_max or 0)
+        tap.limit(self.frame_max)
         version = (connection.server_properties or {}).get("version", "")
         self.version = str(version)
 

@@ -27,8 +27,11 @@ _CONFIRM = struct.Struct(">QB").unpack_from
 _SHORT = struct.Struct(">H").unpack_from
 _LONG = struct.Struct(">I").unpack_from
 _LONGLONG = struct.Struct(">Q").unpack_from
-_LARGEST_FRAME: Final = 1 << 20
-"""Bytes; RabbitMQ's own default is 128 KiB. More is no AMQP peer."""
+_LARGEST_BEFORE_TUNING: Final = 1 << 20
+"""Bytes of a frame while no size has been agreed; RabbitMQ's own login frames are below 4 KiB."""
+_LARGEST_UNLIMITED: Final = 1 << 28
+"""Bytes of a frame where the broker is set to have no limit: a returned body of any size that a message may have comes in one."""
+_FRAME_KINDS: Final = (_METHOD, _HEADER, _BODY, _HEARTBEAT)
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 1 << 15, 1 << 14, 1 << 13
 _RELAY_ID: Final = b"x-relay-id"
@@ -116,7 +119,14 @@ class Wire:
         self._watcher = watcher
         self._rest = b""
         self._contents: dict[int, _Content] = {}
+        self._largest = _LARGEST_BEFORE_TUNING
+        self._greeted = False
+        """The other side has sent a frame, so it speaks AMQP 0-9-1."""
         self._foreign = False
+
+    def limit(self, frame_max: int) -> None:
+        """Take no larger frames from now on than were agreed, in bytes of the whole frame; 0: the broker sets no limit."""
+        self._largest = frame_max or _LARGEST_UNLIMITED
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes as they arrive; return the whole frames of channel 0 among them.
@@ -131,8 +141,8 @@ class Wire:
         at, end = 0, len(buffer)
         while end - at >= _FRAMING:
             kind, channel, size = _HEAD(buffer, at)
-            if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT) or size > _LARGEST_FRAME:
-                return self._give_up(buffer, at, ours)
+            if kind not in _FRAME_KINDS or _FRAMING + size > self._largest:
+                return self._give_up(buffer, kind, size)
             stop = at + _FRAMING + size
             if stop > end:
                 break
@@ -143,14 +153,18 @@ class Wire:
             else:
                 ours.append(buffer[at:stop])
                 self._on_connection(kind, buffer, at + 7)
-            at = stop
+            at, self._greeted = stop, True
         self._rest = buffer[at:]
         return b"".join(ours)
 
-    def _give_up(self, buffer: bytes, at: int, ours: list[bytes]) -> bytes:
-        """Not AMQP 0-9-1, e.g. the `AMQP` header of a broker that speaks another version: aiormq has the words for it."""
+    def _give_up(self, buffer: bytes, kind: int, size: int) -> bytes:
+        """No frame. The first bytes may be the `AMQP` header of a broker that speaks another version: aiormq has the words for it."""
+        if self._greeted:
+            too_large = f"a frame of {_FRAMING + size} bytes, {self._largest} were agreed at the most"
+            what = too_large if kind in _FRAME_KINDS else "bytes that are no frame"
+            raise BrokerError(f"The broker sent {what}; the connection is dropped and made anew.")
         self._foreign = True
-        return b"".join((*ours, buffer[at:]))
+        return buffer
 
     def _on_connection(self, kind: int, buffer: bytes, at: int) -> None:
         if kind != _METHOD:

@@ -101,6 +101,33 @@ class ImmediateEncoder(Encoder):
         return Encoded((method[:-3] + bytes([method[-3] | 2]) + method[-2:], *others))
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            b"\x03\x00\x01\x00\x02\x00\x00",
+            "The broker sent a frame of 131080 bytes, 131072 were agreed at the most; the connection is dropped",
+        ),
+        (b"\x01\x00\x00\x7f\xff\xff\xff", "The broker sent a frame of 2147483655 bytes, "),
+        (b"HTTP/1.1 400 Bad Request", "The broker sent bytes that are no frame; "),
+    ],
+)
+async def test_what_is_no_frame_of_the_agreed_size_ends_the_connection(amqp_url: str, topology: Topology, said: bytes, words: str) -> None:
+    """No waiting for a rest that never comes: a sentence, what was written is unknown, and the next connection works."""
+    made = await topology.declare()
+    async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
+        await broker.send(some(made, 1))
+        proxy.hold_answers()
+        send = asyncio.create_task(broker.send(some(made, 10)))
+        await until(lambda: broker.publisher.in_flight() == {made.exchange: 10})
+        proxy.say(said + b"x")
+        assert {(result.verdict, result.blame) for result in await send} == {(Verdict.UNKNOWN, False)}
+        assert (await broker.seen.wait_for(BrokerDown)).error.startswith(words)
+        proxy.heal()
+        await broker.seen.wait_for(BrokerUp, 2)
+        assert await broker.send(some(made, 1)) == [CONFIRMED]
+
+
 async def test_a_reset_connection_is_unknown_at_once(amqp_url: str, topology: Topology) -> None:
     """RST needs no heartbeat to be noticed; the batch is decided and a new connection is made."""
     made = await topology.declare()

@@ -77,6 +77,11 @@ class Proxy:
                     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 writer.transport.abort()
 
+    def say(self, data: bytes) -> None:
+        """Say something to every client in the server's name."""
+        for client, _ in self._pairs:
+            client.write(data)
+
     async def stop_listening(self) -> None:
         """Refuse new connections; those that stand go on."""
         self._server.close()

@@ -179,6 +179,39 @@ def test_bytes_that_break_the_protocol_are_an_error(data: bytes, words: str) -> 
         hear(data)
 
 
+AGREED = 4096
+LARGE = marshal(ContentBody(b"x" * (AGREED - 8)), 3)
+
+
+def listening(*agreed: int) -> wire.Wire:
+    """A wire whose other side has greeted and agreed on a size of frames."""
+    made = wire.Wire(Recorder([]))
+    made.feed(marshal(Heartbeat(), 0))
+    for size in agreed:
+        made.limit(size)
+    return made
+
+
+@pytest.mark.parametrize(("agreed", "size"), [((), 1 << 20), ((AGREED,), AGREED), ((0,), 1 << 28)])
+def test_a_frame_that_is_larger_than_agreed_is_an_error_before_it_has_come(agreed: tuple[int, ...], size: int) -> None:
+    """Waiting for the rest would be a hang. Before the tuning a MiB is allowed, without a limit what a message may have."""
+    head = b"\x03\x00\x01" + (size - 7).to_bytes(4, "big") + b"x"
+    with pytest.raises(BrokerError, match=f"^The broker sent a frame of {size + 1} bytes, {size} were agreed at the most; the connection "):
+        listening(*agreed).feed(head)
+
+
+@pytest.mark.parametrize("agreed", [AGREED, 0])
+def test_a_frame_of_the_agreed_size_is_taken(agreed: int) -> None:
+    """The size is that of the whole frame (AMQP 0-9-1, 4.2.3)."""
+    assert listening(agreed).feed(LARGE) == b""
+
+
+def test_bytes_between_frames_are_an_error() -> None:
+    """Who has spoken AMQP 0-9-1 once has no other version to offer, and nothing that follows can be read."""
+    with pytest.raises(BrokerError, match="The broker sent bytes that are no frame; the connection is dropped"):
+        listening().feed(b"HTTP/1.1 400 Bad Request")
+
+
 def test_a_header_of_an_unknown_type_is_an_error() -> None:
     """Without its length nothing after it can be read."""
     payload = b"\x00\x3c\x00\x00" + bytes(8) + b"\x20\x00" + b"\x00\x00\x00\x04\x01aZ\x00"
