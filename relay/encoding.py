@@ -58,31 +58,22 @@ def encode_batch(encodeds: Iterable[Encoded], channel: int) -> bytes:
     return channel.to_bytes(2, "big").join(parts)
 
 
-def frames(encoded: Encoded, channel: int) -> bytes:
-    """All frames of one message for a channel."""
-    return encode_batch((encoded,), channel)
-
-
 class Encoder:
     """Encodes claims for one connection, whose `frame_max` was negotiated."""
 
-    def __init__(
-        self, *, frame_max: int, max_body_bytes: int, allowed_exchanges: Sequence[str] | None, default_mandatory: bool = True
-    ) -> None:
+    def __init__(self, *, frame_max: int, max_body_bytes: int, allowed_exchanges: Sequence[str] | None) -> None:
         """Args are plain values.
 
         Args:
             frame_max: bytes of a whole frame as negotiated; 0 means no limit, and 131,072 is used.
             max_body_bytes: limit of a message's payload.
             allowed_exchanges: names or globs (`orders.*`); None allows all, `*` includes the default exchange.
-            default_mandatory: what messages are without the option `mandatory`.
         """
         frame_max = frame_max or _DEFAULT_FRAME_MAX
         self._chunk = frame_max - 8
         self._headers_limit = max(0, frame_max - _OTHER_PROPERTIES)
         self.max_body_bytes = max_body_bytes
         self._allowed = None if allowed_exchanges is None else _matcher(allowed_exchanges)
-        self._default_mandatory = default_mandatory
         self._methods: dict[tuple[str, str, bool], bytes] = {}
         self._plans: dict[str, Plan | OptionsError] = {}
 
@@ -105,13 +96,13 @@ class Encoder:
         size = len(payload)
         if size > self.max_body_bytes:
             raise _too_large(claim, self.max_body_bytes)
-        mandatory = self._default_mandatory
+        mandatory = True
         if options is None and replay_of is None and 0 < size <= self._chunk and len(relay_id) == _UUID_LENGTH:
             header = (_PLAIN_OCTETS if binary else _PLAIN_JSON).pack(size, relay_id)
         else:
             chosen = _NO_OPTIONS if options is None else self._plan(options)
             header = _content_header(chosen, claim)
-            mandatory = mandatory if chosen.mandatory is None else chosen.mandatory
+            mandatory = chosen.mandatory is not False
         method = self._methods.get((exchange, routing_key, mandatory)) or self._method(exchange, routing_key, mandatory)
         if size <= self._chunk and size:
             return Encoded((method, header, size.to_bytes(4, "big") + payload + b"\xce\x01"))

@@ -129,16 +129,6 @@ class Settings(BaseSettings):
         return self.database_url.get_secret_value()
 
     @property
-    def listen_conninfo(self) -> str:
-        """Conninfo of the LISTEN connection, with its password."""
-        return (self.listen_url or self.database_url).get_secret_value()
-
-    @property
-    def broker_url(self) -> str:
-        """URL of the broker, with its password."""
-        return self.amqp_url.get_secret_value()
-
-    @property
     def pipeline_conninfo(self) -> str:
         """Conninfo of the pipeline's connections, with its password."""
         return (self.pipeline_database_url or self.database_url).get_secret_value()
@@ -147,11 +137,6 @@ class Settings(BaseSettings):
     def lake_storage(self) -> dict[str, str]:
         """Storage options of the lake, with their secrets."""
         return dict(json.loads(self.lake_options.get_secret_value()))
-
-    @property
-    def drain(self) -> float:
-        """Seconds in which a stop waits for confirms: never longer than the locks hold."""
-        return min(self.drain_seconds, LOCK_SHARE * self.lock_seconds)
 
     def policy(self) -> dict[str, str]:
         """What was set on purpose of the policy that the database carries out, as `queue_message_setting` takes it."""

@@ -1,6 +1,6 @@
 -- The control plane: everything an operator does is a function, so psql is enough in an emergency. Definer's rights, granted by role.
 
--- Exchanges that are held; relays read it each second.
+-- Exchanges that are held; relays read it every two seconds.
 CREATE TABLE @schema@.queue_message_pause (
     exchange  text        PRIMARY KEY,
     paused_at timestamptz NOT NULL DEFAULT now(),

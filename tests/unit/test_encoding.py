@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from relay.encoding import Encoded, Encoder, encode_batch, frames
+from relay.encoding import Encoded, Encoder, encode_batch
 from relay.message import Claim, PublishResult, Verdict
 from tests.support.json_values import options_text
 
@@ -43,6 +43,10 @@ def _refusal(claim: Claim, **settings: Any) -> tuple[str, str]:
     return result.code, result.detail
 
 
+def _frames(encoded: Encoded, channel: int) -> bytes:
+    return encode_batch((encoded,), channel)
+
+
 def _decoded(data: bytes) -> list[tuple[int, Any]]:
     """Channel and frame, for each frame in the bytes."""
     found = []
@@ -55,7 +59,7 @@ def _decoded(data: bytes) -> list[tuple[int, Any]]:
 
 def _message(claim: Claim, **settings: Any) -> tuple[commands.Basic.Publish, commands.Basic.Properties, bytes]:
     """Publish method, properties and body as a broker reads them."""
-    decoded = [item for _, item in _decoded(frames(_encoded(claim, **settings), 1))]
+    decoded = [item for _, item in _decoded(_frames(_encoded(claim, **settings), 1))]
     method, properties, *parts = decoded
     assert isinstance(method, commands.Basic.Publish)
     assert isinstance(properties, header.ContentHeader)
@@ -110,17 +114,17 @@ def test_every_option_reaches_its_property() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "default", "expected"), [("{}", False, False), ('{"mandatory": true}', False, True), ('{"mandatory": false}', True, False)]
+    ("options", "expected"), [("{}", True), ('{"priority": 1}', True), ('{"mandatory": true}', True), ('{"mandatory": false}', False)]
 )
-def test_mandatory_is_the_app_s_to_say(options: str, default: bool, expected: bool) -> None:
-    """The option wins over the default, and messages that differ in it do not share a prebuilt frame."""
-    encoder = _encoder(default_mandatory=default)
+def test_mandatory_is_the_app_s_to_say(options: str, expected: bool) -> None:
+    """Mandatory unless the option says otherwise, and messages that differ in it do not share a prebuilt frame."""
+    encoder = _encoder()
     encoder.encode(_claim())
 
     encoded = encoder.encode(_claim(options=options))
 
     assert isinstance(encoded, Encoded)
-    assert expected == _decoded(frames(encoded, 1))[0][1].mandatory
+    assert expected == _decoded(_frames(encoded, 1))[0][1].mandatory
 
 
 def test_the_relay_s_own_headers_cannot_be_forged() -> None:
@@ -140,7 +144,7 @@ def test_a_replay_names_its_original() -> None:
 def test_a_body_is_split_at_the_frame_limit(size: int) -> None:
     """No frame is longer than was negotiated, and the pieces are the payload."""
     payload = bytes(index % 251 for index in range(size))
-    data = frames(_encoded(_claim(payload=payload), frame_max=4096), 1)
+    data = _frames(_encoded(_claim(payload=payload), frame_max=4096), 1)
 
     assert payload == _message(_claim(payload=payload), frame_max=4096)[2]
     assert all(len(piece) <= 4096 for piece in _raw_frames(data))
@@ -157,7 +161,7 @@ def test_a_batch_is_its_messages_in_order() -> None:
 
     data = encode_batch(batch, 515)
 
-    assert data == b"".join(frames(encoded, 515) for encoded in batch)
+    assert data == b"".join(_frames(encoded, 515) for encoded in batch)
     assert {515} == {channel for channel, _ in _decoded(data)}
     assert len(data) == sum(encoded.size for encoded in batch)
     assert b"" == encode_batch([], 1)
@@ -202,7 +206,7 @@ def test_headers_leave_room_for_all_other_properties() -> None:
     longest = ", ".join(f'"{name}": "{"x" * 255}"' for name in names)
     options = f'{{{longest}, "timestamp": 1, "priority": 1, "expiration": "{"0" * 20}", "headers": {{"h": "{"x" * (1024 - 7)}"}}}}'
 
-    data = frames(_encoded(_claim(options=options, replay_of=REPLAYED), frame_max=4096), 1)
+    data = _frames(_encoded(_claim(options=options, replay_of=REPLAYED), frame_max=4096), 1)
 
     assert all(len(piece) <= 4096 for piece in _raw_frames(data))
     assert "headers_too_large" == _refusal(_claim(options=options.replace('"h"', '"hh"')), frame_max=4096)[0]

@@ -28,8 +28,8 @@ def test_without_any_variable_the_broker_is_a_guest_on_localhost_and_libpq_finds
     """An empty environment gives the guest URL and an empty conninfo, which leaves everything to PG* variables."""
     settings = load({}, None)
 
-    assert "amqp://guest:guest@localhost/" == settings.broker_url
-    assert "" == settings.conninfo == settings.listen_conninfo
+    assert "amqp://guest:guest@localhost/" == settings.amqp_url.get_secret_value()
+    assert ("", None) == (settings.conninfo, settings.listen_url)
     assert (500, 2000, 30, 1, "idle", 12) == (
         settings.batch_size, settings.window, settings.lock_seconds, settings.poll_interval, settings.notify, settings.max_attempts
     )  # fmt: skip
@@ -40,8 +40,8 @@ def test_amqp_url_holds_until_relay_amqp_url_is_set() -> None:
     """The usual variable is heard, and the relay's own one goes before it."""
     usual = {"AMQP_URL": "amqp://usual/"}
 
-    assert "amqp://usual/" == load(usual, None).broker_url
-    assert "amqps://own/" == load({**usual, "RELAY_AMQP_URL": "amqps://own/"}, None).broker_url
+    assert "amqp://usual/" == load(usual, None).amqp_url.get_secret_value()
+    assert "amqps://own/" == load({**usual, "RELAY_AMQP_URL": "amqps://own/"}, None).amqp_url.get_secret_value()
 
 
 def test_the_environment_goes_before_the_env_file(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path, name: str) -> None:
 
     settings = load({f"{name}_FILE": str(tmp_path / "secret")}, None)
 
-    assert url in {settings.conninfo, settings.listen_conninfo, settings.broker_url}
+    assert url in {secret and secret.get_secret_value() for secret in (settings.database_url, settings.listen_url, settings.amqp_url)}
 
 
 def test_a_secret_is_never_shown(tmp_path: Path) -> None:
@@ -145,13 +145,12 @@ def test_an_unreadable_env_file_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.ids("A26")
-def test_a_drain_that_outlasts_the_locks_is_refused_and_the_default_fits_itself() -> None:
+def test_a_drain_that_outlasts_the_locks_is_refused_and_the_default_is_not() -> None:
     """Other relays would take over what this one still waits for."""
     [line] = mistakes(RELAY_LOCK_SECONDS="10", RELAY_DRAIN_SECONDS="9")
 
     assert line.startswith("RELAY_DRAIN_SECONDS is 9 and RELAY_LOCK_SECONDS is 10: drain for 8 at most")
-    assert 8 == load({"RELAY_LOCK_SECONDS": "10"}, None).drain
-    assert 20 == load({}, None).drain
+    assert 20 == load({"RELAY_LOCK_SECONDS": "10"}, None).drain_seconds
 
 
 def test_a_contradiction_is_not_told_of_a_value_that_is_wrong_by_itself() -> None:
