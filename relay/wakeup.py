@@ -170,7 +170,10 @@ class Listener:
                 await asyncio.sleep(AGAIN)
                 continue
             began = self._clock()
-            sentence = await self._listen()
+            try:
+                sentence = await self._listen()
+            except Exception as error:  # noqa: BLE001 - whatever it was, a relay must not fall deaf for good, and say so
+                sentence = f"LISTEN is lost and the relay polls until it is back ({type(error).__name__}): report this as a bug."
             failures = 1 if self._clock() - began > LONGEST_PAUSE else failures + 1
             if sentence:
                 self._tell_down(sentence)
@@ -185,7 +188,7 @@ class Listener:
             await self._serve(ear)
         except NotHeardError:
             return _POOLED
-        except (psycopg.Error, OSError) as error:
+        except (psycopg.Error, OSError, UnicodeError) as error:
             return f"LISTEN is lost and the relay polls until it is back: {_reason(error)}."
         finally:
             self._ear, self._holding = None, False
@@ -240,4 +243,6 @@ def _reason(error: Exception) -> str:
     """The server's own words, or the first line of the driver's."""
     if isinstance(error, TimeoutError):
         return f"PostgreSQL did not answer within {ANSWER:g} seconds"
+    if isinstance(error, UnicodeError):
+        return "its URL names a host that no resolver can be asked for, correct RELAY_LISTEN_URL or RELAY_DATABASE_URL"
     return reason(error) if isinstance(error, psycopg.Error) else str(error).rstrip(".") or type(error).__name__

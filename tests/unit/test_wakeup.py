@@ -1,8 +1,13 @@
-"""When work counts as sustained."""
+"""When work counts as sustained, and a listener that nothing can end."""
 
 from __future__ import annotations
 
-from relay.wakeup import Work
+import asyncio
+
+import pytest
+
+from relay import events, wakeup
+from relay.wakeup import Listener, Work
 
 
 def judged(per_second: int, seconds: float, *, each: int = 1, work: Work | None = None, began: float = 1000.0) -> list[bool]:
@@ -58,3 +63,59 @@ def test_finds_far_apart_are_not_in_a_row() -> None:
         work.found(5000, moment)
 
     assert not work.sustained(2000.2)
+
+
+def listener(told: asyncio.Queue[events.Event], conninfo: str = "") -> Listener:
+    """A listener that tells a queue."""
+    return Listener(conninfo=conninfo, schema="public", name="test", mode=lambda: "idle", on_hint=lambda: None, emit=told.put_nowait)
+
+
+async def test_a_host_that_cannot_be_looked_up_is_told_and_tried_again() -> None:
+    """The resolver refuses such a name with an error of its own kind, which is none of the network."""
+    told: asyncio.Queue[events.Event] = asyncio.Queue()
+    hears = listener(told, "host=a..b")
+    await hears.start()
+    try:
+        async with asyncio.timeout(10):
+            down = await told.get()
+    finally:
+        await hears.aclose()
+
+    words = "its URL names a host that no resolver can be asked for, correct RELAY_LISTEN_URL or RELAY_DATABASE_URL."
+    assert events.ListenDown(f"LISTEN is lost and the relay polls until it is back: {words}") == down
+
+
+class Broken:
+    """An ear that fails as nobody expected, at both ends."""
+
+    opened: asyncio.Semaphore
+
+    def __init__(self, **_: object) -> None:
+        """Take whatever an ear takes."""
+
+    async def open(self) -> None:
+        """Fail."""
+        self.opened.release()
+        raise RuntimeError("secret")
+
+    async def aclose(self) -> None:
+        """Fail here too."""
+        raise KeyError("secret")
+
+
+async def test_an_error_that_nobody_expected_does_not_end_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says once that the relay polls, without words that nobody has read, and goes on trying."""
+    Broken.opened = asyncio.Semaphore(0)
+    monkeypatch.setattr(wakeup, "Ear", Broken)
+    told: asyncio.Queue[events.Event] = asyncio.Queue()
+    hears = listener(told)
+    await hears.start()
+    try:
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                await Broken.opened.acquire()
+    finally:
+        await hears.aclose()
+
+    assert events.ListenDown("LISTEN is lost and the relay polls until it is back (KeyError): report this as a bug.") == told.get_nowait()
+    assert told.empty()
