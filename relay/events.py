@@ -141,6 +141,15 @@ class BrokerUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerUnverified(Event):
+    """The AMQP URL says no_verify_ssl: whoever answers at that host is taken for the broker, and may read passwords and messages."""
+
+    level: ClassVar[str] = "warning"
+    host: str
+    advice: str = "Name the CA in the AMQP URL (?cafile=/path/ca.pem) in place of no_verify_ssl."
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerBlocked(Event):
     """The broker sent `connection.blocked`: a resource alarm."""
 

@@ -208,6 +208,15 @@ async def connect(url: str, *, name: str, heartbeat: int) -> Link:
     return link
 
 
+def unverified(url: str) -> str | None:
+    """The host whose certificate the URL says not to verify, None where it is verified or there is none; as aiormq reads it."""
+    try:
+        target = URL(url)
+    except ValueError:
+        return None
+    return target.host if target.scheme == "amqps" and target.query.get("no_verify_ssl", "0") != "0" else None
+
+
 def _target(url: str, *, name: str, heartbeat: int) -> URL:
     try:
         target = URL(url)

@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 
 from relay import events
 from relay.amqp.jobs import Job
-from relay.amqp.link import Link, Lost
+from relay.amqp.link import Link, Lost, unverified
 from relay.amqp.session import Session
 from relay.amqp.supervisor import Supervisor
 from relay.encoding import Encoder
@@ -53,6 +53,7 @@ class RabbitPublisher:
             raise ValueError("Give at least one AMQP URL.")
         self._encoder = encoder
         self._emit = emit
+        self._unverified = [host for host in map(unverified, urls) if host]
         self._patience = patience
         self._open_channels = open_channels
         self._clock = clock
@@ -72,6 +73,8 @@ class RabbitPublisher:
     async def start(self) -> None:
         """Begin to connect; returns at once. Starting again changes nothing."""
         if self._task is None:
+            for host in self._unverified:
+                self._emit(events.BrokerUnverified(host))
             self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
 
     async def aclose(self) -> None:
