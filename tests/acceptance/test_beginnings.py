@@ -21,6 +21,7 @@ ASLEEP = "6 s"
 """After the start. The pauses between looks double from 0.01 s to the poll interval, so the next look is due at about 10 s."""
 WRONG = "wrong-secret"
 ODD = 'Ünusual "schema" 100%'
+QUOTED = '"' + ODD.replace('"', '""') + '"'
 
 
 @pytest.fixture
@@ -103,17 +104,29 @@ async def test_two_outboxes_live_side_by_side(
     """A second schema with the oddest name has a queue, relays and policy of its own."""
     other = await topology.declare(f"{unique}.other", f"{unique}.others")
     await relays.command("migrate", database=queue.url, settings={"RELAY_SCHEMA": ODD})
+    await queue.sql("SELECT queue_message_config_set('unroutable', 'accept')")
+    await queue.sql(f"SELECT {QUOTED}.queue_message_config_set('unroutable', 'reject')")
     first = await relays.start("first", database=queue.url, broker=amqp_url)
     second = await relays.start("second", database=queue.url, broker=amqp_url, settings={"RELAY_SCHEMA": ODD})
+    await until(lambda: hold_both_gates(queue))
     plain = await queue.insert(10, exchange=inbox.exchange, routing_key=inbox.routing_key)
-    await queue.sql("SELECT set_config('search_path', %s, false)", '"' + ODD.replace('"', '""') + '"')
+    await queue.insert(exchange=inbox.exchange, routing_key="nowhere")
+    await queue.sql("SELECT set_config('search_path', %s, false)", QUOTED)
     odd = await queue.insert(10, exchange=other.exchange, routing_key=other.routing_key)
+    await queue.insert(exchange=other.exchange, routing_key="nowhere")
 
     assert plain == [message.message_id for message in await topology.drain(inbox.queue, 10)]
     assert odd == [message.message_id for message in await topology.drain(other.queue, 10)]
     assert [0, 0] == [await first.stop(), await second.stop()]
-    assert [("second", 10)] == await queue.sql("SELECT handled_by, count(*) FROM queue_message_archive GROUP BY handled_by")
-    assert [("first", 10)] == await queue.sql("SELECT handled_by, count(*) FROM public.queue_message_archive GROUP BY handled_by")
+    ended = "SELECT handled_by, result, count(*) FROM {}.queue_message_archive GROUP BY 1, 2 ORDER BY 3"
+    assert [("first", "success", 11)] == await queue.sql(ended.format("public"))
+    assert [("second", "rejected", 1), ("second", "success", 10)] == await queue.sql(ended.format(QUOTED))
+
+
+async def hold_both_gates(queue: Queue) -> bool:
+    """Each outbox has a relay that sleeps, and whom its own writers wake."""
+    holds = "(SELECT count(*) FROM {}.queue_message_relay WHERE state ->> 'listen' = 'up, holds the gate')"
+    return [(1, 1)] == await queue.sql(f"SELECT {holds.format('public')}, {holds.format(QUOTED)}")
 
 
 @pytest.mark.ids("A3", "A4", "B12", "C4")

@@ -24,7 +24,12 @@ from tests.support.servers import Databases, Say
 LOCK_SECONDS = 3
 """A relay's locks, in the database of these tests; each test that kills one waits for them."""
 RECOVERY = LOCK_SECONDS + 5.0
-"""Seconds in which what a dead relay held is out again."""
+"""Seconds in which what a dead relay held is out again: the lock time and five, as promised."""
+LAST_WORD = """
+    SELECT extract(epoch FROM coalesce(max(lock_expires_at) - make_interval(secs => %s), clock_timestamp()))::float8
+    FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL
+"""
+"""When a relay last took or renewed a lock that it still has."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,7 +74,17 @@ class Scene:
         """Kill a relay, and note what was in flight."""
         await relay.kill()
         await until(lambda: self.is_gone(relay))
-        self.producer.fault(await self.held_by(relay))
+        await self.note_left_by(relay)
+
+    async def note_left_by(self, relay: RelayProcess) -> list[str]:
+        """Note as a fault what a relay that is gone has left locked, from its last word on, by the database's clock; return the ids."""
+        held = await self.held_by(relay)
+        self.producer.fault(held, await self.queue.value(LAST_WORD, LOCK_SECONDS, relay.id))
+        return held
+
+    async def has_come(self, count: int) -> bool:
+        """The broker has at least so many messages."""
+        return await self.topology.waiting(self.inbox.queue) >= count
 
     async def is_empty(self) -> bool:
         """Everything is settled."""

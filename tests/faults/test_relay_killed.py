@@ -32,13 +32,12 @@ async def test_kill_9_at_random_moments_loses_nothing(scene: Scene) -> None:
 @pytest.mark.ids("A12", "B9")
 async def test_a_thousand_messages_are_out_again_in_time(scene: Scene) -> None:
     """A relay dies over a thousand messages and more: the other one has sent them within the lock time and five seconds."""
-    victim = await scene.start("victim")
+    victim, rescuer = await scene.start("victim"), await scene.start("rescuer")
     scene.broker.freeze()
-    await scene.producer.insert(2 * MANY, ordered=False)
+    await scene.producer.insert(3 * MANY, ordered=False)
     await until(lambda: scene.holds(victim, MANY))
     await scene.kill(victim)
     scene.broker.thaw()
-    rescuer = await scene.start("rescuer")
 
     await scene.check(rescuer)
 

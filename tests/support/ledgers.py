@@ -91,9 +91,9 @@ class Producer:
         """Let `run` end after its transaction."""
         self._stopping = True
 
-    def fault(self, in_flight: Sequence[str] | int) -> None:
-        """Note a fault: the ids that were in flight, or the most that can have been."""
-        self._faults.note(at=time.time(), in_flight=in_flight)
+    def fault(self, in_flight: Sequence[str] | int, at: float | None = None) -> None:
+        """Note a fault, now or at a time since 1970: the ids that were in flight, or the most that can have been."""
+        self._faults.note(at=time.time() if at is None else at, in_flight=in_flight)
 
     async def report(self, queue: Queue, topology: Topology, name: str) -> ledger.Report:
         """Take everything off the queue `name`, and join."""

@@ -261,3 +261,11 @@ def test_a_damaged_line_is_named(check: Check, tmp_path: Path, line: str) -> Non
 
     with pytest.raises(LedgerError, match=r"consumer\.jsonl, line 4 is not a line of this ledger"):
         ledger.check(tmp_path)
+
+
+def test_what_is_in_flight_at_two_faults_counts_from_the_later_one(check: Check) -> None:
+    """The relay that took it over may die as well, and then it waits for a second lock to expire."""
+    lines = sound()
+    lines[ledger.FAULTS].append({"at": 13.0, "in_flight": ["b"]})
+
+    assert 5.0 == check(lines).recovery_seconds
