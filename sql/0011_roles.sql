@@ -28,6 +28,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_setting, %1$I.queue_message_pause, %1$I.queue_message_key_hold,
             %1$I.queue_message_dead_ack, %1$I.queue_message_migration, %1$I.queue_message_export, %1$I.queue_message_replay_ledger'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_export_position'),
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour, %1$I.queue_message_stats_day'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
             %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_config_set,
             %1$I.queue_message_replay, %1$I.queue_message_find, %1$I.queue_message_replay_many, %1$I.queue_message_sweep,
@@ -38,6 +39,8 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_archive, %1$I.queue_message_archive_daily, %1$I.queue_message_dead,
             %1$I.queue_message_dead_ack, %1$I.queue_message_status, %1$I.queue_message_setting, %1$I.queue_message_migration'),
         ('queue_message_etl', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_export'),
+        ('queue_message_etl', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour,
+            %1$I.queue_message_stats_day'),
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_export_position'),
         -- Replay from the lake, which alone may hold the message still: what is enqueued is what the export says it was. Receipts are kept for it.
         ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_replay_rows'),

@@ -1,0 +1,68 @@
+"""The numbers in PostgreSQL, for dashboards that only know SQL: written in bulk, and only where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.pipeline import stats
+from relay.pipeline.database import Database
+
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+"""What the text format of COPY reads in another way; the backslash first."""
+_BLOCK = 8192
+
+
+def messages_by_day(database: Database) -> dict[date, int]:
+    """How many messages the numbers of each day count in PostgreSQL; errors as `Database.fetch`."""
+    return dict(database.fetch("count_stats"))
+
+
+@contextmanager
+def replacing(database: Database, days: Iterable[date], numbers: Mapping[str, pa.Table]) -> Iterator[int]:
+    """Make the numbers (by grain) those of the days, in one transaction that ends with the block; yields how many windows were written.
+
+    Rows that are there already as they should be are not touched. Errors as `Database.connection`; any error in the block undoes it.
+    """
+    with database.connection() as connection, connection.transaction():
+        connection.execute(database.statement("lock_stats"))
+        written = {grain: _replace(database, connection, sorted(days), grain, rows) for grain, rows in numbers.items()}
+        yield written["window"]
+
+
+def _replace(database: Database, connection: psycopg.Connection[Any], days: list[date], grain: str, numbers: pa.Table) -> int:
+    def statement(name: str) -> bytes:
+        return database.statement(name).replace(b"@grain@", grain.encode())
+
+    connection.execute(statement("stage_stats"))
+    with connection.cursor() as cursor, cursor.copy(statement("copy_stats")) as copy:
+        for block in as_copy(numbers):
+            copy.write(block)
+    values = {"days": days, "first": days[0], "last": days[-1]}
+    deleted = connection.execute(statement("delete_stats"), values).rowcount
+    return deleted + connection.execute(statement("write_stats")).rowcount
+
+
+def as_copy(numbers: pa.Table) -> Iterator[bytes]:
+    """The numbers in the text format of COPY, block by block."""
+    for batch in numbers.select(stats.SCHEMA.names).to_batches(max_chunksize=_BLOCK):
+        lines = pc.binary_join_element_wise(*map(_texts, batch.columns), "\t")
+        yield "".join(f"{line}\n" for line in lines.to_pylist()).encode()
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_list(column.type):
+        texts = pa.ListArray.from_arrays(column.offsets, column.values.cast(pa.string()))
+        return pc.binary_join_element_wise("{", pc.binary_join(texts, ","), "}", "")
+    if pa.types.is_timestamp(column.type):
+        return pc.strftime(column.cast(pa.timestamp("s", tz="UTC")), "%Y-%m-%d %H:%M:%S+00")
+    texts = column.cast(pa.string())
+    for character, escape in _ESCAPES if pa.types.is_string(column.type) else ():
+        texts = pc.replace_substring(texts, character, escape)
+    return texts

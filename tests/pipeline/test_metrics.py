@@ -1,0 +1,253 @@
+"""The job that keeps the numbers right: in the lake and in PostgreSQL, once, again when rows come late, never twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from relay.errors import ConflictError, PipelineError
+from relay.pipeline import metrics, stats, stats_database, stats_lake
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.metrics import Computed
+from tests.support.lake_rows import NOON, append, dead, row, table
+from tests.support.logins import login
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+TODAY, TOMORROW = NOON.date(), NOON.date() + timedelta(days=1)
+ROWS = [
+    row(1, wait=2), row(2, wait=30, routing_key="bill"), row(3, at=NOON + timedelta(minutes=6)),
+    dead(4, "nack", at=NOON + timedelta(hours=1)),
+    row(5, at=NOON + timedelta(days=1), confirm=2000), dead(6, "too_large", result="rejected", at=NOON + timedelta(days=1)),
+]  # fmt: skip
+Run = Callable[..., Computed]
+
+
+@pytest.fixture
+def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
+    """One run of the job."""
+    return lambda **options: metrics.run(**{"lake": lake, "database": database, "spark": spark, "say": lambda _: None, **options})
+
+
+def _rows(url: str, grain: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TIME ZONE 'UTC'")
+        statement = f'SELECT {columns} FROM queue_message_stats_{grain} ORDER BY start, exchange COLLATE "C", routing_key COLLATE "C"'
+        return connection.execute(statement.encode()).fetchall()
+
+
+def _in_postgresql(url: str, grain: str) -> pa.Table:
+    columns = ", ".join(f"{name}::text" if name == "codes" else name for name in stats.SCHEMA.names)
+    return pa.Table.from_pylist(
+        [dict(zip(stats.SCHEMA.names, one, strict=True)) for one in _rows(url, grain, columns)], schema=stats.SCHEMA
+    )
+
+
+def _everything(lake: Lake, url: str) -> tuple[object, ...]:
+    """What a change would change: versions of the lake's tables, places and transactions of PostgreSQL's rows."""
+    tables = [lake.opened(f"stats_{grain}") for grain in metrics.SPANS]
+    return [one.version() for one in tables], [_rows(url, grain, "ctid, xmin, xmax, *") for grain in metrics.SPANS]
+
+
+def test_numbers_are_the_same_in_lake_and_postgresql(run: Run, lake: Lake, database_url: str) -> None:
+    """Windows, hours and days of two days, as counted without Spark, in both places; a run says what it did."""
+    append(lake, *ROWS)
+    done = run(target_ms=1000)
+
+    assert (2, 6, 5, 0, TODAY, TOMORROW, 1) == (
+        done.days, done.messages, done.windows, done.copied_days, done.first_day, done.last_day, done.archive_version,
+    )  # fmt: skip
+    windows = stats.count(table(ROWS), target_ms=1000)
+    for grain, seconds in metrics.SPANS.items():
+        expected = stats.merge(windows, seconds=seconds)
+        assert expected.equals(stats_lake.read(lake, grain, [TODAY, TOMORROW]))
+        assert expected.equals(_in_postgresql(database_url, grain))
+        assert 1 == lake.opened(f"stats_{grain}").transaction_version(stats_lake.APPLICATION)
+
+
+def test_a_second_run_changes_nothing(run: Run, lake: Lake, database_url: str) -> None:
+    """Neither the lake's versions nor a row of PostgreSQL; not even when every day is computed again."""
+    append(lake, *ROWS)
+    run()
+    before = _everything(lake, database_url)
+
+    assert (0, 0) == (run().days, run().windows)
+    assert (2, 0) == ((done := run(again=[TODAY, TOMORROW])).days, done.windows)
+    assert before == _everything(lake, database_url)
+
+
+def test_a_late_row_repairs_its_windows_and_no_other(run: Run, lake: Lake, database_url: str) -> None:
+    """Of a closed day, its window, hour and day are written anew; other rows stay where they lie."""
+    append(lake, *ROWS)
+    run()
+    before = {grain: set(_rows(database_url, grain, "ctid, start, routing_key")) for grain in metrics.SPANS}
+    late = row(7, at=NOON + timedelta(minutes=1))
+    append(lake, late)
+    done = run()
+
+    assert (1, 1, TODAY) == (done.days, done.windows, done.first_day)
+    for grain, seconds in metrics.SPANS.items():
+        [written] = set(_rows(database_url, grain, "ctid, start, routing_key")) - before[grain]
+        assert "order" == written[2]
+        expected = stats.merge(stats.count(table([*ROWS, late]), target_ms=1000), seconds=seconds)
+        assert expected.equals(_in_postgresql(database_url, grain))
+        assert expected.equals(stats_lake.read(lake, grain, [TODAY, TOMORROW]))
+
+
+def test_any_cut_into_exports_gives_the_same_numbers(run: Run, lake: Lake, database_url: str) -> None:
+    """Computed after each of several exports, with few named keys that change places meanwhile, the end is that of one export."""
+    keys = ["a", "b", "b", "c", "c", "c", "a", "a", "a", "d"]
+    rows = [row(number, routing_key=key, at=NOON + timedelta(minutes=number)) for number, key in enumerate(keys)]
+    for low, high in ((0, 1), (1, 3), (3, 9), (9, 10)):
+        append(lake, *rows[low:high])
+        run(top_keys=2)
+    cut = {grain: stats_lake.read(lake, grain, [TODAY]) for grain in metrics.SPANS}
+
+    assert {"a", "c", "*other*"} == set(cut["window"]["routing_key"].to_pylist())
+    assert all(numbers.equals(_in_postgresql(database_url, grain)) for grain, numbers in cut.items())
+    whole = Lake(f"{lake.place.url}-whole")
+    append(whole, *rows)
+    run(lake=whole, top_keys=2)
+    assert all(numbers.equals(stats_lake.read(whole, grain, [TODAY])) for grain, numbers in cut.items())
+
+
+def test_names_of_any_bytes_arrive_in_postgresql(run: Run, lake: Lake, database_url: str) -> None:
+    """COPY has its own marks for nulls, ends, tabs and lines; names that look like them are names."""
+    names = ["", "\\N", "\\.", "a\tb", "a\nb\r\n\\.\n", '"quoted"', "\\\\", "{1,2}", "NULL", "🐘\u202e", "\x01\x7f", "x" * 300]
+    append(lake, *(row(number, exchange=name, routing_key=name) for number, name in enumerate(names)), dead(99, 'co"d\\e\n', exchange="z"))
+    run()
+
+    assert sorted([*names, "z"]) == [exchange for (exchange,) in _rows(database_url, "window", "exchange")]
+    assert stats_lake.read(lake, "hour", [TODAY]).drop(["codes"]).equals(_in_postgresql(database_url, "hour").drop(["codes"]))
+    assert ({'co"d\\e\n': 1},) in _rows(database_url, "day", "codes")
+
+
+def test_postgresql_is_repaired_from_the_lake(run: Run, lake: Lake, database_url: str) -> None:
+    """A restored database gets the days that it lacks or has older; days that it alone has stay."""
+    append(lake, *ROWS)
+    run()
+    before = [_rows(database_url, grain) for grain in metrics.SPANS]
+    with psycopg.connect(database_url) as connection:
+        for grain in metrics.SPANS:
+            connection.execute(f"DELETE FROM queue_message_stats_{grain} WHERE routing_key = 'bill' OR start >= '2026-03-03'".encode())
+            copied = f"INSERT INTO queue_message_stats_{grain} SELECT start - interval '9 years', exchange, routing_key"
+            rest = ", ".join(stats.SCHEMA.names[3:])
+            connection.execute(f"{copied}, {rest} FROM queue_message_stats_{grain} WHERE start < '2026-03-02 12:05+00'".encode())
+
+    done = run()
+    assert (0, 2) == (done.days, done.copied_days)
+    found = [_rows(database_url, grain) for grain in metrics.SPANS]
+    assert before == [[one for one in rows if one[0].year == NOON.year] for rows in found]
+    assert all(one for rows in found for one in rows if one[0].year == NOON.year - 9)
+    assert 0 == run().copied_days
+
+
+@pytest.mark.parametrize("grain", ["window", "hour", "day"])
+def test_who_is_slower_says_so_and_leaves_postgresql_alone(
+    run: Run, lake: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch, grain: str
+) -> None:
+    """Another run commits between its look at the lake and its commit; the next run repairs what is half there."""
+    append(lake, *ROWS)
+
+    def overtaken(handle: Any, *values: Any, **options: Any) -> None:
+        if handle.table_uri.rstrip("/").endswith(f"stats_{grain}"):
+            write_deltalake(lake.opened(f"stats_{grain}"), *values, **options)
+        write_deltalake(handle, *values, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("relay.pipeline.stats_lake.write_deltalake", overtaken)
+        with pytest.raises(ConflictError, match="faster"):
+            run()
+    assert [] == _rows(database_url, "window")
+    run()
+    for grain_, seconds in metrics.SPANS.items():
+        expected = stats.merge(stats.count(table(ROWS), target_ms=1000), seconds=seconds)
+        assert expected.equals(_in_postgresql(database_url, grain_))
+        assert expected.equals(stats_lake.read(lake, grain_, [TODAY, TOMORROW]))
+
+
+def test_a_database_that_goes_away_at_the_commit_catches_up(
+    run: Run, lake: Lake, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the lake has and PostgreSQL does not is copied by the next run, without being computed again."""
+    append(lake, *ROWS)
+    replace = stats_lake.replace
+
+    def cut(*values: Any, **options: Any) -> bool:
+        done = replace(*values, **options)
+        if values[1] == "day":
+            with psycopg.connect(database_url, autocommit=True) as other, database.connection() as held:
+                other.execute("SELECT pg_terminate_backend(%s)", [held.info.backend_pid])
+        return done
+
+    with monkeypatch.context() as patched, suppress(PipelineError):
+        patched.setattr(stats_lake, "replace", cut)
+        run()
+    assert [] == _rows(database_url, "day")
+    done = run()
+    assert (0, 2) == (done.days, done.copied_days)
+    assert stats_lake.read(lake, "window", [TODAY, TOMORROW]).equals(_in_postgresql(database_url, "window"))
+
+
+def test_a_new_target_holds_for_days_that_are_computed(run: Run, lake: Lake, database_url: str) -> None:
+    """A closed day keeps its own until it is asked for; a day has one target."""
+    append(lake, *ROWS)
+    run(target_ms=1)
+    append(lake, row(8, at=NOON + timedelta(days=1)))
+    run(target_ms=5000)
+    within = "start::date, target_ms, sum(within_target) OVER (PARTITION BY start::date)"
+    assert {(TODAY, 1, 0), (TOMORROW, 5000, 2)} == set(_rows(database_url, "window", within))
+
+    run(target_ms=5000, again=[TODAY, date(1999, 1, 1)])
+    assert {(TODAY, 5000, 3), (TOMORROW, 5000, 2)} == set(_rows(database_url, "window", within))
+
+
+def test_the_role_of_the_pipeline_is_enough_and_others_do_not_write(run: Run, lake: Lake, database_url: str) -> None:
+    """A login of queue_message_etl does the whole job; the operator reads and no more; a relay does not even read."""
+    append(lake, *ROWS)
+    with login(database_url, "queue_message_etl") as etl, Database(etl) as database:
+        assert 2 == run(database=database).days
+        append(lake, row(7))
+        assert 1 == run(database=database).windows
+    with login(database_url, "queue_message_operator") as operator, psycopg.connect(operator, autocommit=True) as connection:
+        total = "SELECT queue_message_percentile(queue_message_buckets_sum(wait), 0.5) FROM queue_message_stats_day"
+        assert connection.execute(total.encode()).fetchone() is not None
+        for table_ in ("window", "hour", "day"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"DELETE FROM queue_message_stats_{table_}".encode())
+    with (
+        login(database_url, "queue_message_relay") as relay,
+        psycopg.connect(relay) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("TABLE queue_message_stats_day")
+
+
+def test_a_lake_without_an_archive_is_nothing_to_do(run: Run, database_url: str) -> None:
+    """No days, and nothing made; a target of nothing is refused with a sentence."""
+    done = run()
+
+    assert (0, 0, None, None) == (done.days, done.messages, done.first_day, done.archive_version)
+    with pytest.raises(PipelineError, match="at least 1"):
+        run(target_ms=0)
+
+
+def test_days_are_computed_by_few_rows_at_once(run: Run, lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lake of years is not computed as one; each group says what it counts."""
+    append(lake, *(row(number, at=NOON + timedelta(days=number)) for number in range(5)))
+    monkeypatch.setattr(metrics, "_ROWS_AT_ONCE", 2)
+    said: list[str] = []
+
+    assert 5 == run(say=said.append).days
+    assert ["2026-03-02 to 2026-03-03: 2", "2026-03-04 to 2026-03-05: 2", "2026-03-06: 1"] == [one.split(" messages")[0] for one in said]
+    assert {NOON.date() + timedelta(days=number): 1 for number in range(5)} == stats_database.messages_by_day(database)
