@@ -276,12 +276,15 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 $body$;
 
 -- Seconds since the first message was archived that is not in the lake yet, 0 if there is none; null where no export is registered.
+-- Messages of one time stand together in the index, so the first thousand tell. What stands beyond the next transaction came with another
+-- cluster's dump, and the export took it when it began.
 CREATE FUNCTION @schema@.queue_message_export_lag() RETURNS double precision
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT greatest(0, extract(epoch FROM now() - (
+    SELECT greatest(0, extract(epoch FROM now() - (SELECT min(waiting.archived_at) FROM (
         SELECT a.archived_at FROM @schema@.queue_message_archive a
         WHERE a.archived_xid >= coalesce((SELECT p.exported_xid FROM @schema@.queue_message_export_position p), '0')
-        ORDER BY a.archived_xid LIMIT 1)))::double precision
+          AND a.archived_xid < pg_snapshot_xmax(pg_current_snapshot())
+        ORDER BY a.archived_xid LIMIT 1000) waiting)))::double precision
     WHERE @schema@.queue_message_setting_value('export_registered')::boolean
 $body$;
 

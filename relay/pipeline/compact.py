@@ -1,0 +1,82 @@
+"""Compaction: many small files of a closed day become few, and files that belong to no version any more go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from relay.errors import ConflictError, PipelineError
+from relay.pipeline.archive import DAY
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake_place import sentences
+
+LEAST_RETENTION = 168
+"""Hours that a file stays after it left the table: readers of an older version and exports that still write need theirs."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Files of the table before and after, days that were rewritten, and files that the vacuum removed from the folder."""
+
+    days: tuple[date, ...]
+    files_before: int
+    files_after: int
+    removed: int
+    seconds: float
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Progress,
+    retention_hours: int = LEAST_RETENTION,
+    table: str = "archive",
+    now: datetime | None = None,
+) -> Compacted:
+    """Rewrite each day that is over and has more than one file; remove what no version of the last `retention_hours` needs.
+
+    Raises:
+        PipelineError: `retention_hours` is below 168.
+        LakeError: there is no such table, or it cannot be written.
+        ConflictError: another job changed the same day.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    if retention_hours < LEAST_RETENTION:
+        raise PipelineError(
+            f"A vacuum keeps at least {LEAST_RETENTION} hours, for exports and readers still need those files: give no less."
+        )
+    begin = time.monotonic()
+    (today,) = database.one("read_today", {"now": now})
+    before, days = len(lake.opened(table).file_uris()), list[date]()
+    for day in [each for each in lake.days(table) if each < today]:
+        if (files := _compact(lake, lake.opened(table), day)) is not None:
+            days.append(day)
+            say(f"{day}: {files[0]} files became {files[1]}")
+    with sentences(lake.place):
+        handle = lake.opened(table)
+        removed = len(handle.vacuum(retention_hours=retention_hours, dry_run=False, full=True))
+        say(f"{removed} files removed that no version needs")
+    return Compacted(tuple(days), before, len(handle.file_uris()), removed, time.monotonic() - begin)
+
+
+def _compact(lake: Lake, handle: DeltaTable, day: date) -> tuple[int, int] | None:
+    """Files before and after, None where the day has one."""
+    chosen = [(DAY.name, "=", day.isoformat())]
+    before = len(handle.file_uris(file_pruning_predicate=chosen))
+    if before < 2:  # noqa: PLR2004 - one file is as few as can be
+        return None
+    with sentences(lake.place):
+        try:
+            handle.optimize.compact(partition_filters=chosen, max_concurrent_tasks=1)
+        except CommitFailedError as error:
+            raise ConflictError(f"Another job changed the day {day} meanwhile: run this again.") from error
+    return before, len(handle.file_uris(file_pruning_predicate=chosen))

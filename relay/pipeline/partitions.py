@@ -1,0 +1,113 @@
+"""Partitions of the archive on both sides: their sums and, where those differ, their rows; by SQL here, by Arrow there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from relay.pipeline.archive import INSTANT, Column
+from relay.pipeline.checksum import MASK, Sum, Sums, add_up, digest_expression, digests
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake_place import sentences
+
+DEAD = "queue_message_dead"
+_DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expired")
+_END = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+_BATCH_BYTES, _BATCH_ROWS = 32 << 20, 8192
+"""What is held of the lake at a time: contents and bodies may be of megabytes."""
+
+Digests = Counter[tuple[int, int, int]]
+"""xid, seq and digest of rows."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition by its table's name, with the results and the times (UTC, the last not included) that belong to it."""
+
+    name: str
+    results: tuple[str, ...]
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def of_day(cls, name: str, day: date) -> Partition:
+        """One day of the archive."""
+        since = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        return cls(name, _DAILY, since, since + timedelta(days=1))
+
+    @classmethod
+    def of_dead(cls, since: datetime) -> Partition:
+        """The dead messages that were archived at `since` or later."""
+        return cls(DEAD, _REJECTED, since.astimezone(UTC), _END)
+
+    def touches(self, day: date) -> bool:
+        """Whether rows of this UTC day may belong to it."""
+        return self.since.date() <= day and datetime(day.year, day.month, day.day, tzinfo=UTC) < self.until
+
+    def values(self) -> dict[str, object]:
+        """Parameters of the statements on it."""
+        return {"results": list(self.results), "since": self.since, "until": self.until}
+
+
+class Sides:
+    """PostgreSQL and the lake, below one transaction: nothing that is archived later is seen on either side."""
+
+    def __init__(self, database: Database, lake: Lake, *, below: int, columns: Sequence[Column]) -> None:
+        self._database = database
+        self._lake = lake
+        self._below = below
+        self._columns = columns
+        self._days = lake.days("archive")
+        self._digest = digest_expression(columns).as_string(None).replace("%", "%%").encode()
+
+    def sums(self, partition: Partition) -> tuple[Sums, Sums]:
+        """Rows and checksums by bucket, here and there; errors as `Database.fetch` and `Lake.dataset`."""
+        ours = {bucket: Sum(rows, int(checksum)) for bucket, rows, checksum in self._rows("sum_rows", partition)}
+        return ours, add_up(self._batches(partition), self._columns)
+
+    def digests(self, partition: Partition, buckets: Sequence[int]) -> tuple[Digests, Digests]:
+        """The rows of some buckets, here and there; errors as `sums`."""
+        ours: Digests = Counter((xid, seq, digest) for xid, seq, digest in self._rows("list_digests", partition, buckets=list(buckets)))
+        theirs: Digests = Counter()
+        wanted = pa.array(buckets, pa.int64())
+        for batch in self._batches(partition):
+            chosen = batch.filter(pc.is_in(pc.bit_wise_and(batch.column("seq"), MASK), value_set=wanted))
+            identities = (chosen.column(name).to_pylist() for name in ("xid", "seq"))
+            theirs.update(zip(*identities, digests(chosen, self._columns), strict=True))
+        return ours, theirs
+
+    def _rows(self, name: str, partition: Partition, **more: object) -> list[tuple[Any, ...]]:
+        """A statement of this partition's, with the digest's expression in its place."""
+        values = {**partition.values(), "below": str(self._below), "mask": MASK, **more}
+        statement = self._database.statement(name).replace(b"@digest@", self._digest)
+        with self._database.connection() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def _batches(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+        """The partition's rows in the lake, a bounded number of bytes at a time."""
+        dataset = self._lake.dataset("archive", days=[day for day in self._days if partition.touches(day)])
+        chosen = (ds.field("archived_at") >= pa.scalar(partition.since, INSTANT)) & (ds.field("archived_xid") < self._below)
+        with sentences(self._lake.place):
+            for fragment in dataset.get_fragments():
+                yield from fragment.to_batches(
+                    schema=dataset.schema,
+                    columns=[column.name for column in self._columns if column.name in dataset.schema.names],
+                    filter=chosen & ds.field("result").isin(partition.results),
+                    batch_size=_batch_rows(fragment),
+                    batch_readahead=1,
+                )
+
+
+def _batch_rows(fragment: ds.ParquetFileFragment) -> int:
+    """Rows of which a batch of this file is about as large as is held at a time."""
+    groups = [fragment.metadata.row_group(number) for number in range(fragment.metadata.num_row_groups)]
+    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(widest, 1)))

@@ -1,0 +1,5 @@
+-- The rows of some buckets with their digests.
+SELECT xid::text::bigint, seq, @digest@
+FROM @schema@.queue_message_archive
+WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at < %(until)s AND archived_xid < %(below)s::text::xid8
+    AND (seq & %(mask)s)::integer = ANY(%(buckets)s::integer[])

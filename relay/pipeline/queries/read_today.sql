@@ -1,0 +1,2 @@
+-- The UTC day that is not over.
+SELECT (coalesce(%(now)s, now()) AT TIME ZONE 'UTC')::date

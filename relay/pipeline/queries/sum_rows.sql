@@ -1,0 +1,5 @@
+-- Rows and checksum by bucket of what was archived below a transaction; the row's text is composed of the catalog's columns.
+SELECT (seq & %(mask)s)::integer, count(*), sum(@digest@)
+FROM @schema@.queue_message_archive
+WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at < %(until)s AND archived_xid < %(below)s::text::xid8
+GROUP BY 1

@@ -1,0 +1,278 @@
+"""Verification: what is compared, what is told to PostgreSQL, and that the core drops by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from relay.errors import LakeError, PipelineError
+from relay.pipeline import progress, verify
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.verify import Compared, Finding
+from tests.support.exporting import Rows, export
+from tests.support.logins import login
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Archived
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+FIRST, SECOND = "queue_message_archive_20240501", "queue_message_archive_20240502"
+DEAD = "queue_message_dead"
+Verify = Callable[..., dict[str, Compared]]
+
+
+@pytest.fixture
+def verified(lake: Lake, database: Database) -> Verify:
+    """Verify and return what was found by partition, without the days that have no row."""
+
+    def run(**options: Any) -> dict[str, Compared]:
+        found = verify.run(lake=lake, database=database, say=lambda _line: None, **options).partitions
+        return {one.partition: one for one in found if one.rows or one.lake_rows}
+
+    return run
+
+
+@pytest.fixture
+def sql(database_url: str) -> Callable[..., list[tuple[Any, ...]]]:
+    """Run a statement as the owner."""
+
+    def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    return run
+
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+def retain(sql: Sql, day: str) -> str:
+    """What retention does with a day now that an export is registered."""
+    sql("SELECT queue_message_config_set('export_registered', 'true')")
+    return str(sql("SELECT (queue_message_drop_day(%s, true)).action", day)[0][0])
+
+
+def test_equal_days_are_verified_and_then_dropped(lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql) -> None:
+    """Successes and discarded messages by day, dead ones apart; also where both share a UTC day of the lake."""
+    archived({}, {"result": "discarded"}, {"result": "failed"}, {"archived_at": NOON + timedelta(days=1)})
+    below = export(lake, database)
+
+    found = verified()
+
+    assert {FIRST: ("verified", 2), SECOND: ("verified", 1), DEAD: ("verified", 1)} == {
+        name: (one.state, one.rows) for name, one in found.items()
+    }
+    kept = sql(
+        "SELECT partition, rows, checksum::text, exported_xid::text FROM queue_message_export WHERE verified_at IS NOT NULL AND rows > 0"
+    )
+    assert sorted((name, one.rows, one.checksum, str(below)) for name, one in found.items()) == sorted(kept)
+    assert "dropped" == retain(sql, FIRST)
+
+
+def test_the_last_microsecond_of_a_day_belongs_to_it(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """Bounds are those of UTC, whatever the server's time zone is."""
+    sql("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = %L', current_database(), 'Pacific/Apia'); END $$")
+    midnight = datetime(2024, 5, 2, tzinfo=UTC)
+    archived({"archived_at": midnight - timedelta(microseconds=1)}, {"archived_at": midnight})
+    database.close()
+    export(lake, database)
+
+    assert {FIRST: 1, SECOND: 1} == {name: one.rows for name, one in verified().items() if one.state == "verified"}
+
+
+def test_days_that_are_not_over_are_left_out(lake: Lake, database: Database, archived: Archived, verified: Verify) -> None:
+    """A day is over at midnight in UTC."""
+    archived({}, {"archived_at": NOON + timedelta(days=1)})
+    export(lake, database)
+
+    assert {FIRST} == verified(now=NOON + timedelta(days=1)).keys()
+    assert {FIRST, SECOND} == verified(now=datetime(2024, 5, 3, tzinfo=UTC)).keys()
+
+
+def spoil(kind: str) -> Callable[[Rows], Rows]:
+    """Change the rows on their way into the lake."""
+
+    def change(found: Rows) -> Rows:
+        if kind == "missing":
+            return found[1:]
+        if kind == "extra":
+            return [*found, dict(found[0])]
+        return [{**found[0], "error_detail": ""}, *found[1:]]
+
+    return change
+
+
+@pytest.mark.parametrize("kind", ["missing", "extra", "different"])
+def test_a_difference_keeps_the_day_and_names_the_row(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql, kind: str
+) -> None:
+    """A row that is not in the lake, is there twice, or has one null more: exit code 5, a sentence, and the day stays."""
+    [(xid, seq), *_] = archived({}, {}, {})
+    export(lake, database, spoil(kind))
+
+    result = verify.run(lake=lake, database=database, say=lambda _line: None)
+    [found] = result.differing
+
+    assert (5, FIRST, (Finding(kind, xid, seq),)) == (result.exit_code, found.partition, found.findings)
+    assert [(None, found.difference)] == sql("SELECT verified_at, difference FROM queue_message_export WHERE partition = %s", FIRST)
+    assert f"({xid}, {seq})" in str(found.difference)
+    assert [(1,)] == sql("SELECT export_differing_partitions FROM queue_message_status")
+    assert "unverified" == retain(sql, FIRST)
+
+
+def test_a_difference_that_was_mended_is_forgotten(lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql) -> None:
+    """The next verification compares the day again, although it was compared before."""
+    archived({}, {})
+    held: Rows = []
+    export(lake, database, lambda found: held.extend(found[:1]) or found[1:])  # type: ignore[func-returns-value]
+    assert "differs" == verified()[FIRST].state
+
+    archived({"result": "failed"})
+    export(lake, database, lambda found: [*held, *found])
+
+    assert "verified" == verified()[FIRST].state
+    assert [(0,)] == sql("SELECT export_differing_partitions FROM queue_message_status")
+
+
+def test_at_most_twenty_rows_are_named(lake: Lake, database: Database, archived: Archived, verified: Verify) -> None:
+    """However many are missing, the counts say how many."""
+    archived(*[{}] * 50)
+    export(lake, database, lambda _found: [])
+
+    found = verified()[FIRST]
+
+    assert (20, 50, 0) == (len(found.findings), found.rows, found.lake_rows)
+
+
+def test_a_day_with_a_message_that_is_not_exported_is_not_verified(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """What is in the lake is equal, so it is no alarm; after the export of the rest the day is verified."""
+    archived({})
+    export(lake, database)
+    archived({})
+
+    found = verified()[FIRST]
+    assert ("unexported", 1, None) == (found.state, found.rows, found.difference)
+    assert "unverified" == retain(sql, FIRST)
+    export(lake, database)
+    assert ("verified", 2) == (verified()[FIRST].state, verified()[FIRST].rows)
+    assert "dropped" == retain(sql, FIRST)
+
+
+def test_a_message_between_verification_and_drop_keeps_the_day(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """The core looks once more; export and verification then cover it, and the day goes."""
+    archived({})
+    export(lake, database)
+    assert "verified" == verified()[FIRST].state
+    archived({})
+
+    assert "unverified" == retain(sql, FIRST)
+    export(lake, database)
+    assert ("verified", 2) == (verified()[FIRST].state, verified()[FIRST].rows)
+    assert "dropped" == retain(sql, FIRST)
+
+
+def test_what_was_verified_is_compared_again_only_when_asked(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, tmp_path: Any
+) -> None:
+    """Or when another lake stands there: what one holds says nothing of the other."""
+    archived({})
+    export(lake, database)
+
+    assert ["verified", "unchanged", "verified"] == [verified(again=again)[FIRST].state for again in (False, False, True)]
+    other = Lake(str(tmp_path / "other"))
+    export(other, database, lambda _found: [])
+    [found] = verify.run(lake=other, database=database, say=lambda _line: None).differing
+    assert FIRST == found.partition
+
+
+def test_a_day_that_retention_drops_meanwhile_is_no_difference(lake: Lake, database: Database, archived: Archived, sql: Sql) -> None:
+    """What the lake has and PostgreSQL has not is then as it should be."""
+    archived({}, {"archived_at": NOON + timedelta(days=1)})
+    export(lake, database)
+
+    def say(line: str) -> None:
+        if line.startswith(FIRST):
+            sql(f"DROP TABLE {SECOND}")
+
+    result = verify.run(lake=lake, database=database, say=say)
+
+    assert (0, False) == (result.exit_code, SECOND in {one.partition for one in result.partitions})
+
+
+def test_dead_messages_that_retention_deleted_are_no_difference(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """The lake keeps them; those that PostgreSQL has must all be there."""
+    archived(*({"result": "failed", "archived_at": NOON + timedelta(minutes=minute % 2)} for minute in range(6)))
+    export(lake, database)
+    assert "verified" == verified()[DEAD].state
+    sql("DELETE FROM queue_message_export WHERE partition <> %s", DEAD)
+    delete = "SELECT set_config('relay.retention', 'on', false); DELETE FROM queue_message_dead WHERE seq IN (2, 3)"
+    sql(delete)
+
+    assert ("verified", 4, 6) == (verified()[DEAD].state, verified()[DEAD].rows, verified()[DEAD].lake_rows)
+    archived({"result": "rejected"})
+    export(lake, database, lambda _found: [])
+    found = verified()[DEAD]
+    assert ("differs", ["missing"]) == (found.state, [one.kind for one in found.findings])
+
+
+def test_a_column_that_the_lake_does_not_have_yet_counts_as_null(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """A migration between export and verification is no difference; a value in it is."""
+    archived({})
+    export(lake, database)
+    sql("ALTER TABLE queue_message_archive ADD COLUMN tenant text")
+    assert "verified" == verified()[FIRST].state
+
+    sql("ALTER TABLE queue_message_archive ADD COLUMN region text DEFAULT 'eu'")
+    assert "differs" == verified(again=True)[FIRST].state
+
+
+def test_nothing_exported_is_one_sentence(lake: Lake, database: Database) -> None:
+    """It says what to run."""
+    with pytest.raises(LakeError, match="run `relay pipeline export`"):
+        verify.run(lake=lake, database=database, say=lambda _line: None)
+
+
+def test_the_exports_login_does_all_of_it_and_no_other(
+    lake: Lake, database: Database, database_url: str, archived: Archived, sql: Sql
+) -> None:
+    """A real login with queue_message_etl verifies and notes progress; without it one sentence names the role."""
+    archived({}, {"result": "failed"})
+    end = export(lake, database)
+    with login(database_url, "queue_message_etl") as url, Database(url) as etl:
+        result = verify.run(lake=lake, database=etl, say=lambda _line: None)
+        assert progress.note(etl, end)
+    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="queue_message_etl"):
+        verify.run(lake=lake, database=nobody, say=lambda _line: None)
+
+    assert {"verified"} == {one.state for one in result.partitions}
+    assert [(str(end),)] == sql("SELECT exported_xid::text FROM queue_message_export_position")
+
+
+def test_progress_is_told_line_by_line(lake: Lake, database: Database, archived: Archived) -> None:
+    """Each partition with its rows and what was found."""
+    archived({}, {}, {"result": "failed"})
+    export(lake, database, lambda found: found[1:])
+    lines: list[str] = []
+
+    verify.run(lake=lake, database=database, say=lines.append)
+
+    assert any(
+        line.startswith(f"{FIRST} DIFFERS and is kept: PostgreSQL has 2 rows and the lake 1; missing in the lake: (") for line in lines
+    )
+    assert "dead messages: 1 rows, verified" in lines

@@ -1,0 +1,45 @@
+"""An export without Spark: this process reads the archive and commits rows and offset, as the real one does. For tests of what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from psycopg import sql
+
+from relay.pipeline.archive import DAY, schema_of, select_list
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+
+EXPORT = "outbox-relay/export"
+Rows = list[dict[str, object]]
+"""Rows of the archive by column, for a test to change."""
+NEW = "SELECT {} FROM queue_message_archive WHERE archived_xid >= {} AND archived_xid < {} ORDER BY archived_xid, seq"
+
+
+def export(lake: Lake, database: Database, change: Callable[[Rows], Rows] | None = None) -> int:
+    """Append what was archived since the last time; return the transaction below which everything is in the lake.
+
+    `change` spoils the rows on their way.
+    """
+    columns = database.columns()
+    handle = lake.open("archive") or lake.create("archive", schema_of(columns))
+    schema = pa.schema(handle.schema().to_arrow())
+    start = handle.transaction_version(EXPORT) or 0
+    with database.connection() as connection:
+        [(end,)] = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchall()
+        statement = sql.SQL(NEW).format(select_list(columns), sql.Literal(str(start)), sql.Literal(str(end)))
+        found = connection.execute(statement).fetchall()
+    rows: Rows = [_row([column.name for column in columns], row) for row in found]
+    rows = change(rows) if change else rows
+    batches = [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
+    lake.append(handle, "archive", batches, offset=(EXPORT, end))
+    return int(end)
+
+
+def _row(names: list[str], values: tuple[object, ...]) -> dict[str, object]:
+    row = dict(zip(names, values, strict=True))
+    at = row["archived_at"]
+    assert isinstance(at, datetime)
+    return {**row, DAY.name: at.astimezone(UTC).date()}
