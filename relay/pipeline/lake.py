@@ -119,6 +119,10 @@ class Lake:
         except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
             self._refused(handle, table, files, error)
 
+    def discard(self, table: str, files: Sequence[DataFile]) -> None:
+        """Remove files that are not to be committed."""
+        delete_files(self.place, table, files)
+
     def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], error: Exception) -> None:
         """Find out what became of a commit that failed; its answer alone may have been lost."""
         now = self.opened(table)

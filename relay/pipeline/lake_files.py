@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
+from pyarrow import fs
 
 from relay.errors import LakeError
 from relay.pipeline.archive import DAY, without_day
@@ -87,7 +88,7 @@ class DayWriter:
 class _File:
     """One Parquet file while it is written, and the statistics of its rows."""
 
-    def __init__(self, filesystem: pa.fs.FileSystem, root: str, path: str, day: date | None, schema: pa.Schema) -> None:
+    def __init__(self, filesystem: fs.FileSystem, root: str, path: str, day: date | None, schema: pa.Schema) -> None:
         self._filesystem, self._full, self._path, self._day, self._schema = filesystem, f"{root}/{path}", path, day, schema
         filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
         small = [field.name for field in schema if field.name not in _BIG]
@@ -182,3 +183,12 @@ def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:
     for file in files:
         with suppress(OSError):
             filesystem.delete_file(f"{root}/{file.path}")
+
+
+def delete_written(place: Place, table: str, name: str) -> None:
+    """Remove the files of a writer that failed somewhere, by the beginning of their names, as far as the lake lets us."""
+    filesystem, root = place.filesystem(), place.path(place.table(table))
+    with suppress(OSError):
+        for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
+            if info.base_name.startswith(name):
+                filesystem.delete_file(info.path)

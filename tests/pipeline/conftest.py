@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from relay.pipeline import export
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.session import spark_session
@@ -51,3 +52,13 @@ def archived(database_url: str) -> Archived:
             return archives.insert(connection, *rows)
 
     return insert
+
+
+@pytest.fixture
+def exported(spark: SparkSession, lake: Lake, database: Database) -> Callable[..., export.Exported]:
+    """Export what there is into the test's lake: `exported(adopt=True, …)`."""
+
+    def run(**options: Any) -> export.Exported:
+        return export.run(lake=lake, database=database, spark=spark, say=lambda _: None, **options)
+
+    return run

@@ -31,11 +31,11 @@ BULK = """
 """
 
 
-def insert(connection: psycopg.Connection[Any], *rows: Row) -> list[tuple[int, int]]:
-    """Archive rows in the connection's transaction, each with what it says and `USUAL` for the rest; return each (xid, seq)."""
+def insert(connection: psycopg.Connection[Any], *rows: Row, leave_out: str = "") -> list[tuple[int, int]]:
+    """Archive rows in the connection's transaction, each with what it says and `USUAL` for the rest but one; return each (xid, seq)."""
     for day in {_archived_at(row) for row in rows}:
         connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [day])
-    return [_insert(connection, row) for row in rows]
+    return [_insert(connection, row, leave_out) for row in rows]
 
 
 def insert_many(connection: psycopg.Connection[Any], count: int, *, archived_at: datetime = SETTLED, first: int | None = None) -> None:
@@ -50,9 +50,9 @@ def _archived_at(row: Row) -> datetime:
     return at
 
 
-def _insert(connection: psycopg.Connection[Any], row: Row) -> tuple[int, int]:
+def _insert(connection: psycopg.Connection[Any], row: Row, leave_out: str) -> tuple[int, int]:
     at = _archived_at(row)
-    values = {**USUAL, "created_at": at, "archived_at": at, **row}
+    values = {name: value for name, value in {**USUAL, "created_at": at, "archived_at": at, **row}.items() if name != leave_out}
     usual = {
         "xid": "pg_current_xact_id()",
         "id": "gen_random_uuid()",

@@ -1,0 +1,94 @@
+"""The lake's table of the archive before an export: made, of this cluster, and with every column that the archive has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field
+from deltalake.exceptions import DeltaError
+
+from relay.errors import LakeError, PipelineError
+from relay.pipeline import cluster as clusters
+from relay.pipeline.archive import NOT_NULL, Column, schema_of
+from relay.pipeline.cluster import Cluster
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake import schema_of as schema_of_table
+from relay.pipeline.lake_place import sentence, sentences
+
+TABLE = "archive"
+OFFSET = "outbox-relay/export"
+"""Application id of the exports' offsets: the transaction below which everything is in the lake."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What an export has to know of its table: the archive's columns, where to begin if not at the table's own offset, what was adopted."""
+
+    columns: Sequence[Column]
+    begin: int | None = None
+    adopted: tuple[str, ...] = ()
+
+
+def prepare(lake: Lake, columns: Sequence[Column], cluster: Cluster, *, adopt: bool, margin: int) -> Prepared:
+    """Make the table, or see that it fits; nothing is changed where it does not.
+
+    Raises:
+        LakeError: the table is none of the relay's, or a column has another type.
+        PipelineError: it holds another cluster, timeline, database or schema, and `adopt` is not said.
+        ConflictError: another export made it at the same moment.
+    """
+    handle = lake.open(TABLE)
+    if handle is None:
+        lake.create(TABLE, schema_of(columns), properties=cluster.properties)
+        return Prepared(columns)
+    properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
+    clusters.check_form(properties)
+    found = clusters.differences(properties, cluster)
+    if found and not adopt:
+        raise clusters.refusal(found)
+    _evolve(lake, handle, columns)
+    # Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
+    begin = None if not found else max(0, offset_of(handle) - margin) if set(found) == {"timeline"} else 0
+    return Prepared(columns, begin, tuple(found))
+
+
+def offset_of(handle: DeltaTable) -> int:
+    """The transaction below which everything is in the lake; 0 before the first commit."""
+    return handle.transaction_version(OFFSET) or 0
+
+
+def take_over(lake: Lake, cluster: Cluster) -> None:
+    """From now on the lake follows this cluster and timeline."""
+    with sentences(lake.place):
+        lake.opened(TABLE).alter.set_table_properties(cluster.properties, raise_if_not_exists=False)
+
+
+def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[Column]) -> None:
+    """Add what the archive has gained; LakeError where a column is of another type than the lake's."""
+    known = {field.name: field.type for field in schema_of_table(handle)}
+    wrong = [column.name for column in columns if known.get(column.name, column.field.type) != column.field.type]
+    if wrong or not known.keys() >= NOT_NULL:
+        what = f"column {wrong[0]} has another type" if wrong else f"it lacks one of {', '.join(sorted(NOT_NULL))}"
+        raise LakeError(f"The lake's table {TABLE} is of another schema than the archive ({what}): name a new RELAY_LAKE_URL.")
+    if missing := [column for column in columns if column.name not in known]:
+        _add(lake, handle, missing)
+
+
+def _add(lake: Lake, handle: DeltaTable, missing: Sequence[Column]) -> None:
+    fields = [Field.from_arrow(pa.field(column.name, column.field.type)) for column in missing]
+    try:
+        handle.alter.add_columns(fields)
+    except (DeltaError, OSError) as error:
+        # Another export may have added them meanwhile.
+        if not {column.name for column in missing} <= set(schema_of_table(lake.opened(TABLE)).names):
+            raise sentence(error, lake.place) from error
+
+
+def check_same(before: Cluster, now: Cluster) -> None:
+    """PipelineError where the server is another one than at the beginning, as after a failover in between."""
+    if (before.system_identifier, before.timeline, before.database) != (now.system_identifier, now.timeline, now.database):
+        raise PipelineError(
+            "PostgreSQL was replaced by another server during this export: nothing of this batch is in the lake; run it again."
+        )

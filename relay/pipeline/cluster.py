@@ -1,0 +1,61 @@
+"""Which PostgreSQL a lake was filled from: transaction ids mean nothing in another cluster, or on another timeline of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relay.errors import LakeError, PipelineError
+from relay.pipeline.archive import FORMAT
+from relay.pipeline.database import Database
+
+_PREFIX = "outbox_relay."
+_ADOPT = "if this server's archive is what the lake is to follow from now on, run `relay pipeline export --adopt`, else correct"
+_NAMES = {"system_identifier": "cluster", "database": "database", "schema": "schema", "timeline": "timeline"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A server's archive: cluster, timeline, database and schema, the bound of what is safe to export, and the next transaction's id."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+    schema: str
+    safe: int
+    next: int
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the lake's table says of where it comes from."""
+        named = {name: str(getattr(self, name)) for name in _NAMES}
+        return {f"{_PREFIX}{name}": value for name, value in {**named, "format": FORMAT}.items()}
+
+
+def read(database: Database) -> Cluster:
+    """The cluster as it is now; errors as `Database.fetch`."""
+    system, timeline, name, safe, following = database.one("read_cluster")
+    return Cluster(system, timeline, name, database.schema, safe, following)
+
+
+def check_form(properties: Mapping[str, str]) -> None:
+    """LakeError where the table is none of the relay's, or of a form that this version does not know."""
+    if (form := properties.get(f"{_PREFIX}format")) != FORMAT:
+        what = "was not made by `relay pipeline export`" if form is None else f"is of form {form}, this version knows {FORMAT}"
+        raise LakeError(f"The lake's table archive {what}: correct RELAY_LAKE_URL, or use the version that made it.")
+
+
+def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """What the lake and the server say otherwise of where the rows come from: name, the lake's word, the server's word."""
+    pairs = {name: (properties.get(f"{_PREFIX}{name}", "none"), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
+    """The sentence about another cluster, timeline, database or schema."""
+    name, (lake, server) = next(iter(found.items()))
+    if name == "timeline":
+        what = f"PostgreSQL is on timeline {server} and the lake on {lake}, so a standby was promoted or a backup restored"
+        return PipelineError(f"{what}: {_ADOPT} RELAY_PIPELINE_DATABASE_URL.")
+    what = f"The lake holds the archive of {_NAMES[name]} {lake}, and this is {_NAMES[name]} {server}"
+    return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")

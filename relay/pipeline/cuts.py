@@ -1,0 +1,79 @@
+"""How a batch is cut into tasks: by count, without ever asking for a row twice or not at all. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+STEP = 5_000
+"""Rows between two marks: how finely a batch can be cut."""
+LEAST = 20_000
+"""Rows below which a further task costs more than it brings."""
+BEYOND = (1 << 63) - 1
+"""Above every transaction's id."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Rows with `low <= archived_xid < high` whose `seq` leaves `part` when divided by `parts`."""
+
+    low: int
+    high: int
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one commit adds: whole transactions from `start` to below `end`, how many rows that is, and the marks of `plan_batch`."""
+
+    start: int
+    end: int
+    rows: int
+    marks: tuple[int, ...] = ()
+
+
+def batch_of(start: int, safe: int, rows: int, marks: Sequence[int], most: int) -> Batch:
+    """The batch that begins at `start`: `rows` and `marks` are those of at most `most + 1` rows, `most` a multiple of STEP.
+
+    A transaction with more than `most` rows is a batch by itself; its `rows` and marks then end where they were counted.
+    """
+    if rows <= most:
+        return Batch(start, safe, rows, tuple(marks))
+    first, after = marks[0], marks[-1]
+    if after > first:
+        inside = tuple(mark for mark in marks if mark < after)
+        return Batch(start, after, most, inside)
+    return Batch(start, first + 1, rows, tuple(marks))
+
+
+def cuts(batch: Batch, *, slots: int, largest: int) -> list[Cut]:
+    """The batch in cuts for `slots` tasks at a time and of about `largest` rows at most; together they are [start, end), each row once."""
+    target = min(largest, max(LEAST, -(-batch.rows // slots)))
+    chosen = batch.marks[:: max(1, -(-target // STEP))]
+    often = Counter(chosen)
+    return list(_cuts(batch, often, next(iter(often), batch.start)))
+
+
+def whole(low: int, rows: int, largest: int) -> list[Cut]:
+    """Everything from `low` on, in cuts of about `largest` rows."""
+    return list(_divided(low, BEYOND, -(-rows // largest))) if rows else []
+
+
+def _cuts(batch: Batch, often: Counter[int], first: int) -> Iterator[Cut]:
+    """A mark begins a cut; one that stands several times is a huge transaction, which is divided by `seq`."""
+    low = batch.start
+    for mark in sorted(often):
+        if mark > low and mark != first:
+            yield Cut(low, mark)
+            low = mark
+        if often[mark] > 1:
+            yield from _divided(low, mark + 1, often[mark])
+            low = mark + 1
+    if low < batch.end:
+        yield Cut(low, batch.end)
+
+
+def _divided(low: int, high: int, parts: int) -> Iterable[Cut]:
+    return (Cut(low, high, part, parts) for part in range(parts))

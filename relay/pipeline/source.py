@@ -1,0 +1,165 @@
+"""One cut of the archive, read by ADBC and written to files of the lake; runs inside Spark's tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.errors import PipelineError, UnreachableError
+from relay.pipeline.archive import DAY, OUT_OF_BOUNDS
+from relay.pipeline.cuts import Cut
+from relay.pipeline.known import Known
+from relay.pipeline.lake_files import DataFile, DayWriter
+from relay.pipeline.lake_place import Place
+
+BYTES_OF_A_BATCH = 16 << 20
+"""About how much of the answer is one Arrow batch: memory holds a few of them, or a few rows where one is larger."""
+RESULT = pa.schema([
+    ("path", pa.string()), ("day", pa.date32()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string()),
+    ("known", pa.int64()), ("differing", pa.int64()),
+])  # fmt: skip
+"""What a task tells the driver: a row for each file, and one of nulls with how many rows the lake had already."""
+RESULT_DDL = "path string, day date, size long, rows long, stats string, known long, differing long"
+_MARK = re.compile(r"\[relay (\d)\] (.*?) \[end\]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All that tasks need, small and picklable; nothing of it is ever printed.
+
+    Args:
+        conninfo: complete, with its password.
+        check: statement that gives system identifier, timeline, database and safe bound of the server that answers.
+        expected: what it must give; the bound at least.
+        select: statement of a cut with `@low@`, `@high@`, `@part@` and `@parts@`.
+        name: beginning of the names of the files of this batch.
+        known: rows that the lake has already, None if it cannot have any.
+    """
+
+    conninfo: str = field(repr=False)
+    check: str
+    expected: tuple[str, int, str, int]
+    select: str = field(repr=False)
+    place: Place
+    table: str
+    schema: pa.Schema
+    name: str
+    cuts: tuple[Cut, ...]
+    known: Known | None = None
+
+
+def task(reading: Reading) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` over the numbers of the cuts."""
+
+    def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with _marked():
+            for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+                yield _copy(reading, number)
+
+    return run
+
+
+def failure(error: Exception) -> PipelineError | None:
+    """The error of a task that Spark has wrapped into its own; None if it is Spark's."""
+    if (found := _MARK.search(str(error))) is None:
+        return None
+    return (UnreachableError if int(found[1]) == UnreachableError.exit_code else PipelineError)(found[2])
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Give an error a form that survives Spark's own, and no cause whose text could hold a row or a password."""
+    try:
+        yield
+    except PipelineError as error:
+        raise RuntimeError(f"[relay {error.exit_code}] {error} [end]") from None
+
+
+def _copy(reading: Reading, number: int) -> pa.RecordBatch:
+    """Copy a cut, and say which files that made."""
+    writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}")
+    known = differing = 0
+    try:
+        for batch in _rows(reading, reading.cuts[number]):
+            found = batch if reading.known is None else reading.known.without(reading.place, batch)
+            if reading.known is not None:
+                known, differing = known + batch.num_rows - found.num_rows, differing + reading.known.differing
+            writer.write(found)
+        files = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return _result(files, known, differing)
+
+
+def _result(files: Iterable[DataFile], known: int, differing: int) -> pa.RecordBatch:
+    nothing = dict.fromkeys(RESULT.names)
+    return pa.RecordBatch.from_pylist([*map(asdict, files), {**nothing, "known": known, "differing": differing}], schema=RESULT)
+
+
+def _rows(reading: Reading, cut: Cut) -> Iterator[pa.RecordBatch]:
+    """The rows of a cut in the table's schema; refuses another server than the one that was asked for the cuts."""
+    # Loaded where it runs: a driver of this kind does not travel.
+    from adbc_driver_manager import Error  # noqa: PLC0415
+    from adbc_driver_postgresql import StatementOptions, dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    try:
+        with dbapi.connect(reading.conninfo, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute(reading.check)
+            _check(cursor.fetchone(), reading)
+            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BYTES_OF_A_BATCH)})
+            cursor.execute(_statement(reading.select, cut))
+            for batch in cursor.fetch_record_batch():
+                yield complete(batch, reading.schema)
+    except Error as error:
+        raise sentence(error) from error
+
+
+def _statement(select: str, cut: Cut) -> str:
+    for name, value in asdict(cut).items():
+        select = select.replace(f"@{name}@", str(int(value)))
+    return select
+
+
+def _check(found: Any, reading: Reading) -> None:
+    """The server that answers a task may be another than the driver's, if there are several behind one name."""
+    if tuple(found[:3]) != reading.expected[:3] or found[3] < reading.expected[3]:
+        raise PipelineError(
+            "Another server answered than the one that this export began with, or it is behind: "
+            "name a single server in RELAY_PIPELINE_DATABASE_URL and run this again."
+        )
+
+
+def complete(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in the table's schema: with its day, and nulls for columns that the archive no longer has."""
+
+    def column(field: pa.Field) -> Any:
+        if field.name == DAY.name:
+            return pc.cast(batch.column("archived_at"), DAY.type)
+        return batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def sentence(error: Any) -> PipelineError:
+    """An error of ADBC in one sentence, without passwords and without DETAIL, which quotes rows."""
+    state = getattr(error, "sqlstate", None) or ""
+    words = " ".join(str(error).split("DETAIL")[0].split())
+    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", words)[:300].rstrip(".")
+    if OUT_OF_BOUNDS in words:
+        row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,\d+)", words)
+        return PipelineError(
+            f"No lake can hold a row of the archive: {OUT_OF_BOUNDS}({row[1] if row else '?'}); "
+            "let the archive's owner correct the row, and run this again."
+        )
+    if state == "42501":
+        return PipelineError(f"The pipeline's login lacks a permission: grant it the role queue_message_etl ({words}).")
+    if not state or state.startswith(("57P", "08", "53300")):
+        return UnreachableError(f"PostgreSQL does not answer: check that it runs and RELAY_PIPELINE_DATABASE_URL ({words}).")
+    return PipelineError(f"PostgreSQL refused to give rows with SQLSTATE {state} ({words}).")

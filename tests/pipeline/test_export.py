@@ -1,0 +1,158 @@
+"""The export into a folder: what arrives, what is left alone, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from relay.pipeline import export
+from relay.pipeline.cuts import STEP
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from tests.support.archives import SETTLED, Row, insert, insert_many
+from tests.support.lakes import committed, files_below, in_lake, in_postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Archived = Callable[..., list[tuple[int, int]]]
+Export = Callable[..., export.Exported]
+pytestmark = pytest.mark.spark
+
+NUMBERS = "".join(str(digit % 10) for digit in range(1, 31))
+HOSTILE: list[Row] = [
+    {"content": f'{{"n": {NUMBERS}.{NUMBERS}, "e": 1e400, "z": 1.000}}'},
+    {
+        "content": '{"text": "\\u0001\\u001f\\"\\\\ \\ud83d\\ude00 \\u2028"}',
+        "exchange": "a'b\"c\\d;--",
+        "routing_key": "\U0001f600\x7f\x01\t\n",
+    },
+    {"content": "null", "body": b"", "ordering_key": "", "error_code": "", "error_detail": ""},
+    {"content": '""', "body": bytes(range(256)) * 3, "handled_by": "\u202ertl"},
+    {"expires_at": "0001-01-01 00:00:00+00", "available_at": "9999-12-31 23:59:59.999999+00", "result": "rejected"},
+    {"created_at": "1582-10-10 00:00:00.000001+00", "claimed_at": "1969-12-31 23:59:59.999999+00", "result": "lock_expired"},
+    {"options": '{"headers": {"x": [1, 2.50, null, {"deep": "\\u00e9"}]}}', "replay_of": "00000000-0000-0000-0000-000000000001"},
+    {"archived_at": SETTLED.replace(year=1), "result": "failed"},
+    {"archived_at": SETTLED.replace(year=9999), "result": "failed"},
+    {"archived_at": SETTLED + timedelta(hours=11, minutes=59, seconds=59, microseconds=999_999)},
+    {"archived_at": SETTLED + timedelta(hours=12)},
+]
+
+
+def test_hostile_rows_arrive_byte_for_byte(archived: Archived, exported: Export, lake: Lake, database_url: str) -> None:
+    """Long numbers, control characters, quotes, emoji, the first and last year, empty and null: as PostgreSQL prints them."""
+    archived(*HOSTILE)
+
+    assert len(HOSTILE) == exported().rows
+
+    assert in_postgres(database_url) == in_lake(lake)
+
+
+def test_an_export_with_nothing_new_commits_nothing(archived: Archived, exported: Export, lake: Lake) -> None:
+    """Zero rows, the same version of the table, the same offset."""
+    archived({}, {})
+    first = exported()
+    version = lake.opened("archive").version()
+
+    second = exported()
+
+    assert (0, 0, first.end, first.end) == (second.rows, second.batches, second.start, second.end)
+    assert version == lake.opened("archive").version()
+
+
+def test_an_empty_archive_makes_an_empty_table(exported: Export, lake: Lake) -> None:
+    """Readers find it, and the next export begins at the beginning."""
+    assert 0 == exported().rows
+    assert [] == in_lake(lake)
+
+
+def test_rows_of_a_transaction_that_commits_late_are_not_lost(archived: Archived, exported: Export, lake: Lake, database_url: str) -> None:
+    """An open writer holds the safe bound back, and what is behind it counts as lag."""
+    archived({"exchange": "early"})
+    exported()
+    with psycopg.connect(database_url) as writer:
+        insert(writer, {"exchange": "late", "seq": 100})
+        archived({"exchange": "in between"})
+        waiting = exported()
+        writer.commit()
+
+    assert (0, True) == (waiting.rows, waiting.lag_seconds > 3600)
+    assert (2, 0.0) == ((done := exported()).rows, done.lag_seconds)
+    assert in_postgres(database_url) == in_lake(lake)
+
+
+def test_what_was_rolled_back_never_arrives(archived: Archived, exported: Export, lake: Lake, database_url: str) -> None:
+    """Its number is passed over."""
+    with psycopg.connect(database_url) as writer:
+        insert(writer, {"exchange": "never"})
+        writer.rollback()
+    archived({})
+
+    exported()
+
+    assert [(1,)] == [(len(in_lake(lake)),)]
+    assert in_postgres(database_url) == in_lake(lake)
+
+
+def test_batches_are_whole_transactions(exported: Export, lake: Lake, database_url: str) -> None:
+    """Three transactions, of which the one in the middle is larger than a batch: three commits, no transaction in two of them."""
+    for count in (STEP // 2, 3 * STEP, STEP // 2):
+        with psycopg.connect(database_url) as connection:
+            insert_many(connection, count)
+
+    done = exported(batch_rows=STEP, file_rows=STEP)
+
+    assert (4 * STEP, 3) == (done.rows, done.batches)
+    assert in_postgres(database_url) == in_lake(lake)
+    assert committed(lake) == files_below(lake)
+
+
+def test_a_huge_transaction_is_spread_over_files_of_one_commit(exported: Export, lake: Lake, database_url: str) -> None:
+    """By its numbers: none twice, none missing."""
+    with psycopg.connect(database_url) as connection:
+        insert_many(connection, 10 * STEP)
+
+    done = exported(file_rows=4 * STEP)
+
+    assert (10 * STEP, 1, 3) == (done.rows, done.batches, done.files)
+    assert 10 * STEP == len({row[:2] for row in in_lake(lake)})
+
+
+def test_a_column_that_the_archive_gains_arrives(archived: Archived, exported: Export, lake: Lake, database_url: str) -> None:
+    """Null in older files; one that the archive loses is null from then on."""
+    archived({})
+    exported()
+    with psycopg.connect(database_url) as owner:
+        owner.execute("ALTER TABLE queue_message_archive ADD tenant int8, ADD amount numeric, DROP handled_by CASCADE")
+    with psycopg.connect(database_url) as connection:
+        insert(connection, {"tenant": 7, "amount": "1.500"}, leave_out="handled_by")
+
+    exported()
+
+    table = lake.dataset("archive").to_table().sort_by("seq")
+    assert [(None, None, "relay-1"), (7, "1.500", None)] == list(
+        zip(*(table[name].to_pylist() for name in ("tenant", "amount", "handled_by")), strict=True)
+    )
+
+
+def test_progress_names_rows_rate_and_lag(archived: Archived, spark: SparkSession, lake: Lake, database: Database) -> None:
+    """One line a batch."""
+    archived({}, {})
+    said: list[str] = []
+
+    export.run(lake=lake, database=database, spark=spark, say=said.append)
+
+    [line] = said
+    assert line.startswith("2 rows exported, ")
+    assert line.endswith(" a second; 0 s behind")
+
+
+def test_registering_is_said_and_lasts(archived: Archived, exported: Export) -> None:
+    """From then on the core drops only verified days."""
+    assert not exported().registered
+    assert exported(register=True).registered
+    assert exported().registered
