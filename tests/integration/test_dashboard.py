@@ -21,6 +21,14 @@ from tests.support.queue import MadeStore, Queue
 SQL_PANELS = [panel for panel in dashboard.panels() if panel.source == "outbox-archive"]
 METRIC_QUERIES = [(panel.query, panel.legend) for panel in dashboard.panels() if panel.source == "outbox-metrics"]
 ALERT_QUERIES = [(expression, "") for expression in dashboard.alert_expressions()]
+HISTORY = """
+    INSERT INTO queue_message_stats_@grain@
+    SELECT date_trunc('hour', now()), exchange, 'key', 90, 1, 2, 3, 4, 110, '{"nack": 3, "too_large": 2, "lock_expired": 4}',
+        buckets, buckets, buckets, 80, 1000
+    FROM unnest('{shop,mail}'::text[]) AS exchange,
+        (SELECT array_agg(CASE WHEN n IN (3, 4, 7) THEN 30 ELSE 0 END) AS buckets FROM generate_series(1, 35) n) AS counted
+"""
+"""What `relay pipeline metrics` writes."""
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -36,6 +44,8 @@ async def busy_queue(queue: Queue, store: MadeStore) -> Queue:
     assert [] == await store.archive(batch, rows, again=False)
     await queue.insert(3, ordering_key="customer 7")
     await queue.sql("SELECT queue_message_key_park('customer 7', 'looks wrong', 'me')")
+    for grain in ("window", "hour", "day"):
+        await queue.sql(HISTORY.replace("@grain@", grain))
     return queue
 
 
@@ -78,10 +88,28 @@ async def test_every_panel_on_the_archive_finds_rows(busy_queue: Queue) -> None:
         connection.read_only = True
         for panel in SQL_PANELS:
             cursor = connection.execute(dashboard.expand_sql(panel.query).encode())
-            assert cursor.fetchall(), panel.title
+            rows = cursor.fetchall()
+            assert rows, panel.title
+            assert any(value is not None for row in rows for value in row), panel.title
             columns = [column.name for column in cursor.description or []]
             assert ("time" in columns) == ("$__timeGroup" in panel.query)
             assert not {"content", "body", "options"}.intersection(columns)
+
+
+def test_dashboards_do_not_take_each_others_place() -> None:
+    """Grafana knows a dashboard by its uid, and a panel by its id; none covers another."""
+    boards = dashboard.boards()
+    assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == len(boards) == 2
+    for board in boards:
+        assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+        places = [
+            (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+            for panel in board["panels"]
+            for x in range(panel["gridPos"]["w"])
+            for y in range(panel["gridPos"]["h"])
+        ]
+        assert len(places) == len(set(places))
+        assert max(x for x, _ in places) < 24
 
 
 def test_each_trouble_that_operators_must_hear_of_has_an_alert() -> None:

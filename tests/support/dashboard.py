@@ -1,4 +1,4 @@
-"""What the provisioned dashboard and the alert rules ask of Prometheus and PostgreSQL, read from their files."""
+"""What the provisioned dashboards and the alert rules ask of Prometheus and PostgreSQL, read from their files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
-DASHBOARD = DOCKER / "grafana/dashboards/outbox-relay.json"
+DASHBOARDS = sorted((DOCKER / "grafana/dashboards").glob("*.json"))
 ALERTS = DOCKER / "prometheus/alerts.yml"
 PROMETHEUS_OWN = {"up", "job", "instance", "le"}
 """Names that come from Prometheus and from its format, not from the relay."""
@@ -27,12 +27,17 @@ class Panel(NamedTuple):
     legend: str
 
 
+def boards() -> list[dict[str, Any]]:
+    """The dashboards as Grafana reads them."""
+    return [json.loads(file.read_text(encoding="utf-8")) for file in DASHBOARDS]
+
+
 def panels() -> list[Panel]:
-    """Every query of every panel."""
-    found = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    """Every query of every panel of every dashboard."""
     return [
         Panel(panel["title"], target["datasource"]["uid"], target.get("expr") or target["rawSql"], target.get("legendFormat", ""))
-        for panel in found
+        for board in boards()
+        for panel in board["panels"]
         for target in panel.get("targets", [])
     ]
 
