@@ -187,6 +187,7 @@ END
 $body$;
 
 -- The verification of a day, or null if something was archived there by a transaction that it did not cover. Nobody changes it until the commit.
+-- What stands beyond the next transaction came with another cluster's dump and was compared with all the rest.
 CREATE FUNCTION @schema@.queue_message_verified(day text, OUT rows bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -198,7 +199,7 @@ BEGIN
     IF rows IS NULL THEN
         RETURN;
     END IF;
-    EXECUTE format('SELECT archived_xid FROM %I.%I ORDER BY archived_xid DESC LIMIT 1', @schema_literal@::text, day) INTO newest;
+    EXECUTE format('SELECT archived_xid FROM %I.%I WHERE archived_xid < pg_snapshot_xmax(pg_current_snapshot()) ORDER BY archived_xid DESC LIMIT 1', @schema_literal@::text, day) INTO newest;
     IF newest >= bound THEN
         rows := NULL;
         PERFORM @schema@.queue_message_unverify(day);
@@ -253,8 +254,9 @@ BEGIN
     WITH old AS (
         SELECT d.ctid AS place FROM @schema@.queue_message_dead d
         WHERE d.archived_at < archived_before
-          AND (NOT exported OR d.archived_xid < (SELECT e.exported_xid FROM @schema@.queue_message_export e
-                                                 WHERE e.partition = 'queue_message_dead' AND e.verified_at IS NOT NULL))
+          AND (NOT exported OR EXISTS (SELECT FROM @schema@.queue_message_export e
+              WHERE e.partition = 'queue_message_dead' AND e.verified_at IS NOT NULL
+                AND (d.archived_xid < e.exported_xid OR d.archived_xid >= pg_snapshot_xmax(pg_current_snapshot()))))
         ORDER BY d.archived_at LIMIT 5000
     ), gone AS (
         DELETE FROM @schema@.queue_message_dead d USING old WHERE d.ctid = old.place RETURNING d.xid, d.seq

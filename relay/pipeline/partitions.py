@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from psycopg import IsolationLevel
 
 from relay.pipeline.archive import INSTANT, Column
 from relay.pipeline.checksum import MASK, Sum, Sums, add_up, digest_expression, digests
@@ -58,7 +61,10 @@ class Partition:
 
 
 class Sides:
-    """PostgreSQL and the lake, below one transaction: nothing that is archived later is seen on either side."""
+    """PostgreSQL and the lake, below one transaction: nothing that is archived later is seen on either side.
+
+    Rows with ids of the future came with another cluster's dump. The export took all of them when it began, so they are seen.
+    """
 
     def __init__(self, database: Database, lake: Lake, *, below: int, columns: Sequence[Column]) -> None:
         self._database = database
@@ -69,20 +75,37 @@ class Sides:
         self._digest = digest_expression(columns).as_string(None).replace("%", "%%").encode()
 
     def sums(self, partition: Partition) -> tuple[Sums, Sums]:
-        """Rows and checksums by bucket, here and there; errors as `Database.fetch` and `Lake.dataset`."""
-        ours = {bucket: Sum(rows, int(checksum)) for bucket, rows, checksum in self._rows("sum_rows", partition)}
-        return ours, add_up(self._batches(partition), self._columns)
+        """Rows and checksums by bucket, here and there, both at work at once; errors as `Database.fetch` and `Lake.dataset`."""
+        with self._snapshot() as following, ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self._rows, "sum_rows", partition)
+            theirs = add_up(self._batches(partition, following), self._columns)
+            return {bucket: Sum(rows, int(checksum)) for bucket, rows, checksum in asked.result()}, theirs
 
     def digests(self, partition: Partition, buckets: Sequence[int]) -> tuple[Digests, Digests]:
         """The rows of some buckets, here and there; errors as `sums`."""
-        ours: Digests = Counter((xid, seq, digest) for xid, seq, digest in self._rows("list_digests", partition, buckets=list(buckets)))
+        with self._snapshot() as following:
+            found = self._rows("list_digests", partition, buckets=list(buckets))
+        ours: Digests = Counter((xid, seq, digest) for xid, seq, digest in found)
         theirs: Digests = Counter()
         wanted = pa.array(buckets, pa.int64())
-        for batch in self._batches(partition):
+        for batch in self._batches(partition, following):
             chosen = batch.filter(pc.is_in(pc.bit_wise_and(batch.column("seq"), MASK), value_set=wanted))
             identities = (chosen.column(name).to_pylist() for name in ("xid", "seq"))
             theirs.update(zip(*identities, digests(chosen, self._columns), strict=True))
         return ours, theirs
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[int]:
+        """A transaction whose statements all see the same; yields the id of the next transaction as it has it."""
+        with self._database.connection() as connection:
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            try:
+                with connection.transaction():
+                    [(following,)] = connection.execute(self._database.statement("read_next")).fetchall()
+                    yield int(following)
+            finally:
+                if not connection.closed:
+                    connection.isolation_level = None
 
     def _rows(self, name: str, partition: Partition, **more: object) -> list[tuple[Any, ...]]:
         """A statement of this partition's, with the digest's expression in its place."""
@@ -91,10 +114,11 @@ class Sides:
         with self._database.connection() as connection:
             return connection.execute(statement, values).fetchall()
 
-    def _batches(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+    def _batches(self, partition: Partition, following: int) -> Iterator[pa.RecordBatch]:
         """The partition's rows in the lake, a bounded number of bytes at a time."""
+        position = ds.field("archived_xid")
         dataset = self._lake.dataset("archive", days=[day for day in self._days if partition.touches(day)])
-        chosen = (ds.field("archived_at") >= pa.scalar(partition.since, INSTANT)) & (ds.field("archived_xid") < self._below)
+        chosen = (ds.field("archived_at") >= pa.scalar(partition.since, INSTANT)) & ((position < self._below) | (position >= following))
         with sentences(self._lake.place):
             for fragment in dataset.get_fragments():
                 yield from fragment.to_batches(

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from deltalake import DeltaTable
+
 from relay.errors import LakeError
+from relay.pipeline import cluster as clusters
+from relay.pipeline.archive_table import TABLE, offset_of
 from relay.pipeline.checksum import Sum, differing, total
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.partitions import DEAD, Digests, Partition, Sides
 
-EXPORT = "outbox-relay/export"
-"""Under this name the lake's log says how far the export is: everything below that transaction."""
 FINDINGS = 20
 """Rows that are named."""
 DIFFERS = 5
@@ -79,7 +81,8 @@ def run(*, lake: Lake, database: Database, say: Progress, again: bool = False, n
     Raises:
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError: PostgreSQL or the object store does not answer.
-        PipelineError: PostgreSQL refused, as where the login lacks a permission or the server is read-only.
+        PipelineError: the lake is of another cluster or timeline; or PostgreSQL refused, as a standby
+            does, or where the login lacks a permission.
     """
     begin = time.monotonic()
     verifier = _Verifier(lake, database, again=again)
@@ -103,9 +106,9 @@ class _Known(NamedTuple):
 
 class _Verifier:
     def __init__(self, lake: Lake, database: Database, *, again: bool) -> None:
-        handle = lake.opened("archive")
-        below = handle.transaction_version(EXPORT)
-        if below is None:
+        handle = lake.opened(TABLE)
+        _check(handle, database)
+        if not (below := offset_of(handle)):
             raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
         self._lake_id = str(handle.metadata().id)
         self._below = below
@@ -172,6 +175,14 @@ class _Verifier:
             difference,
             tuple(findings),
         )
+
+
+def _check(handle: DeltaTable, database: Database) -> None:
+    """See that the lake is of this cluster, timeline, database and schema: elsewhere the same transaction ids mean something else."""
+    properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
+    clusters.check_form(properties)
+    if found := clusters.differences(properties, clusters.read(database)):
+        raise clusters.refusal(found)
 
 
 def _findings(ours: Digests, theirs: Digests) -> list[Finding]:

@@ -11,6 +11,7 @@ import pytest
 
 from relay.errors import LakeError, PipelineError
 from relay.pipeline import progress, verify
+from relay.pipeline.checksum import MASK
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.verify import Compared, Finding
@@ -143,8 +144,8 @@ def test_a_difference_that_was_mended_is_forgotten(lake: Lake, database: Databas
 
 
 def test_at_most_twenty_rows_are_named(lake: Lake, database: Database, archived: Archived, verified: Verify) -> None:
-    """However many are missing, the counts say how many."""
-    archived(*[{}] * 50)
+    """However many are missing, together or far apart, the counts say how many."""
+    archived(*({"seq": 1 + number % 25 * (MASK + 1) + number // 25} for number in range(50)))
     export(lake, database, lambda _found: [])
 
     found = verified()[FIRST]
@@ -186,11 +187,14 @@ def test_a_message_between_verification_and_drop_keeps_the_day(
 def test_what_was_verified_is_compared_again_only_when_asked(
     lake: Lake, database: Database, archived: Archived, verified: Verify, tmp_path: Any
 ) -> None:
-    """Or when another lake stands there: what one holds says nothing of the other."""
+    """Or when something was added, or another lake stands there: what one holds says nothing of the other."""
     archived({})
     export(lake, database)
 
     assert ["verified", "unchanged", "verified"] == [verified(again=again)[FIRST].state for again in (False, False, True)]
+    archived({})
+    export(lake, database)
+    assert ("verified", 2) == (verified()[FIRST].state, verified()[FIRST].rows)
     other = Lake(str(tmp_path / "other"))
     export(other, database, lambda _found: [])
     [found] = verify.run(lake=other, database=database, say=lambda _line: None).differing
@@ -209,6 +213,21 @@ def test_a_day_that_retention_drops_meanwhile_is_no_difference(lake: Lake, datab
     result = verify.run(lake=lake, database=database, say=say)
 
     assert (0, False) == (result.exit_code, SECOND in {one.partition for one in result.partitions})
+
+
+def test_an_export_that_commits_meanwhile_is_no_difference(lake: Lake, database: Database, archived: Archived, sql: Sql) -> None:
+    """What was archived above the bound is left out on both sides, wherever it is by now."""
+    archived({}, {"archived_at": NOON + timedelta(days=1)})
+    export(lake, database)
+
+    def say(line: str) -> None:
+        if line.startswith(FIRST):
+            archived({"archived_at": NOON + timedelta(days=1)})
+            export(lake, database)
+
+    found = {one.partition: one.state for one in verify.run(lake=lake, database=database, say=say).partitions}
+
+    assert ("verified", "unexported") == (found[FIRST], found[SECOND])
 
 
 def test_dead_messages_that_retention_deleted_are_no_difference(
@@ -242,10 +261,40 @@ def test_a_column_that_the_lake_does_not_have_yet_counts_as_null(
     assert "differs" == verified(again=True)[FIRST].state
 
 
+def test_rows_of_another_clusters_dump_are_compared_and_go(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """Their transaction ids are of the future; the export took them when it began, and a lost one is found all the same."""
+    future = {"archived_xid": "9000000000000"}
+    archived({}, future, {"result": "failed", **future})
+    export(lake, database)
+    assert [(FIRST, "missing"), (DEAD, "missing")] == [(one.partition, one.findings[0].kind) for one in verified().values() if one.findings]
+
+    whole = Lake(f"{lake.place.url}-whole")
+    export(whole, database, foreign=True)
+    found = verify.run(lake=whole, database=database, say=lambda _line: None)
+
+    assert (0, {"verified"}) == (found.exit_code, {one.state for one in found.partitions})
+    assert [(1,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert "dropped" == retain(sql, FIRST)
+
+
 def test_nothing_exported_is_one_sentence(lake: Lake, database: Database) -> None:
     """It says what to run."""
     with pytest.raises(LakeError, match="run `relay pipeline export`"):
         verify.run(lake=lake, database=database, say=lambda _line: None)
+
+
+@pytest.mark.parametrize(("name", "value"), [("system_identifier", "1"), ("timeline", "77"), ("database", "other"), ("schema", "other")])
+def test_a_lake_of_somebody_else_is_refused(lake: Lake, database: Database, archived: Archived, sql: Sql, name: str, value: str) -> None:
+    """Transaction ids of another cluster or timeline say nothing; no verification is written or taken back."""
+    archived({})
+    export(lake, database)
+    lake.opened("archive").alter.set_table_properties({f"outbox_relay.{name}": value}, raise_if_not_exists=False)
+
+    with pytest.raises(PipelineError, match=r"run `relay pipeline export --adopt`"):
+        verify.run(lake=lake, database=database, say=lambda _line: None)
+    assert [] == sql("TABLE queue_message_export")
 
 
 def test_the_exports_login_does_all_of_it_and_no_other(

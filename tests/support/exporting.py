@@ -8,33 +8,34 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from psycopg import sql
 
+from relay.pipeline import cluster as clusters
 from relay.pipeline.archive import DAY, schema_of, select_list
+from relay.pipeline.archive_table import OFFSET, TABLE, offset_of
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 
-EXPORT = "outbox-relay/export"
 Rows = list[dict[str, object]]
 """Rows of the archive by column, for a test to change."""
-NEW = "SELECT {} FROM queue_message_archive WHERE archived_xid >= {} AND archived_xid < {} ORDER BY archived_xid, seq"
+NEW = "SELECT {} FROM queue_message_archive WHERE archived_xid >= {} AND (archived_xid < {} OR {}) ORDER BY archived_xid, seq"
 
 
-def export(lake: Lake, database: Database, change: Callable[[Rows], Rows] | None = None) -> int:
+def export(lake: Lake, database: Database, change: Callable[[Rows], Rows] | None = None, *, foreign: bool = False) -> int:
     """Append what was archived since the last time; return the transaction below which everything is in the lake.
 
-    `change` spoils the rows on their way.
+    `change` spoils the rows on their way; `foreign` takes those with transaction ids of the future along.
     """
     columns = database.columns()
-    handle = lake.open("archive") or lake.create("archive", schema_of(columns))
+    handle = lake.open(TABLE) or lake.create(TABLE, schema_of(columns), properties=clusters.read(database).properties)
     schema = pa.schema(handle.schema().to_arrow())
-    start = handle.transaction_version(EXPORT) or 0
+    start = offset_of(handle)
     with database.connection() as connection:
         [(end,)] = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchall()
-        statement = sql.SQL(NEW).format(select_list(columns), sql.Literal(str(start)), sql.Literal(str(end)))
+        statement = sql.SQL(NEW).format(select_list(columns), sql.Literal(str(start)), sql.Literal(str(end)), sql.Literal(foreign))
         found = connection.execute(statement).fetchall()
     rows: Rows = [_row([column.name for column in columns], row) for row in found]
     rows = change(rows) if change else rows
     batches = [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
-    lake.append(handle, "archive", batches, offset=(EXPORT, end))
+    lake.append(handle, TABLE, batches, offset=(OFFSET, end))
     return int(end)
 
 
