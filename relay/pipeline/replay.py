@@ -1,0 +1,205 @@
+"""Replay from the lake: messages that a filter selects go back into the queue, each once a job, at a rate. Needs no JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+
+from relay.errors import PipelineError
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.replay_source import Source
+from relay.pipeline.selection import Selection
+from relay.postgres_errors import reason
+
+Progress = Callable[[str], None]
+Row = dict[str, Any]
+BATCH = 500
+"""Messages of one transaction; fewer at a low rate."""
+BATCH_BYTES = 8 << 20
+"""Contents of one transaction, but at least one message."""
+BATCHES_A_SECOND = 4
+"""Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+LONGEST_JOB = 255
+SHOWN = 20
+"""Refused messages that the result names; all are counted."""
+_SAY_EVERY = 2.0
+_GUILTY = ("22", "23", "54")
+"""SQLSTATE classes of a row's own fault: its neighbours may pass without it."""
+
+
+class Refusal(NamedTuple):
+    """A message that the queue does not take today, and why; it is not in the ledger, so the job tries it again when it is run again."""
+
+    xid: int
+    seq: int
+    id: str
+    exchange: str
+    reason: str
+
+
+class Count(NamedTuple):
+    """Messages to replay of one exchange and result."""
+
+    exchange: str
+    result: str
+    messages: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`, the last by a limit, a dry run or another run."""
+
+    job: str
+    dry_run: bool
+    found: int
+    done_before: int
+    enqueued: int
+    refused: int
+    left: int
+    counts: tuple[Count, ...]
+    refusals: tuple[Refusal, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a message was refused, so that a script hears of it."""
+        return 1 if self.refused else 0
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Progress,
+    selection: Selection,
+    job: str | None = None,
+    rate: float | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    same_id: bool = False,
+) -> Replayed:
+    """Enqueue what the lake has of a selection, in the order of archiving; with `dry_run` only count it.
+
+    A job enqueues a message once, however often it is run or killed: its ledger is written in the transaction that enqueues. Without a name
+    the job is the filter, so the same filter with the same times does nothing twice. What the job itself made is never replayed by it.
+
+    Args:
+        lake: where the archive is.
+        database: where the queue and the ledger are.
+        say: gets the progress, one line at a time.
+        selection: which messages.
+        job: name of the ledger, 1 to 255 bytes.
+        rate: at most so many messages a second.
+        limit: at most so many messages.
+        dry_run: change nothing.
+        same_id: keep the messages' ids, for consumers that drop what they had.
+
+    Raises:
+        PipelineError: nothing was selected by the filter's words, a bad argument, or PostgreSQL refused.
+        LakeError: there is no archive in the lake, or it cannot be read.
+        UnreachableError: PostgreSQL or the object store does not answer; run the job again, it goes on.
+    """
+    if selection.is_everything:
+        raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
+    job = _name(job, selection, same_id=same_id)
+    began = time.monotonic()
+    ledger = database.fetch("read_replay_ledger", {"job": job})
+    source = Source.of(lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run)
+    todo = source.found if limit is None else min(source.found, limit)
+    say(f"{source.found + source.done_before:,} messages found, {source.done_before:,} of them enqueued by this job before")
+    work = _Work(database, say, job, same_id=same_id, todo=todo)
+    if not dry_run:
+        work.go(source.rows(todo), rate)
+    return Replayed(
+        job, dry_run, source.found + source.done_before, source.done_before, work.enqueued, work.refused,
+        source.found - work.enqueued - work.refused, tuple(Count(*key, many) for key, many in sorted(source.counts(todo).items())),
+        tuple(work.refusals), time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
+    if job is None:
+        return selection.job(same_id=same_id)
+    if not 1 <= len(job.encode()) <= LONGEST_JOB:
+        raise PipelineError(f"The job's name must have 1 to {LONGEST_JOB} bytes.")
+    return job
+
+
+class _Work:
+    """Enqueues rows batch by batch, and counts."""
+
+    def __init__(self, database: Database, say: Progress, job: str, *, same_id: bool, todo: int) -> None:
+        self._database, self._say, self._job, self._same_id, self._todo = database, say, job, same_id, todo
+        self._began = self._said = time.monotonic()
+        self.enqueued = self.refused = 0
+        self.refusals: list[Refusal] = []
+
+    def go(self, rows: Iterator[Row], rate: float | None) -> None:
+        """Enqueue all, at most `rate` a second counted from the beginning."""
+        most = BATCH if rate is None else max(1, min(BATCH, int(rate / BATCHES_A_SECOND)))
+        tried = 0
+        for batch in _batches(rows, most):
+            self._enqueue(batch)
+            tried += len(batch)
+            self._tell(tried)
+            if rate is not None:
+                time.sleep(max(0.0, self._began + tried / rate - time.monotonic()))
+
+    def _enqueue(self, rows: Sequence[Row]) -> None:
+        """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""
+        try:
+            self.enqueued += len(self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
+        except PipelineError as error:
+            cause = error.__cause__
+            if not isinstance(cause, psycopg.Error) or (cause.sqlstate or "")[:2] not in _GUILTY:
+                raise
+            if len(rows) == 1:
+                self._refuse(rows[0], cause)
+                return
+            middle = len(rows) // 2
+            self._enqueue(rows[:middle])
+            self._enqueue(rows[middle:])
+
+    def _refuse(self, row: Row, error: psycopg.Error) -> None:
+        queued = isinstance(error, psycopg.errors.UniqueViolation)
+        words = "a message with this id is in the queue already" if queued else reason(error)
+        self.refused += 1
+        if len(self.refusals) < SHOWN:
+            self.refusals.append(Refusal(row["xid"], row["seq"], row["id"], row["exchange"], words))
+            self._say(f"Message {row['id']} was refused: {words}")
+
+    def _tell(self, tried: int) -> None:
+        now = time.monotonic()
+        if now - self._said >= _SAY_EVERY or tried == self._todo:
+            self._said = now
+            speed = tried / max(now - self._began, 1e-3)
+            self._say(f"{self.enqueued:,} messages enqueued, {speed:,.0f} a second, {self._todo - tried:,} left")
+
+
+def _batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
+    """Rows in lists of at most `most` and BATCH_BYTES."""
+    batch: list[Row] = []
+    held = 0
+    for row in rows:
+        size = len(row["content"] or "") + len(row["body"] or b"")
+        if batch and (len(batch) == most or held + size > BATCH_BYTES):
+            yield batch
+            batch, held = [], 0
+        batch.append(row)
+        held += size
+    if batch:
+        yield batch
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Rows as the arrays of the statement."""
+    plural = {
+        "seq": "seqs", "id": "ids", "exchange": "exchanges", "routing_key": "routing_keys", "content": "contents", "body": "bodies",
+        "options": "options", "ordering_key": "ordering_keys", "expires_at": "expires_ats",
+    }  # fmt: skip
+    return {"xids": [str(row["xid"]) for row in rows], **{many: [row[one] for row in rows] for one, many in plural.items()}}

@@ -1,0 +1,282 @@
+"""Replay from the lake: each message of a job once, as it was, in order, at a rate; needs no JVM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from relay.errors import LakeError, PipelineError, UnreachableError
+from relay.pipeline import replay, replay_source
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.replay import Count, Replayed
+from relay.pipeline.selection import Selection
+from tests.support.exporting import export
+from tests.support.logins import login
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Archived
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+ORDERS = Selection(exchange="orders")
+Replay = Callable[..., Replayed]
+Found = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def sql(database_url: str) -> Callable[..., Found]:
+    """Run a statement as the owner."""
+
+    def run(statement: str, *values: object) -> Found:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    return run
+
+
+@pytest.fixture
+def run(lake: Lake, database: Database) -> Replay:
+    """Replay what has the exchange `orders`, unless told otherwise."""
+
+    def replayed(**options: Any) -> Replayed:
+        return replay.run(lake=lake, database=database, **{"say": lambda _line: None, "selection": ORDERS, **options})
+
+    return replayed
+
+
+def keys(sql: Callable[..., Found]) -> list[str]:
+    """Routing keys of what waits, in claim order."""
+    return [key for (key,) in sql("SELECT routing_key FROM queue_message ORDER BY xid, seq")]
+
+
+def forget_archive(sql: Callable[..., Found]) -> None:
+    """Drop the archive's rows as retention does, so that the lake alone has them."""
+    sql("SELECT set_config('relay.retention', 'on', false); DELETE FROM queue_message_archive")
+
+
+def test_a_message_comes_back_as_it_was_with_its_origin(lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any) -> None:
+    """Byte for byte, also when PostgreSQL has dropped it; a deadline that has passed is left out."""
+    hostile = '{"n": 123456789012345678901234567890.10, "s": "\\u00e9\\"\\\\ \\u0001\\n"}'
+    past, ahead = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    archived(
+        {"content": hostile, "options": '{"type": "t", "headers": {"a": 1.0}}', "ordering_key": "k", "expires_at": ahead},
+        {"content": "{}", "body": bytes(range(256)) * 5_000, "routing_key": "\U0001f680 *", "expires_at": past},
+    )
+    columns = "exchange, routing_key, content::text, body, options::text, ordering_key"
+    was = sql(f"SELECT id, {columns} FROM queue_message_archive ORDER BY seq")
+    export(lake, database)
+    forget_archive(sql)
+
+    assert (2, 2) == ((result := run(job="job")).found, result.enqueued)
+
+    assert was == sql(f"SELECT replay_of, {columns} FROM queue_message ORDER BY seq")
+    assert [(ahead,), (None,)] == sql("SELECT expires_at FROM queue_message ORDER BY seq")
+    assert [(2,)] == sql("SELECT count(*) FROM queue_message_replay_ledger JOIN queue_message USING (id) WHERE job = 'job'")
+
+
+def test_a_job_that_is_run_twice_enqueues_each_message_once(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """Without a name the job is its filter, so the same filter goes on with what is new."""
+    archived({}, {}, {"exchange": "audit"})
+    export(lake, database)
+
+    first, second = run(), run()
+    archived({})
+    export(lake, database)
+    third = run()
+
+    assert [(2, 0, 2), (2, 2, 0), (3, 2, 1)] == [(one.found, one.done_before, one.enqueued) for one in (first, second, third)]
+    assert 1 == len({one.job for one in (first, second, third)})
+    assert 3 == run(job="another").enqueued
+    assert 6 == len(keys(sql))
+
+
+@pytest.mark.parametrize("same_id", [False, True])
+def test_a_job_does_not_replay_what_it_made(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, same_id: bool
+) -> None:
+    """What it enqueued is archived and exported in its turn, and meets the same filter; for another job it is a message like others."""
+    archived({})
+    export(lake, database)
+    [made] = [run(job="job", same_id=same_id).enqueued]
+    sql("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+    export(lake, database)
+
+    assert (1, 0) == (made, run(job="job", same_id=same_id).enqueued)
+    assert 2 == run(job="another", dry_run=True).left
+
+
+def test_a_dry_run_counts_and_changes_nothing(lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any) -> None:
+    """By exchange and result, less what the job did before."""
+    archived({}, {}, {"result": "failed"}, {"exchange": "audit", "result": "discarded"})
+    export(lake, database)
+    everything = Selection(since=NOON)
+    run(selection=everything, job="job", limit=1)
+
+    result = run(selection=everything, job="job", dry_run=True)
+
+    assert (4, 1, 0, 3) == (result.found, result.done_before, result.enqueued, result.left)
+    assert (Count("audit", "discarded", 1), Count("orders", "failed", 1), Count("orders", "success", 1)) == result.counts
+    assert 1 == len(keys(sql))
+
+
+def test_messages_go_in_the_order_of_archiving(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever files and pieces they are read in; that keeps the order of a key."""
+    monkeypatch.setattr(replay_source, "PIECE", 3)
+    monkeypatch.setattr(replay, "BATCH", 2)
+    times = [NOON + timedelta(hours=hours) for hours in (30, 0, 1, 40, 2, 3, 4)]
+    for number, at in enumerate(times):
+        archived({"archived_at": at, "routing_key": f"{number}.1"}, {"archived_at": at, "routing_key": f"{number}.2"})
+        export(lake, database)
+
+    run()
+
+    assert [f"{number}.{one}" for number in (1, 2, 4, 5, 6, 0, 3) for one in (1, 2)] == keys(sql)
+
+
+def test_large_contents_are_read_piece_by_piece(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a read nor a transaction holds more than its bytes, but one message of any size passes."""
+    monkeypatch.setattr(replay_source, "PIECE_BYTES", 2_500)
+    monkeypatch.setattr(replay, "BATCH_BYTES", 2_500)
+    archived(*({"content": "{}", "body": b"x" * size} for size in (1_000, 1_000, 1_000, 9_000, 10)))
+    export(lake, database)
+    held: list[int] = []
+    read = replay_source.Source._read
+
+    def counted(self: Any, piece: Any) -> Any:
+        rows = read(self, piece)
+        held.append(sum(len(row["body"]) for row in rows))
+        return rows
+
+    monkeypatch.setattr(replay_source.Source, "_read", counted)
+    run()
+
+    assert [2_000, 1_000, 9_000, 10] == held
+    assert [(size,) for size in (1_000, 1_000, 1_000, 9_000, 10)] == sql("SELECT length(body) FROM queue_message ORDER BY xid, seq")
+    assert 4 == sql("SELECT count(DISTINCT xid) FROM queue_message")[0][0]
+
+
+def test_what_the_queue_refuses_today_is_named_and_the_others_go_on(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """It is not in the ledger, so the job takes it once the rule allows it; a script hears of it by the exit code."""
+    long = "k" * 256
+    archived(*({"routing_key": long if number in {3, 4, 9} else str(number)} for number in range(12)))
+    export(lake, database)
+
+    result = run(job="job")
+
+    assert (12, 9, 3, 0, 1) == (result.found, result.enqueued, result.refused, result.left, result.exit_code)
+    assert {"routing_key is 256 bytes long; the limit is 255 bytes"} == {refusal.reason for refusal in result.refusals}
+    assert ["0", "1", "2", "5", "6", "7", "8", "10", "11"] == keys(sql)
+    sql("ALTER TABLE queue_message DISABLE TRIGGER queue_message_check")
+    again = run(job="job")
+    assert (9, 3, 0, 0) == (again.done_before, again.enqueued, again.refused, again.exit_code)
+
+
+def test_the_same_id_waits_for_its_message_to_leave_the_queue(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """Two of one id cannot be told apart there."""
+    archived({})
+    export(lake, database)
+    assert 1 == run(job="one", same_id=True).enqueued
+
+    [refusal] = run(job="two", same_id=True).refusals
+
+    assert "in the queue already" in refusal.reason
+    assert sql("SELECT id::text FROM queue_message") == [(refusal.id,)]
+
+
+def test_a_rate_is_held_over_the_whole_run(lake: Lake, database: Database, archived: Archived, run: Replay) -> None:
+    """Ten messages at twenty a second take half a second, in small steps, with what is left said in the end."""
+    archived(*[{}] * 10)
+    export(lake, database)
+    said: list[str] = []
+
+    began = time.monotonic()
+    run(rate=20, say=said.append)
+
+    assert 0.45 < time.monotonic() - began < 5
+    assert said[-1].startswith("10 messages enqueued, ")
+    assert said[-1].endswith(" a second, 0 left")
+
+
+def test_nothing_is_replayed_without_a_filter_or_a_lake(run: Replay, database: Database, lake: Lake, archived: Archived) -> None:
+    """One sentence each."""
+    with pytest.raises(PipelineError, match="Say what to replay"):
+        run(selection=Selection())
+    with pytest.raises(PipelineError, match="1 to 255 bytes"):
+        run(job="")
+    with pytest.raises(LakeError, match="relay pipeline export"):
+        run()
+    archived({})
+    export(lake, database)
+    with Database("postgresql://127.0.0.1:1/nowhere") as away, pytest.raises(UnreachableError, match="RELAY_PIPELINE_DATABASE_URL"):
+        replay.run(lake=lake, database=away, say=lambda _line: None, selection=ORDERS)
+
+
+def test_the_exports_login_replays_and_another_hears_of_its_role(
+    lake: Lake, database: Database, database_url: str, archived: Archived
+) -> None:
+    """A real login with queue_message_etl needs nothing else."""
+    archived({}, {"result": "failed"})
+    export(lake, database)
+    with login(database_url, "queue_message_etl") as url, Database(url) as etl:
+        assert 2 == replay.run(lake=lake, database=etl, say=lambda _line: None, selection=ORDERS).enqueued
+        assert 0 == replay.run(lake=lake, database=etl, say=lambda _line: None, selection=ORDERS).enqueued
+    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="queue_message_etl"):
+        replay.run(lake=lake, database=nobody, say=lambda _line: None, selection=ORDERS)
+
+
+RUN = """
+import sys
+from relay.pipeline import replay
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.selection import Selection
+replay.BATCH = 7
+replay.run(lake=Lake(sys.argv[1]), database=Database(sys.argv[2]), say=print, selection=Selection(exchange="orders"), job="job", rate=2000)
+"""
+
+
+@pytest.mark.faults
+def test_a_replay_that_is_killed_again_and_again_enqueues_each_message_once(
+    lake: Lake, database: Database, database_url: str, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """Kill -9 wherever it is in a batch; the last run finds what is left."""
+    archived(*({"routing_key": str(number)} for number in range(600)))
+    export(lake, database)
+    count = "SELECT count(*) FROM queue_message_replay_ledger"
+    for least in (50, 200, 350):
+        process = subprocess.Popen([sys.executable, "-c", RUN, lake.place.url, database_url], stdout=subprocess.DEVNULL, process_group=0)
+        while sql(count)[0][0] < least:
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        # A statement that was under way ends in the server all the same.
+        while sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'relay pipeline' AND state <> 'idle'")[0][0]:
+            pass
+    begun = sql(count)[0][0]
+
+    result = run(job="job")
+
+    assert 350 <= begun < 600
+    assert (begun, 600 - begun) == (result.done_before, result.enqueued)
+    assert [str(number) for number in range(600)] == keys(sql)
+    assert [(600, 600)] == sql("SELECT count(*), count(DISTINCT replay_of) FROM queue_message JOIN queue_message_replay_ledger USING (id)")
