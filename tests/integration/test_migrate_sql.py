@@ -19,7 +19,9 @@ from tests.support.servers import Databases
 CATALOG = """
     SELECT 'relation', relname::text, array_to_string(relacl, ' ') FROM pg_class WHERE relname LIKE 'queue%'
     UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE indexname LIKE 'queue%'
-    UNION ALL SELECT 'function', proname, pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'queue%'
+    UNION ALL SELECT 'function', proname, pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'queue%' AND prokind <> 'a'
+    UNION ALL SELECT 'aggregate', aggfnoid::text, concat_ws(' ', aggtransfn, aggcombinefn, aggtranstype::regtype, aggfinalfn)
+        FROM pg_aggregate WHERE aggfnoid::text LIKE '%queue%'
     UNION ALL SELECT 'trigger', tgname, translate(pg_get_triggerdef(oid), '()', '') FROM pg_trigger WHERE NOT tgisinternal
     UNION ALL SELECT 'constraint', conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname LIKE 'queue%'
     UNION ALL SELECT 'setting', name, value FROM queue_message_setting
