@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,22 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.errors import PipelineError, UnreachableError
-from relay.pipeline.archive import DAY, OUT_OF_BOUNDS
+from relay.errors import LakeError, PipelineError, UnreachableError
+from relay.pipeline import adbc
+from relay.pipeline.archive import DAY
 from relay.pipeline.cuts import Cut
 from relay.pipeline.known import Known
 from relay.pipeline.lake_files import DataFile, DayWriter
 from relay.pipeline.lake_place import Place
 
-BYTES_OF_A_BATCH = 16 << 20
-"""About how much of the answer is one Arrow batch: memory holds a few of them, or a few rows where one is larger."""
 RESULT = pa.schema([
     ("path", pa.string()), ("day", pa.date32()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string()),
     ("known", pa.int64()), ("differing", pa.int64()),
 ])  # fmt: skip
 """What a task tells the driver: a row for each file, and one of nulls with how many rows the lake had already."""
 RESULT_DDL = "path string, day date, size long, rows long, stats string, known long, differing long"
-_MARK = re.compile(r"\[relay (\d)\] (.*?) \[end\]", re.DOTALL)
+_MARK = re.compile(r"\[relay (\w+)\] (.*?) \[end\]", re.DOTALL)
+_KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError)}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def failure(error: Exception) -> PipelineError | None:
     """The error of a task that Spark has wrapped into its own; None if it is Spark's."""
     if (found := _MARK.search(str(error))) is None:
         return None
-    return (UnreachableError if int(found[1]) == UnreachableError.exit_code else PipelineError)(found[2])
+    return _KINDS.get(found[1], PipelineError)(found[2])
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _marked() -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        raise RuntimeError(f"[relay {error.exit_code}] {error} [end]") from None
+        raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
 
 
 def _copy(reading: Reading, number: int) -> pa.RecordBatch:
@@ -105,29 +105,20 @@ def _result(files: Iterable[DataFile], known: int, differing: int) -> pa.RecordB
 
 def _rows(reading: Reading, cut: Cut) -> Iterator[pa.RecordBatch]:
     """The rows of a cut in the table's schema; refuses another server than the one that was asked for the cuts."""
-    # Loaded where it runs: a driver of this kind does not travel.
-    from adbc_driver_manager import Error  # noqa: PLC0415
-    from adbc_driver_postgresql import StatementOptions, dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    try:
-        with dbapi.connect(reading.conninfo, autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.execute(reading.check)
-            _check(cursor.fetchone(), reading)
-            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BYTES_OF_A_BATCH)})
-            cursor.execute(_statement(reading.select, cut))
-            for batch in cursor.fetch_record_batch():
-                yield complete(batch, reading.schema)
-    except Error as error:
-        raise sentence(error) from error
+    with adbc.connected(reading.conninfo) as connection:
+        _check(connection.one(reading.check), reading)
+        for batch in connection.batches(statement(reading.select, cut)):
+            yield complete(batch, reading.schema)
 
 
-def _statement(select: str, cut: Cut) -> str:
+def statement(select: str, cut: Cut) -> str:
+    """The statement `read_cut` for one cut."""
     for name, value in asdict(cut).items():
         select = select.replace(f"@{name}@", str(int(value)))
     return select
 
 
-def _check(found: Any, reading: Reading) -> None:
+def _check(found: Sequence[Any], reading: Reading) -> None:
     """The server that answers a task may be another than the driver's, if there are several behind one name."""
     if tuple(found[:3]) != reading.expected[:3] or found[3] < reading.expected[3]:
         raise PipelineError(
@@ -145,21 +136,3 @@ def complete(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
 
     return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
-
-
-def sentence(error: Any) -> PipelineError:
-    """An error of ADBC in one sentence, without passwords and without DETAIL, which quotes rows."""
-    state = getattr(error, "sqlstate", None) or ""
-    words = " ".join(str(error).split("DETAIL")[0].split())
-    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", words)[:300].rstrip(".")
-    if OUT_OF_BOUNDS in words:
-        row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,\d+)", words)
-        return PipelineError(
-            f"No lake can hold a row of the archive: {OUT_OF_BOUNDS}({row[1] if row else '?'}); "
-            "let the archive's owner correct the row, and run this again."
-        )
-    if state == "42501":
-        return PipelineError(f"The pipeline's login lacks a permission: grant it the role queue_message_etl ({words}).")
-    if not state or state.startswith(("57P", "08", "53300")):
-        return UnreachableError(f"PostgreSQL does not answer: check that it runs and RELAY_PIPELINE_DATABASE_URL ({words}).")
-    return PipelineError(f"PostgreSQL refused to give rows with SQLSTATE {state} ({words}).")

@@ -1,0 +1,151 @@
+"""Exports after a failover, a restore, and from a standby: refused, then adopted; nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from relay import local
+from relay.errors import PipelineError
+from relay.migrate import migrate
+from relay.pipeline import export
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from tests.support.archives import insert, insert_many
+from tests.support.lakes import committed, files_below, in_lake, in_postgres
+from tests.support.servers import Databases, Say
+from tests.support.standby import Standby
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+ExportFrom = Callable[..., export.Exported]
+
+
+@pytest.fixture(scope="module")
+def primary(say: Say) -> Iterator[local.Postgres]:
+    """A server of these tests' own, with the schema."""
+    with local.postgres(say=say, private=True) as server:
+        migrate(server.url, schema="public")
+        yield server
+
+
+@pytest.fixture
+def export_from(spark: SparkSession, lake: Lake) -> ExportFrom:
+    """Export from a server into the test's lake."""
+
+    def run(url: str, **options: Any) -> export.Exported:
+        with Database(url) as database:
+            return export.run(lake=lake, database=database, spark=spark, say=lambda _: None, **options)
+
+    return run
+
+
+def add(url: str, *seqs: int, **values: object) -> None:
+    """Archive messages with these numbers in one transaction."""
+    with psycopg.connect(url) as connection:
+        insert(connection, *({"seq": seq, **values} for seq in seqs))
+
+
+def test_a_promoted_standby_is_refused_and_then_adopted(primary: local.Postgres, export_from: ExportFrom, lake: Lake) -> None:
+    """What it archived with transaction ids that the lake had passed arrives too; what only the lost primary had stays in the lake."""
+    add(primary.url, 1, 2, 3)
+    export_from(primary.url)
+    with Standby(primary) as standby:
+        assert 0 == export_from(standby.url).rows
+        standby.promote()
+        add(primary.url, 101)
+        add(primary.url, 102)
+        export_from(primary.url)
+        add(standby.url, 201)
+        before = in_lake(lake), files_below(lake)
+
+        with pytest.raises(PipelineError, match=r"timeline 2 and the lake on 1.*--adopt"):
+            export_from(standby.url)
+        assert before == (in_lake(lake), files_below(lake))
+
+        adopted = export_from(standby.url, adopt=True)
+        assert (1, 3, 0, ("timeline",)) == (adopted.rows, adopted.known, adopted.differing, adopted.adopted)
+        add(standby.url, 202)
+        assert (1, 0) == ((later := export_from(standby.url)).rows, later.known)
+        assert {1, 2, 3, 101, 102, 201, 202} == {row[1] for row in in_lake(lake)}
+        assert set(in_postgres(standby.url)) <= set(in_lake(lake))
+        assert 7 == len(in_lake(lake))
+        with pytest.raises(PipelineError, match="timeline 1 and the lake on 2"):
+            export_from(primary.url)
+
+
+def test_a_row_that_was_settled_again_after_a_failover_is_counted(primary: local.Postgres, export_from: ExportFrom, lake: Lake) -> None:
+    """The same identity with another archived_at stays once in the lake, and the result says that it differs."""
+    with Standby(primary) as standby:
+        standby.promote()
+        add(primary.url, 900, xid="77")
+        export_from(primary.url)
+        add(standby.url, 901)
+        add(standby.url, 900, xid="77", attempts=2)
+
+        adopted = export_from(standby.url, adopt=True)
+
+        assert 1 == adopted.differing
+        assert [("77", 900)] == [(str(row[0]), row[1]) for row in in_lake(lake) if row[1] == 900]
+
+
+def test_another_database_is_refused_and_then_adopted(
+    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake
+) -> None:
+    """Of the same cluster: its archive is read whole, and rows with the same identity are known."""
+    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    add(first, 1, xid="5")
+    export_from(first)
+    add(second, 1, xid="5")
+    add(second, 2, xid="5")
+
+    with pytest.raises(PipelineError, match="holds the archive of database"):
+        export_from(second)
+
+    assert (1, 1) == ((adopted := export_from(second, adopt=True)).rows, adopted.known)
+    assert [(5, 1), (5, 2)] == [row[:2] for row in in_lake(lake)]
+
+
+def test_rows_of_a_dump_are_taken_once(database_url: str, export_from: ExportFrom, lake: Lake) -> None:
+    """A dump brings ids of another cluster's future: a new lake takes them at once, and never again when the counter gets there."""
+    with psycopg.connect(database_url) as connection:
+        [[following]] = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+        insert(connection, *({"seq": number, "archived_xid": str(following + number)} for number in (3, 12, 1_000_000)))
+    assert 3 == export_from(database_url).rows
+
+    for _ in range(20):
+        with psycopg.connect(database_url) as connection:
+            insert_many(connection, 1)
+    later = export_from(database_url)
+
+    assert (20, 2) == (later.rows, later.known)
+    assert in_postgres(database_url) == in_lake(lake)
+    assert committed(lake) == files_below(lake)
+
+
+def test_an_adoption_that_was_cut_short_is_done_again(
+    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it is whole the lake still says where it came from, so nobody goes on as if it were."""
+    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    add(first, 1)
+    export_from(first)
+    add(second, 2)
+
+    def broken(*_: object) -> None:
+        raise PipelineError("cut short")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(export, "take_over", broken)
+        with pytest.raises(PipelineError, match="cut short"):
+            export_from(second, adopt=True)
+    with pytest.raises(PipelineError, match="--adopt"):
+        export_from(second)
+    export_from(second, adopt=True)
+
+    assert [1, 2] == sorted(row[1] for row in in_lake(lake))

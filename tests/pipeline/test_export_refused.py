@@ -1,0 +1,187 @@
+"""Exports that cannot be: one sentence, an exit code, and neither the lake nor the archive changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from relay.errors import ConflictError, LakeError, PipelineError, UnreachableError
+from relay.pipeline import export, spread
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from tests.support.archives import insert
+from tests.support.lakes import committed, files_below, in_lake, in_postgres
+from tests.support.logins import login
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Archived = Callable[..., list[tuple[int, int]]]
+Export = Callable[..., export.Exported]
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("time", [1, 2, 3])
+def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
+    time: int, archived: Archived, exported: Export, lake: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """Both have copied before either commits; the loser says so with an exit code of its own."""
+    archived({})
+    exported()
+    archived(*({} for _ in range(10)))
+    both, copy = threading.Barrier(2), spread.copy
+
+    def together(*arguments: Any) -> spread.Written:
+        written = copy(*arguments)
+        both.wait(60)
+        return written
+
+    def one(_: int) -> export.Exported | PipelineError:
+        with Database(database_url) as database:
+            try:
+                return export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+            except PipelineError as error:
+                return error
+
+    monkeypatch.setattr(spread, "copy", together)
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(one, range(2)))
+
+    [lost] = [end for end in ends if isinstance(end, ConflictError)]
+    assert [10] == [end.rows for end in ends if isinstance(end, export.Exported)]
+    assert (6, "Another export was faster: nothing of this one is in the lake; the next run goes on from there.") == (
+        lost.exit_code,
+        str(lost),
+    )
+    assert committed(lake) == files_below(lake)
+    assert in_postgres(database_url) == in_lake(lake)
+
+
+def test_a_row_that_no_lake_can_hold_is_named(archived: Archived, exported: Export, lake: Lake) -> None:
+    """ADBC would turn infinity into another date in silence. Nothing of the batch is there, and no file is left."""
+    archived({})
+    exported()
+    before = files_below(lake)
+    [(xid, seq), *_] = archived({"expires_at": "infinity"}, {})
+
+    with pytest.raises(PipelineError, match=rf"\(xid, seq\) \({xid},{seq}\)"):
+        exported()
+
+    assert before == files_below(lake)
+
+
+@pytest.mark.parametrize("value", ["-infinity", "0044-03-15 00:00:00+00 BC", "10000-01-01 00:00:00+00"])
+def test_no_time_outside_of_years_1_to_9999_passes(value: str, archived: Archived, exported: Export) -> None:
+    """Neither of the queue's columns."""
+    archived({"available_at": value})
+
+    with pytest.raises(PipelineError, match="a time is infinite or not of the years 1 to 9999"):
+        exported()
+
+
+def test_a_login_that_may_not_read_the_archive_is_told_the_role(
+    archived: Archived, spark: SparkSession, lake: Lake, database_url: str
+) -> None:
+    """No table is left half made."""
+    archived({})
+
+    with login(database_url) as nobody, Database(nobody) as database, pytest.raises(PipelineError, match="queue_message_etl") as refused:
+        export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+
+    assert 1 == refused.value.exit_code
+
+
+def test_the_role_queue_message_etl_is_enough(archived: Archived, spark: SparkSession, lake: Lake, database_url: str) -> None:
+    """For an export; to register it takes an operator, and the sentence says how."""
+    archived({})
+
+    with login(database_url, "queue_message_etl") as etl, Database(etl) as database:
+        assert 1 == export.run(lake=lake, database=database, spark=spark, say=lambda _: None).rows
+        with pytest.raises(PipelineError, match="relay config set export_registered true"):
+            export.run(lake=lake, database=database, spark=spark, say=lambda _: None, register=True)
+
+
+def test_a_server_that_is_away_leaves_no_lake(spark: SparkSession, lake: Lake, unused_tcp_port: int) -> None:
+    """Exit code 4."""
+    with Database(f"postgresql://x:hidden@127.0.0.1:{unused_tcp_port}/x") as away, pytest.raises(UnreachableError) as refused:
+        export.run(lake=lake, database=away, spark=spark, say=lambda _: None)
+
+    assert "hidden" not in str(refused.value)
+    assert not Path(lake.place.url).exists()
+
+
+def test_a_table_of_somebody_else_is_refused(archived: Archived, exported: Export, lake: Lake) -> None:
+    """It was not made by an export."""
+    archived({})
+    lake.create("archive", pa.schema([("x", pa.int64())]))
+
+    with pytest.raises(LakeError, match="was not made by `relay pipeline export`"):
+        exported()
+
+    assert 0 == lake.opened("archive").version()
+
+
+def test_a_column_of_another_type_is_refused(archived: Archived, exported: Export, lake: Lake, database_url: str) -> None:
+    """A lake cannot change a type; the archive's owner begins a new one."""
+    archived({})
+    exported()
+    with psycopg.connect(database_url) as owner:
+        owner.execute("ALTER TABLE queue_message_archive ADD extra int8")
+    exported()
+    with psycopg.connect(database_url) as owner:
+        owner.execute("ALTER TABLE queue_message_archive ALTER extra TYPE text")
+    version = lake.opened("archive").version()
+
+    with pytest.raises(LakeError, match="column extra has another type"):
+        exported()
+
+    assert version == lake.opened("archive").version()
+
+
+def test_a_folder_that_cannot_be_written_is_named(archived: Archived, spark: SparkSession, database: Database) -> None:
+    """Not even by root."""
+    archived({})
+
+    with pytest.raises(LakeError, match=r"RELAY_LAKE_|permission"):
+        export.run(lake=Lake("/sys/kernel/lake"), database=database, spark=spark, say=lambda _: None)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=False).returncode == 0
+    if not mounted:
+        pytest.skip("only root may mount the small file system that this test fills")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_leaves_the_lake_as_it_was(small_disk: Path, spark: SparkSession, database: Database, database_url: str) -> None:
+    """The sentence says what to do, files of the failed batch are gone, and with room the next run is right."""
+    lake = Lake(str(small_disk / "lake"))
+    with psycopg.connect(database_url) as connection:
+        insert(connection, {})
+    export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+    before = in_lake(lake)
+    with psycopg.connect(database_url) as connection:
+        insert(connection, {"body": os.urandom(3 << 20)}, {"body": os.urandom(3 << 20)})
+
+    with pytest.raises(LakeError, match="no space left"):
+        export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+    assert before == in_lake(lake)
+    assert committed(lake) == files_below(lake)
+
+    subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
+    export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+    assert in_postgres(database_url) == in_lake(lake)

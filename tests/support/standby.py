@@ -1,0 +1,36 @@
+"""A standby of a private PostgreSQL, to be promoted."""
+
+from __future__ import annotations
+
+import subprocess
+
+import psycopg
+
+from relay.local import Postgres
+from relay.local.process import Keeper, plain_environment, poll
+
+
+class Standby(Postgres):
+    """A copy of the primary that follows it until `promote`; runs from `with` on."""
+
+    def __init__(self, primary: Postgres) -> None:
+        super().__init__(primary.bin)
+        self._password = primary._password
+        self._primary = primary.url
+
+    def promote(self) -> None:
+        """Take everything that the primary has committed, then become a primary of the next timeline."""
+        with psycopg.connect(self._primary) as primary, psycopg.connect(self.url, autocommit=True) as here:
+            [lsn] = primary.execute("SELECT pg_current_wal_lsn()").fetchone() or [None]
+            poll(lambda: here.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [lsn]).fetchone() == (True,), seconds=30)
+            assert here.execute("SELECT pg_promote()").fetchone() == (True,)
+
+    def _prepare(self, keeper: Keeper) -> None:
+        command = [str(self.bin / "pg_basebackup"), "-D", str(keeper.folder / "data"), "-d", self._primary]
+        subprocess.run(
+            [*self._unprivileged(keeper.folder), *command, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"],
+            check=True,
+            capture_output=True,
+            cwd=keeper.folder,
+            env=plain_environment(keeper.folder),
+        )
