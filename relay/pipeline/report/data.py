@@ -1,0 +1,84 @@
+"""Collects a report: numbers and rows from the lake, dead letters and verification from PostgreSQL. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from relay.errors import PipelineError
+from relay.pipeline.archive_table import OFFSET
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.report import counted, scanned
+from relay.pipeline.report.model import DeadMessage, Partition, Quality, Report, Span, Unacknowledged
+
+DEAD_LETTERS = 20
+"""Dead letters that are listed."""
+_STEPS = ((timedelta(days=2), timedelta(minutes=5)), (timedelta(days=32), timedelta(hours=1)))
+"""Up to this length a span has steps of this one; a longer one has days."""
+
+
+def span_of(since: datetime | None, until: datetime | None, *, now: datetime) -> Span:
+    """The span from `since` (a week before) until `until` (now), widened to whole steps.
+
+    Raises:
+        PipelineError: it would be empty.
+    """
+    end = (until or now).astimezone(UTC)
+    begin = (since or end - timedelta(days=7)).astimezone(UTC)
+    if begin >= end:
+        raise PipelineError(f"The report's time would end before it begins: {begin:%Y-%m-%d %H:%M} must be before {end:%Y-%m-%d %H:%M}.")
+    step = next((step for longest, step in _STEPS if end - begin <= longest), timedelta(days=1))
+    midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
+    return Span(midnight + (begin - midnight) // step * step, midnight - (midnight - end) // step * step, step)
+
+
+def collect(lake: Lake, database: Database, span: Span, *, now: datetime, say: Callable[[str], None]) -> Report:
+    """Read everything that a report says; errors as `Lake.dataset` and `Database.fetch`."""
+    say("asking PostgreSQL for dead letters and verification")
+    unacknowledged = _unacknowledged(database)
+    numbers = counted.read(lake, span)
+    rows = scanned.read(lake, span, say)
+    return Report(
+        made_at=now,
+        lake=lake.place.url,
+        span=span,
+        total=numbers.total,
+        targets_ms=numbers.targets_ms,
+        moments=numbers.moments,
+        exchanges=numbers.exchanges,
+        failures=rows.failures,
+        slow_keys=rows.slow_keys,
+        unacknowledged=unacknowledged,
+        quality=_quality(lake, database, rows.rows, now),
+    )
+
+
+def _unacknowledged(database: Database) -> Unacknowledged:
+    total, oldest = database.one("count_unacknowledged")
+    newest = database.fetch("list_unacknowledged", {"limit": DEAD_LETTERS})
+    return Unacknowledged(total, oldest, tuple(DeadMessage(*row) for row in newest))
+
+
+def _quality(lake: Lake, database: Database, rows: int, now: datetime) -> Quality:
+    days = lake.days("archive")
+    (registered,) = database.one("read_registered")
+    verdicts = database.fetch("list_verdicts", {"schema": database.schema, "now": now})
+    return Quality(
+        archive_rows=rows,
+        first=days[0] if days else None,
+        last=days[-1] if days else None,
+        lag_seconds=_lag(lake, database),
+        registered=registered,
+        partitions=tuple(Partition(*verdict) for verdict in verdicts),
+    )
+
+
+def _lag(lake: Lake, database: Database) -> float | None:
+    """Age of the oldest message that is not in the lake; None where nothing was ever exported."""
+    handle = lake.open("archive")
+    end = handle.transaction_version(OFFSET) if handle else None
+    if end is None:
+        return None
+    (seconds,) = database.one("read_lag", {"end": str(end)})
+    return float(seconds)

@@ -1,0 +1,83 @@
+"""The job `report`: collect, render, and put the page in its place in one step."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from relay.errors import PipelineError
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.report import data
+from relay.pipeline.report.page import render
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A page that was written, and what it says in short; `messages` are those that the numbers count within the time."""
+
+    path: str
+    bytes: int
+    since: datetime
+    until: datetime
+    messages: int
+    dead: int
+    unacknowledged: int
+    differing: int
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Callable[[str], None],
+    path: str | Path,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    now: datetime | None = None,
+) -> Rendered:
+    """Write the report of a time (the last seven days unless told otherwise) as one HTML file; a file that is there is replaced.
+
+    Raises:
+        LakeError: the lake cannot be read here.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        PipelineError: the time is empty, PostgreSQL refused, or the file cannot be written.
+    """
+    clock = now or datetime.now(UTC)
+    report = data.collect(lake, database, data.span_of(since, until, now=clock), now=clock, say=say)
+    say("drawing")
+    page = render(report).encode()
+    _write(Path(path), page)
+    counts = report.total.counts
+    return Rendered(
+        str(Path(path).absolute()), len(page), report.span.since, report.span.until, counts.settled, counts.dead,
+        report.unacknowledged.total, len(report.quality.of("differs")),
+    )  # fmt: skip
+
+
+def _write(path: Path, page: bytes) -> None:
+    """Replace the file in one step, so that nobody sees half of it."""
+    part: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            part = Path(file.name)
+            file.write(page)
+        part.chmod(0o666 & ~_umask())
+        part.replace(path)
+    except OSError as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise PipelineError(
+            f"The report cannot be written to {path} ({error.strerror}): name a file in a folder that can be written to."
+        ) from error
+
+
+def _umask() -> int:
+    """What this process takes away from the permissions of new files; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

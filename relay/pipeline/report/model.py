@@ -1,0 +1,195 @@
+"""What a report says, as plain values: made by `data`, drawn by `plots`, written by `page`. No contents of messages, no credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Literal
+
+Verdict = Literal["verified", "differs", "unverified", "open"]
+"""What came out of comparing a partition: equal, not equal, not compared yet; open days still take messages and are compared later."""
+
+DEAD = ("rejected", "failed", "lock_expired")
+"""Results of messages that were not sent and need a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time that a report is about, in UTC: from `since` up to, and without, `until`, both on a border of `step`."""
+
+    since: datetime
+    until: datetime
+    step: timedelta
+
+    @property
+    def seconds(self) -> float:
+        """Length of the whole span."""
+        return (self.until - self.since).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of a histogram, in ms; within one bucket's width of the exact ones."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Settled messages by result; `attempts` counts every try of all of them, `within_target` the successes in time."""
+
+    published: int = 0
+    discarded: int = 0
+    rejected: int = 0
+    failed: int = 0
+    lock_expired: int = 0
+    attempts: int = 0
+    within_target: int = 0
+
+    @property
+    def dead(self) -> int:
+        """Messages that ended without being sent and need a person."""
+        return self.rejected + self.failed + self.lock_expired
+
+    @property
+    def settled(self) -> int:
+        """All messages that came to an end."""
+        return self.published + self.discarded + self.dead
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Counts with the latencies of the successes; None where there was none.
+
+    `wait` ends with the claim, `publish` lies between claim and publish, `confirm` ends with the broker's confirm.
+    """
+
+    counts: Counts
+    wait: Latency | None = None
+    publish: Latency | None = None
+    confirm: Latency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step of the span; steps in which nothing was settled are left out."""
+
+    start: datetime
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One exchange over the span; `hours` counts its settled messages by hour of the day, in UTC."""
+
+    name: str
+    figures: Figures
+    hours: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Dead messages of one result and code, with the latest of them as an example."""
+
+    result: str
+    code: str | None
+    messages: int
+    id: str
+    exchange: str
+    routing_key: str
+    detail: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SlowKey:
+    """A key whose successes took longest from the time they were due until their confirm; `kind` says which key of a message it is."""
+
+    kind: Literal["routing", "ordering"]
+    key: str
+    messages: int
+    mean_ms: float
+    longest_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    """A dead message that nobody has acknowledged."""
+
+    id: str
+    exchange: str
+    routing_key: str
+    ordering_key: str | None
+    result: str
+    code: str | None
+    detail: str | None
+    attempts: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """Dead messages in PostgreSQL that nobody has acknowledged, of any time: how many, and the newest of them."""
+
+    total: int
+    oldest: datetime | None
+    newest: tuple[DeadMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of the archive in PostgreSQL, and what comparing it with the lake has brought; `day` is None for the dead side."""
+
+    name: str
+    day: date | None
+    verdict: Verdict
+    rows: int | None
+    verified_at: datetime | None
+    difference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How far the numbers can be trusted: what was compared, and how it came out."""
+
+    archive_rows: int
+    """Rows of the lake's archive in the span."""
+    first: date | None
+    """First day of the whole lake, in UTC; None for an empty lake."""
+    last: date | None
+    lag_seconds: float | None
+    """Age of the oldest archived message that is not in the lake; None where nothing says so."""
+    registered: bool
+    """Retention drops only what was verified."""
+    partitions: tuple[Partition, ...]
+
+    def of(self, verdict: Verdict) -> Sequence[Partition]:
+        """The partitions of one verdict."""
+        return [partition for partition in self.partitions if partition.verdict == verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that the page says."""
+
+    made_at: datetime
+    lake: str
+    """Where the lake is, without credentials."""
+    span: Span
+    total: Figures
+    targets_ms: tuple[int, ...]
+    """Targets that the metrics were computed with; more than one if the target was changed within the span."""
+    moments: tuple[Moment, ...]
+    exchanges: tuple[Exchange, ...]
+    failures: tuple[Failure, ...]
+    slow_keys: tuple[SlowKey, ...]
+    unacknowledged: Unacknowledged
+    quality: Quality
+
+    @property
+    def empty_lake(self) -> bool:
+        """Nothing was ever exported."""
+        return self.quality.last is None

@@ -1,0 +1,172 @@
+"""What a report says in sentences and single numbers: the verdict on top, the cards, and the facts about the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from relay.pipeline.report.model import Report
+from relay.pipeline.report.text import NOTHING, length, milliseconds, number, plural, rate, seconds, share, shown, when
+
+State = Literal["good", "warn", "bad", "plain"]
+NAMED = 5
+"""Differing partitions that are named with their difference."""
+LATE_SECONDS = 3600
+"""Export lag from which on it is a worry."""
+
+
+class Card(NamedTuple):
+    """One number."""
+
+    title: str
+    value: str
+    words: str
+    state: State = "plain"
+
+
+class Fact(NamedTuple):
+    """One sentence about the data."""
+
+    words: str
+    state: State = "plain"
+
+
+class Empty(NamedTuple):
+    """Why there are no numbers, and what to do."""
+
+    title: str
+    words: str
+
+
+def state(report: Report) -> State:
+    """The worst of what the report says; dead letters and stale numbers are a warning, a checksum that differs is bad."""
+    states = {fact.state for fact in facts(report)} | {"warn" if report.unacknowledged.total else "good"}
+    return "bad" if "bad" in states else "warn" if "warn" in states else "good"
+
+
+def verdict(report: Report) -> str:
+    """The report in a few sentences."""
+    counts = report.total.counts
+    said = [f"{plural(counts.published, 'message')} published, {number(counts.dead)} ended dead."] if counts.settled else []
+    if report.empty_lake:
+        said.append("The lake is empty.")
+    elif not counts.settled:
+        said.append("No numbers for this time.")
+    waiting = report.unacknowledged.total
+    said.append(
+        f"{plural(waiting, 'dead letter')} {'waits' if waiting == 1 else 'wait'} to be acknowledged."
+        if waiting
+        else "No dead letter waits."
+    )
+    differing = len(report.quality.of("differs"))
+    if differing:
+        said.append(f"{plural(differing, 'partition')} of the archive {'differs' if differing == 1 else 'differ'} from the lake.")
+    return " ".join(said)
+
+
+def empty(report: Report) -> Empty | None:
+    """Why there are no numbers; None where there are."""
+    if report.total.counts.settled:
+        return None
+    if report.empty_lake:
+        return Empty("The lake is empty", "Nothing was exported yet. Run `relay pipeline export`, then `relay pipeline metrics`.")
+    if report.quality.archive_rows:
+        rows = plural(report.quality.archive_rows, "message")
+        return Empty("No numbers yet", f"The lake has {rows} of this time, but they were not counted. Run `relay pipeline metrics`.")
+    first, last = report.quality.first, report.quality.last
+    return Empty("Nothing in this time", f"No message was archived in this time. The lake has messages from {first} to {last}.")
+
+
+def cards(report: Report) -> tuple[Card, ...]:
+    """The numbers to see first; only for a report that counted something."""
+    counts, span = report.total.counts, report.span
+    peak = max(moment.figures.counts.published for moment in report.moments)
+    step, dead = length(span.step), report.unacknowledged.total
+    by_result = ", ".join(
+        f"{number(value)} {name}" for name, value in
+        (("rejected", counts.rejected), ("failed", counts.failed), ("lock expired", counts.lock_expired)) if value
+    )  # fmt: skip
+    found = [
+        Card("Published", number(counts.published), f"{number(counts.discarded)} discarded"),
+        Card("Rate", rate(counts.published, span.seconds), f"{rate(peak, span.step.total_seconds())} in the busiest {step}"),
+        Card("Ended dead", number(counts.dead), by_result or "none", "warn" if counts.dead else "good"),
+        Card("Tries each", f"{counts.attempts / counts.settled:.2f}", "1.00 is every message at once"),
+    ]
+    if counts.published and report.targets_ms:
+        target = " or ".join(map(milliseconds, report.targets_ms))
+        found.append(Card("On time", share(counts.within_target, counts.published), f"confirmed within {target}"))
+    if report.total.wait:
+        found.append(Card("Wait, p95", milliseconds(report.total.wait.p95), "from due until claimed"))
+    found.append(Card("Not acknowledged", number(dead), "dead letters", "warn" if dead else "good"))
+    lag = report.quality.lag_seconds
+    found.append(Card("Export lag", NOTHING if lag is None else seconds(lag), "oldest message not in the lake", _lag_state(lag)))
+    return tuple(found)
+
+
+def dead_words(report: Report) -> str:
+    """How many dead letters wait, and for how long."""
+    waiting = report.unacknowledged
+    if not waiting.total:
+        return "Every dead letter is acknowledged."
+    return (
+        f"{plural(waiting.total, 'dead letter')} of any time, the oldest from {when(waiting.oldest)}. "
+        "`relay dead ack` acknowledges one, `relay replay` sends it again."
+    )
+
+
+def facts(report: Report) -> tuple[Fact, ...]:
+    """What was compared, and how it came out."""
+    if report.empty_lake:
+        return (Fact("The lake is empty: nothing to compare.", "warn"), _lag(report))
+    return (_verified(report), *_differing(report), *_unverified(report), _counted(report), _lag(report), _retention(report))
+
+
+def _verified(report: Report) -> Fact:
+    closed = [one for one in report.quality.partitions if one.verdict != "open"]
+    verified = report.quality.of("verified")
+    rows = number(sum(one.rows or 0 for one in verified))
+    whole = len(verified) == len(closed)
+    of = f"{number(len(verified))} of {plural(len(closed), 'partition')} verified"
+    return Fact(f"{of}: {rows} rows are the same in PostgreSQL and in the lake.", "good" if whole else "plain")
+
+
+def _differing(report: Report) -> Iterator[Fact]:
+    found = report.quality.of("differs")
+    for one in found[:NAMED]:
+        name = f"The day {one.day}" if one.day else shown(one.name)
+        yield Fact(f"{name} differs from the lake and is kept: {shown(one.difference, 240)}", "bad")
+    if len(found) > NAMED:
+        yield Fact(f"{plural(len(found) - NAMED, 'more partition')} of the archive came out different from the lake.", "bad")
+
+
+def _unverified(report: Report) -> tuple[Fact, ...]:
+    found = len(report.quality.of("unverified"))
+    return (Fact(f"{plural(found, 'partition')} not verified yet: run `relay pipeline verify`.", "warn"),) if found else ()
+
+
+def _counted(report: Report) -> Fact:
+    counted, there = report.total.counts.settled, report.quality.archive_rows
+    if counted == there:
+        return Fact(f"The numbers count each of the {plural(there, 'message')} that the lake has of this time.", "good")
+    return Fact(
+        f"The lake has {plural(there, 'message')} of this time, the numbers count {number(counted)}: run `relay pipeline metrics`.", "warn"
+    )
+
+
+def _lag(report: Report) -> Fact:
+    lag = report.quality.lag_seconds
+    if lag is None:
+        return Fact("Nothing says yet how far the export is: its lag is not known.", "warn")
+    if not lag:
+        return Fact("Every archived message is in the lake.", "good")
+    return Fact(f"The oldest message that is not in the lake was archived {seconds(lag)} ago.", _lag_state(lag))
+
+
+def _lag_state(lag: float | None) -> State:
+    return "warn" if lag is None or lag > LATE_SECONDS else "good"
+
+
+def _retention(report: Report) -> Fact:
+    if report.quality.registered:
+        return Fact("Retention waits for the export: PostgreSQL drops only what was verified.")
+    return Fact("Retention does not wait for the export: register it with `relay pipeline export --register`.", "warn")

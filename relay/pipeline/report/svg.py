@@ -1,0 +1,126 @@
+"""Plots as SVG within the page: in the colours of its theme, with ids of their own, and labels that cannot be markup."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib as mpl
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from relay.pipeline.report.text import columns
+
+Shape = Literal["wide", "narrow"]
+"""A desktop or paper, or a phone."""
+SHAPES: Mapping[Shape, tuple[float, float, float]] = {"wide": (9.2, 1.0, 9.0), "narrow": (3.7, 1.15, 9.0)}
+"""Width in inches, what a height is multiplied by, and the size of letters."""
+
+COLOURS = {
+    name: f"#00fe{number:02x}"
+    for number, name in enumerate(
+        ("ink", "muted", "grid", "published", "rejected", "failed", "lock-expired", "discarded", "p50", "p95", "p99",
+         *(f"heat-{level}" for level in range(6)))
+    )
+}  # fmt: skip
+"""Stand-ins that matplotlib takes for colours; the page has a CSS variable of each name for light and dark."""
+
+_RC: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "relay",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "axes.edgecolor": COLOURS["grid"],
+    "axes.labelcolor": COLOURS["muted"],
+    "axes.titlecolor": COLOURS["ink"],
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "grid.color": COLOURS["grid"],
+    "grid.linewidth": 0.6,
+    "xtick.color": COLOURS["grid"],
+    "ytick.color": COLOURS["grid"],
+    "xtick.labelcolor": COLOURS["muted"],
+    "ytick.labelcolor": COLOURS["muted"],
+    "timezone": "UTC",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One plot in both shapes, with what it shows in words for those who do not see it."""
+
+    wide: Markup
+    narrow: Markup
+    words: str
+
+
+Draw = Callable[[Figure, Shape], None]
+
+
+def plot(name: str, draw: Draw, *, height: float, words: str, labels: Sequence[str] | None = None) -> Plot:
+    """Draw a plot of this height in inches in both shapes.
+
+    With labels `label_of(n)` within it becomes `labels[n]`, and `draw` finds the room for them, because matplotlib cannot measure them.
+    """
+    layout: Literal["constrained"] | None = "constrained" if labels is None else None
+    wide, narrow = (_with_words(_for_page(_draw(draw, shape, height, layout), f"{name}-{shape}"), words, labels or ()) for shape in SHAPES)
+    return Plot(wide=wide, narrow=narrow, words=words)
+
+
+def label_of(number: int) -> str:
+    """What stands for a label of somebody else's while matplotlib draws: it neither measures nor escapes what it cannot show."""
+    return f"label-{number}-"
+
+
+def room_for(labels: Sequence[str], shape: Shape) -> float:
+    """Share of a figure's width that labels at its left side take."""
+    width, _, size = SHAPES[shape]
+    return min(0.55, (max(map(columns, labels), default=0) * size * 0.68 + 14) / (width * 72))
+
+
+def panels(figure: Figure, count: int) -> list[Axes]:
+    """Axes above each other that share their time."""
+    made = figure.subplots(count, 1, sharex=True, squeeze=False)
+    return [axes for row in made for axes in row]
+
+
+def _draw(draw: Draw, shape: Shape, height: float, layout: Literal["constrained"] | None) -> str:
+    width, stretch, size = SHAPES[shape]
+    out = io.StringIO()
+    with mpl.rc_context({**_RC, "font.size": size, "axes.titlesize": size + 1, "axes.titlepad": 5}):
+        figure = Figure(figsize=(width, height * stretch), layout=layout)
+        figure.patch.set_alpha(0)
+        draw(figure, shape)
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return out.getvalue()
+
+
+def _for_page(text: str, name: str) -> str:
+    """Take the prolog away, and keep ids and colours apart from those of other plots."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    view = re.search(r'viewBox="[^"]+"', text)
+    opening = f'<svg {view.group() if view else ""} xmlns:xlink="http://www.w3.org/1999/xlink" role="img">'
+    text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)
+    text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)  # hundredths of a point are finer than any screen
+    for colour, stand_in in COLOURS.items():
+        text = text.replace(stand_in, f"var(--{colour})")
+    text = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", text)
+    return re.sub(r"font-family: [^;\"]*;? ?", "", text)
+
+
+def _with_words(text: str, words: str, labels: Sequence[str]) -> Markup:
+    """Say what the plot shows, and put the labels in: in one pass, so that none can stand for another."""
+    text = text.replace('role="img"', f'role="img" aria-label="{escape(words)}"', 1)
+    text = re.sub(f">{label_of(0).replace('0', '([0-9]+)')}<", lambda found: f"><tspan>{escape(labels[int(found[1])])}</tspan><", text)
+    return Markup(text)  # noqa: S704 - matplotlib escapes its own, and the rest is escaped above

@@ -1,0 +1,110 @@
+"""Words and numbers as the page shows them: any text of an application in a form that cannot break a page, and units that people read."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime, timedelta
+
+NOTHING = "\N{EN DASH}"
+"""What stands where there is no value."""
+_SHOWN = 120
+_TAIL = 16
+_MARKS = 2
+"""Combining marks that one letter may carry; more of them would pile up over other lines."""
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Categories without a shape of their own: controls, marks of direction, lone surrogates, private and unassigned ones, line ends."""
+_JOINER = "\u200d"
+_MILLISECOND, _SECOND, _MINUTE, _HOUR, _DAY = 1.0, 1e3, 6e4, 3.6e6, 8.64e7
+
+
+def shown(text: str | None, longest: int = _SHOWN) -> str:
+    """Any text on one line: what cannot be seen is written as its number, and the middle of a long one is left out."""
+    if text is None:
+        return NOTHING
+    if not text:
+        return "(empty)"
+    if len(text) > longest:
+        return f"{_visible(text[: longest - _TAIL])} … {_visible(text[-_TAIL:])} ({len(text):,} characters)"
+    return _visible(text)
+
+
+def label(text: str, longest: int = 18) -> str:
+    """Any text as the label of a plot: cut at a width in columns, of which a wide character takes two."""
+    visible, width, kept = shown(text, 200), 0, ""
+    for character in visible:
+        width += columns(character)
+        if width > longest:
+            return f"{kept.rstrip()}…"
+        kept += character
+    return kept
+
+
+def columns(text: str) -> int:
+    """Width of a text in columns of a narrow letter."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text if not unicodedata.combining(character))
+
+
+def number(value: float) -> str:
+    """A count with thousands apart."""
+    return f"{value:,.0f}"
+
+
+def rate(messages: float, seconds: float) -> str:
+    """Messages a second, or a minute or an hour where they are few."""
+    for unit, length in (("s", 1), ("min", 60), ("h", 3600)):
+        each = messages / seconds * length if seconds else 0.0
+        if each >= 1 or unit == "h":
+            break
+    return f"{each:,.0f}/{unit}" if each >= 100 or each == 0 else f"{each:.2g}/{unit}"  # noqa: PLR2004 - three digits are enough
+
+
+def milliseconds(value: float) -> str:
+    """A duration in the unit that suits it, with two or three digits."""
+    for unit, size, next_size in (("ms", _MILLISECOND, _SECOND), ("s", _SECOND, _MINUTE), ("min", _MINUTE, _HOUR), ("h", _HOUR, 2 * _DAY)):
+        if value < next_size:
+            return f"{_short(value / size)} {unit}"
+    return f"{_short(value / _DAY)} days"
+
+
+def seconds(value: float) -> str:
+    """As `milliseconds`, for seconds."""
+    return milliseconds(value * 1000)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent, rounded down, so that 100 % means all."""
+    return f"{part * 10_000 // whole / 100:.2f} %" if whole else NOTHING
+
+
+def when(moment: datetime | None) -> str:
+    """A time in UTC, to the second; the page says once that all of them are UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if moment else NOTHING
+
+
+def length(step: timedelta) -> str:
+    """The step of a plot's axis: 5 minutes, hour, day."""
+    names = {timedelta(hours=1): "hour", timedelta(days=1): "day"}
+    return names.get(step, f"{int(step.total_seconds() // 60)} minutes")
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"  # noqa: PLR2004 - one digit gets a decimal
+
+
+def _visible(text: str) -> str:
+    """Write what has no shape as its code point, and take away marks that pile up; an emoji keeps the joiner within."""
+    out, marks = [], 0
+    for place, character in enumerate(text):
+        marks = marks + 1 if unicodedata.category(character) in {"Mn", "Me"} else 0
+        if character == _JOINER and 0 < place < len(text) - 1:
+            out.append(character)
+        elif unicodedata.category(character) in _UNSEEN:
+            out.append(f"⟨U+{ord(character):04X}⟩")
+        elif marks <= _MARKS:
+            out.append(character)
+    return "".join(out)
