@@ -107,14 +107,15 @@ def _groups(days: Iterable[date], rows: dict[date, int]) -> Iterator[list[date]]
 
 def _compute(lake: Lake, spark: SparkSession, days: list[date], target_ms: int, top_keys: int) -> dict[str, pa.Table]:
     """Numbers by grain. Windows of named keys are few, whatever the number of rows, so they are added up here."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the JVM is only for this
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - the JVM is only for this
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     try:
         rows = lake.dataframe(spark, "archive", days=days)
         found = transforms.windows(rows, target_ms=target_ms, top_keys=top_keys).toArrow()
-    except PySparkException as error:
-        words = (str(error).splitlines() or [type(error).__name__])[0][:300]
-        raise PipelineError(f"Spark could not count the messages of {_named(days)}: run this again ({words}).") from error
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise PipelineError(f"Spark could not count the messages of {_named(days)}: see its logs and run this again ({words}).") from error
     windows = stats.merge(found.cast(stats.SCHEMA))
     return {grain: windows if grain == "window" else stats.merge(windows, seconds=seconds) for grain, seconds in SPANS.items()}
 

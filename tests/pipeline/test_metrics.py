@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -197,6 +198,19 @@ def test_a_database_that_goes_away_at_the_commit_catches_up(
     done = run()
     assert (0, 2) == (done.days, done.copied_days)
     assert stats_lake.read(lake, "window", [TODAY, TOMORROW]).equals(_in_postgresql(database_url, "window"))
+
+
+def test_a_failure_of_spark_is_a_sentence_and_changes_nothing(run: Run, lake: Lake, database_url: str) -> None:
+    """A file that the log names and nobody finds, as after a wrong vacuum."""
+    append(lake, *ROWS)
+    [*_, file] = lake.opened("archive").file_uris()
+    Path(file).unlink()
+
+    with pytest.raises(
+        PipelineError, match=r"^Spark could not count the messages of 2026-03-02 to 2026-03-03: see its logs and run this again"
+    ):
+        run()
+    assert ([], []) == (_rows(database_url, "window"), lake.days("stats_window"))
 
 
 def test_a_new_target_holds_for_days_that_are_computed(run: Run, lake: Lake, database_url: str) -> None:
