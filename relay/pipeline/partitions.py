@@ -26,6 +26,8 @@ _DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expir
 _END = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 _BATCH_BYTES, _BATCH_ROWS = 32 << 20, 8192
 """What is held of the lake at a time: contents and bodies may be of megabytes."""
+_GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20)
+"""Else Arrow holds whole files in memory."""
 
 Digests = Counter[tuple[int, int, int]]
 """xid, seq and digest of rows."""
@@ -126,7 +128,8 @@ class Sides:
                     columns=[column.name for column in self._columns if column.name in dataset.schema.names],
                     filter=chosen & ds.field("result").isin(partition.results),
                     batch_size=_batch_rows(fragment),
-                    batch_readahead=1,
+                    batch_readahead=0,
+                    fragment_scan_options=_GENTLE,
                 )
 
 
