@@ -84,9 +84,8 @@ def heat(report: Report) -> tuple[Plot, tuple[tuple[str, str], ...]]:
         colours = ListedColormap([COLOURS[f"heat-{level}"] for level in range(len(bounds) - 1)])
         axes.pcolormesh(cells, cmap=colours, norm=BoundaryNorm(bounds, colours.N), edgecolors=COLOURS["grid"], linewidth=0.4)
         axes.set_yticks(np.arange(len(rows)) + 0.5, [label_of(place) for place in range(len(rows))])
-        axes.set_xticks(
-            np.arange(0, 25, 3 if shape == "wide" else 6), [f"{hour:02d}:00" for hour in range(0, 25, 3 if shape == "wide" else 6)]
-        )
+        hours = range(0, 25, 3 if shape == "wide" else 6)
+        axes.set_xticks(list(hours), [f"{hour:02d}{':00' if shape == 'wide' else ''}" for hour in hours])
         axes.invert_yaxis()
         axes.grid(visible=False)
         axes.tick_params(length=0)

@@ -41,10 +41,11 @@ class Table:
 
     @property
     def width(self) -> str:
-        """How many columns there are: where there is no room a table of many becomes cards, those of figures with three in a row."""
-        if len(self.columns) <= FEW:
+        """How wide it is: where there is no room, many columns become cards, and narrow ones stand there three in a row."""
+        kinds = {column.kind for column in self.columns[1:]}
+        if len(self.columns) <= FEW and "verdict" not in kinds:
             return "few"
-        return "many figures" if all(column.kind == "number" for column in self.columns[1:]) else "many"
+        return "many" if kinds & {"text", "long", "id"} else "many figures"
 
     def cells(self, row: tuple[str, ...]) -> Iterator[tuple[Column, str]]:
         """The cells of one row with their columns."""
