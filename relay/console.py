@@ -61,7 +61,12 @@ class Console:
         """
         try:
             self.connection: psycopg.Connection[DictRow] = psycopg.connect(
-                self._conninfo, autocommit=True, application_name="outbox-relay console", connect_timeout=10, row_factory=dict_row
+                self._conninfo,
+                autocommit=True,
+                application_name="outbox-relay console",
+                client_encoding="UTF8",
+                connect_timeout=10,
+                row_factory=dict_row,
             )
         except psycopg.Error as error:
             raise StoreError(no_connection(error)) from error

@@ -95,13 +95,10 @@ class Session:
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = await psycopg.AsyncConnection.connect(
-                self._conninfo,
-                autocommit=True,
-                application_name=self._application_name,
-                prepare_threshold=0 if self._prepare else None,
-                **KEEPALIVE,  # type: ignore[arg-type]
-            )
+            try:
+                self._connection = await connect(self._conninfo, self._application_name, prepare_threshold=0 if self._prepare else None)
+            except UnicodeError as error:
+                raise StoreError("RELAY_DATABASE_URL names a host that no resolver can be asked for: correct its name.") from error
             for name, value in self._settings.items():
                 await self._connection.execute("SELECT set_config(%s, %s, false)", [name, value], prepare=False)
         return self._connection
@@ -110,6 +107,23 @@ class Session:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
+
+
+async def connect(conninfo: str, application_name: str, *, prepare_threshold: int | None) -> psycopg.AsyncConnection[Any]:
+    """A connection whose loss is noticed, and on which texts are UTF-8 whatever PGCLIENTENCODING or the role's settings say.
+
+    Raises:
+        psycopg.Error: no connection.
+        UnicodeError: the host is a name that no resolver can be asked for.
+    """
+    return await psycopg.AsyncConnection.connect(
+        conninfo,
+        autocommit=True,
+        application_name=application_name,
+        client_encoding="UTF8",
+        prepare_threshold=prepare_threshold,
+        **KEEPALIVE,  # type: ignore[arg-type]
+    )
 
 
 def _store_error(error: psycopg.Error) -> StoreError:

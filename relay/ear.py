@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 
-from relay.database import KEEPALIVE
+from relay.database import connect
 from relay.statements import Statements
 
 HINTS = "queue_message_notify"
@@ -68,7 +71,7 @@ class Ear:
     async def run(self, name: str, **values: object) -> Any:
         """Run a statement; return the first column of its first row, if any."""
         assert self._connection is not None
-        async with asyncio.timeout(ANSWER):
+        with _answered(self._connection):
             cursor = await self._connection.execute(self._statements[name], values)
             row = await cursor.fetchone() if cursor.description else None
         return row[0] if row else None
@@ -104,20 +107,14 @@ class Ear:
         self._signal.set()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(
-            self._conninfo,
-            autocommit=True,
-            application_name=self._application_name,
-            prepare_threshold=None,
-            **KEEPALIVE,  # type: ignore[arg-type]
-        )
+        return await connect(self._conninfo, self._application_name, prepare_threshold=None)
 
     async def _prove_from_outside(self) -> None:
         """Have another session notify while this one is idle: what a pool that shares sessions does not pass on."""
         self._proved.clear()
         other = await self._connect()
         try:
-            async with asyncio.timeout(ANSWER):
+            with _answered(other):
                 await other.execute(self._statements["send_proof"], {"payload": self._payload})
             await self._hear_proof()
         except NotHeardError:
@@ -144,3 +141,29 @@ class Ear:
             self._on_hint()
         elif channel == PROOFS and payload == self._payload:
             self._proved.set()
+
+
+@contextmanager
+def _answered(connection: psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """Hang up on a server that does not answer a statement within `ANSWER` seconds.
+
+    A cancelled statement would make the driver ask that same silent server to end it, and wait twice as long for that.
+
+    Raises:
+        TimeoutError: it did not answer; the connection is lost.
+    """
+    late = asyncio.get_running_loop().call_later(ANSWER, _hang_up, connection)
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if late.when() > asyncio.get_running_loop().time():
+            raise
+        raise TimeoutError from error
+    finally:
+        late.cancel()
+
+
+def _hang_up(connection: psycopg.AsyncConnection[Any]) -> None:
+    """End the connection under the driver, which waits for the socket and reads its end."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)

@@ -206,7 +206,9 @@ def _silent(_: str) -> None:
 @contextmanager
 def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.Connection]:
     try:
-        connection = psycopg.connect(conninfo, autocommit=True, application_name="outbox-relay migrate", connect_timeout=10)
+        connection = psycopg.connect(
+            conninfo, autocommit=True, application_name="outbox-relay migrate", client_encoding="UTF8", connect_timeout=10
+        )
     except psycopg.Error as error:
         raise StoreError(no_connection(error)) from error
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED

@@ -5,8 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from relay.console import Console
 from relay.database import Session
 from relay.errors import StoreError
+from relay.migrate import migrate
 
 
 async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_for(database_url: str) -> None:
@@ -22,3 +24,28 @@ async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_fo
 
     assert caught.value.in_passing
     assert "lock timeout" in str(caught.value)
+
+
+async def test_a_host_that_cannot_be_looked_up_is_a_sentence() -> None:
+    """The resolver refuses such a name with an error of its own kind, which is none of the network; the relay tries again."""
+    session = Session("host=a..b", application_name="relay")
+
+    with pytest.raises(StoreError, match=r"^RELAY_DATABASE_URL names a host that no resolver can be asked for: correct its name\.$"):
+        await session.fetch(b"SELECT 1", {})
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+async def test_texts_are_read_whole_whatever_encoding_the_environment_names(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """One encoding would hand out bytes, of which no message can be made, another would refuse whole claims over one letter."""
+    monkeypatch.setenv("PGCLIENTENCODING", encoding)
+    session = Session(database_url, application_name="relay")
+
+    assert [("a→b",)] == await session.fetch(b"SELECT 'a' || chr(8594) || 'b'", {})
+    await session.aclose()
+    with Console(database_url, schema="public") as console:
+        assert {"text": "→"} == console.connection.execute("SELECT chr(8594) AS text").fetchone()
+    said: list[str] = []
+    migrate(database_url, say=said.append)
+    assert [] == said
