@@ -1,0 +1,137 @@
+"""What became of each message that was published: archive and receipts as DataFrames in, judged messages out. No lake, no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SEEN = "*"
+"""In place of queues: those that were seen to get messages of the same exchange and routing key."""
+_MESSAGE = ["xid", "seq", "id", "exchange", "routing_key", "result", "archived_at", "confirmed_at"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """By what messages are judged.
+
+    Args:
+        since: messages archived, and unknown receipts received, from this time on.
+        until: and before this one.
+        as_of: when the receipts were looked at.
+        queues: for an exchange the queues each of which must get each of its messages, or `*`. Of an exchange that is not named one queue,
+            whichever, must.
+        grace: a message confirmed no longer than this before `as_of` is not lost yet but pending.
+        late: a message is late in a queue if it was received more than this after its confirm.
+        skew: by how much a consumer's clock may be behind PostgreSQL's.
+    """
+
+    since: datetime
+    until: datetime
+    as_of: datetime
+    queues: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    grace: timedelta = timedelta(hours=1)
+    late: timedelta = timedelta(minutes=5)
+    skew: timedelta = timedelta(minutes=1)
+
+
+def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
+    """Each receipt beside its message: nulls on the one side for a receipt of nobody, on the other for a message without any.
+
+    A receipt belongs to the message with its id that was enqueued last before it: an id comes again with a replay that keeps it. A message
+    begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that counted.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    begin = f.least("created_at", "claimed_at", "archived_at") - _length(rules.skew)
+    messages = archive.withColumn("id", f.lower("id")).withColumn("confirmed_at", f.coalesce("confirmed_at", "archived_at"))
+    messages = messages.select(*_MESSAGE, begin.alias("begins_at"))
+    same_id = Window.partitionBy("id").orderBy("begins_at", "archived_at", "xid", "seq")
+    messages = messages.withColumn("ends_at", f.lead("begins_at").over(same_id))
+    mine = (
+        (f.col("message_id") == f.col("id"))
+        & (f.col("received_at") >= f.col("begins_at"))
+        & (f.col("ends_at").isNull() | (f.col("received_at") < f.col("ends_at")))
+    )
+    return receipts.join(messages, mine, "full_outer")
+
+
+def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
+    """Messages of the time asked for, each with the queues that are `missing` (null for any) and what came of it in numbers.
+
+    These are `received`, `lost`, `pending`, `duplicated` and `late`, which count deliveries, a message in a queue, and `dead`: 1 if it was
+    received although it is dead.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    mine = (f.col("archived_at") >= f.lit(rules.since)) & (f.col("archived_at") < f.lit(rules.until))
+    grouped = pairs.where(f.col("id").isNotNull()).groupBy(*_MESSAGE, "queue")
+    queues = grouped.agg(f.count("received_at").alias("receipts"), f.min("received_at").alias("first_at"))
+    late = f.col("first_at") > f.col("confirmed_at") + _length(rules.late)
+    messages = (
+        queues.where(mine)
+        .groupBy(*_MESSAGE)
+        .agg(
+            f.collect_set("queue").alias("got"),
+            f.count("queue").alias("received"),
+            f.count_if(f.col("receipts") > 1).alias("twice"),
+            f.count_if(late).alias("behind"),
+        )
+    )
+    success = f.col("result") == "success"
+    over = f.col("confirmed_at") + _length(rules.grace) <= f.lit(rules.as_of)
+    nowhere = f.when(f.col("received") == 0, f.array(f.lit(None).cast("string"))).otherwise(f.array().cast("array<string>"))
+    missing = f.when(f.col("owed").isNotNull(), f.array_except("owed", "got")).otherwise(nowhere)
+    found = _with_owed(messages, queues, rules).withColumn("missing", f.when(success, missing).otherwise(f.array().cast("array<string>")))
+    return found.select(
+        *_MESSAGE,
+        "missing",
+        _if(success, f.col("received"), "received"),
+        _if(over, f.size("missing"), "lost"),
+        _if(~over, f.size("missing"), "pending"),
+        _if(success, f.col("twice"), "duplicated"),
+        _if(success, f.col("behind"), "late"),
+        _if(~success & (f.col("received") > 0), f.lit(1), "dead"),
+    )
+
+
+def unknown(pairs: DataFrame, rules: Rules) -> DataFrame:
+    """Receipts of the time asked for that belong to no message; those of the last moments may be of one that is not exported yet."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    at = f.col("received_at")
+    mine = (at >= f.lit(rules.since)) & (at < f.lit(rules.until)) & (at + _length(rules.grace) <= f.lit(rules.as_of))
+    return pairs.where(f.col("id").isNull() & mine).select("message_id", "queue", "received_at")
+
+
+def _with_owed(messages: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
+    """The queues that a message is `owed` to, null where any will do."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    owed = f.lit(None).cast("array<string>")
+    for exchange, names in rules.queues.items():
+        if list(names) != [SEEN]:
+            owed = f.when(f.col("exchange") == exchange, f.array(*map(f.lit, names))).otherwise(owed)
+    by_sight = [exchange for exchange, names in rules.queues.items() if list(names) == [SEEN]]
+    if not by_sight:
+        return messages.withColumn("owed", owed)
+    seen = queues.where(f.col("exchange").isin(by_sight) & f.col("queue").isNotNull() & (f.col("result") == "success"))
+    seen = seen.groupBy("exchange", "routing_key").agg(f.collect_set("queue").alias("seen"))
+    return messages.join(seen, ["exchange", "routing_key"], "left").withColumn("owed", f.coalesce(owed, "seen"))
+
+
+def _if(condition: Column, value: Column, name: str) -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.when(condition, value).otherwise(0).cast("long").alias(name)
+
+
+def _length(time: timedelta) -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.lit(time)

@@ -1,0 +1,2 @@
+-- The server's time.
+SELECT now()

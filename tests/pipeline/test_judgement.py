@@ -1,0 +1,148 @@
+"""What became of each message: archive and receipts in, expectations written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relay.pipeline.judgement import Rules, judged, matched, unknown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+ARCHIVE = (
+    "xid long, seq long, id string, exchange string, routing_key string, result string, created_at timestamp, claimed_at timestamp, "
+    "confirmed_at timestamp, archived_at timestamp"
+)
+RECEIPTS = "message_id string, queue string, received_at timestamp"
+COUNTS = ("received", "lost", "pending", "duplicated", "late", "dead")
+Message = tuple[Any, ...]
+NONE = dict.fromkeys(COUNTS, 0)
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def message(seq: int, id_: str, *, exchange: str = "orders", key: str = "k", result: str = "success", second: float = 0) -> Message:
+    """A message that was created at a second, claimed after one more, confirmed after two and archived after three."""
+    confirmed = at(second + 2) if result == "success" else None
+    return (1, seq, id_, exchange, key, result, at(second), at(second + 1), confirmed, at(second + 3))
+
+
+def rules(**given: Any) -> Rules:
+    """An hour from noon on, looked at a day later."""
+    return Rules(**{"since": NOON, "until": at(3600), "as_of": at(86_400), **given})
+
+
+def outcome(
+    spark: SparkSession, messages: list[Message], receipts: Sequence[tuple[str, str, float]], **given: Any
+) -> tuple[dict[int, dict[str, int]], set[tuple[int, str | None]], set[str]]:
+    """Counts that are not 0 by seq, missing queues by seq, and ids of unknown receipts."""
+    received = spark.createDataFrame([(id_, queue, at(second)) for id_, queue, second in receipts], RECEIPTS)
+    pairs = matched(spark.createDataFrame(messages, ARCHIVE), received, rules(**given))
+    rows = judged(pairs, rules(**given)).collect()
+    counts = {row.seq: {name: row[name] for name in COUNTS if row[name]} for row in rows}
+    missing = {(row.seq, queue) for row in rows for queue in row.missing}
+    return counts, missing, {row.message_id for row in unknown(pairs, rules(**given)).collect()}
+
+
+def test_a_message_is_lost_that_no_queue_got_and_doubled_that_one_got_twice(spark: SparkSession) -> None:
+    """Several queues with one each are the exchange's fan-out."""
+    messages = [message(1, "once"), message(2, "lost"), message(3, "twice"), message(4, "fanned"), message(5, "LETTERS")]
+    receipts = [("once", "q", 2.5), ("twice", "q", 2), ("twice", "q", 9), ("twice", "r", 9), ("fanned", "q", 2), ("fanned", "r", 2)]
+
+    counts, missing, strangers = outcome(spark, messages, [*receipts, ("letters", "q", 3)])
+
+    assert {1: {"received": 1}, 2: {"lost": 1}, 3: {"received": 2, "duplicated": 1}, 4: {"received": 2}, 5: {"received": 1}} == counts
+    assert {(2, None)} == missing
+    assert set() == strangers
+
+
+def test_named_queues_must_each_get_each_message(spark: SparkSession) -> None:
+    """Of a named exchange only; what another queue got is no fault."""
+    messages = [message(1, "a"), message(2, "b"), message(3, "c", exchange="audit"), message(4, "d")]
+    receipts = [("a", "q", 2), ("a", "r", 2), ("b", "q", 2), ("b", "other", 2), ("c", "q", 2)]
+
+    counts, missing, _ = outcome(spark, messages, receipts, queues={"orders": ["q", "r"]})
+
+    assert {1: {"received": 2}, 2: {"received": 2, "lost": 1}, 3: {"received": 1}, 4: {"lost": 2}} == counts
+    assert {(2, "r"), (4, "q"), (4, "r")} == missing
+
+
+def test_queues_may_be_those_that_were_seen_with_the_routing_key(spark: SparkSession) -> None:
+    """A key that no queue was seen with is owed to any one."""
+    messages = [message(1, "a"), message(2, "b"), message(3, "c", key="other"), message(4, "d", key="third")]
+    receipts = [("a", "q", 2), ("a", "r", 2), ("b", "q", 2), ("c", "s", 2)]
+
+    counts, missing, _ = outcome(spark, messages, receipts, queues={"orders": ["*"]})
+
+    assert {1: {"received": 2}, 2: {"received": 1, "lost": 1}, 3: {"received": 1}, 4: {"lost": 1}} == counts
+    assert {(2, "r"), (4, None)} == missing
+
+
+def test_a_receipt_belongs_to_the_last_message_of_its_id_before_it(spark: SparkSession) -> None:
+    """A replay that keeps the id is another message; an attempt before the one that counted is the same message."""
+    messages = [message(1, "a"), message(2, "a", second=1000), message(3, "b"), message(4, "b", second=1000)]
+    receipts = [("a", "q", 1), ("a", "q", 1002), ("b", "q", 1), ("b", "q", 600)]
+
+    counts, _, strangers = outcome(spark, messages, receipts)
+
+    assert {1: {"received": 1}, 2: {"received": 1}, 3: {"received": 1, "duplicated": 1}, 4: {"lost": 1}} == counts
+    assert set() == strangers
+
+
+def test_what_is_late_was_first_received_after_the_limit(spark: SparkSession) -> None:
+    """Counted in each queue from the confirm; a second receipt is not late."""
+    messages = [message(1, "a"), message(2, "b")]
+    receipts = [("a", "q", 62), ("a", "r", 62.001), ("b", "q", 3), ("b", "q", 999)]
+
+    counts, _, _ = outcome(spark, messages, receipts, late=timedelta(seconds=60))
+
+    assert {1: {"received": 2, "late": 1}, 2: {"received": 1, "duplicated": 1}} == counts
+
+
+def test_what_was_confirmed_just_now_is_pending(spark: SparkSession) -> None:
+    """It may still come; and a receipt of just now may be of a message that is not exported yet."""
+    messages = [message(1, "a"), message(2, "b", second=1)]
+    receipts = [("x", "q", 2), ("y", "q", 3)]
+
+    counts, _, strangers = outcome(spark, messages, receipts, as_of=at(62), grace=timedelta(seconds=60))
+
+    assert {1: {"lost": 1}, 2: {"pending": 1}} == counts
+    assert {"x"} == strangers
+
+
+def test_a_dead_message_is_not_lost_but_told_if_it_was_received(spark: SparkSession) -> None:
+    """Its outcome was not known when its attempts were used up."""
+    messages = [message(1, "a", result="failed"), message(2, "b", result="lock_expired"), message(3, "c", result="discarded")]
+
+    counts, missing, strangers = outcome(spark, messages, [("b", "q", 1), ("b", "q", 2)], queues={"orders": ["q"]})
+
+    assert {1: {}, 2: {"dead": 1}, 3: {}} == counts
+    assert (set(), set()) == (missing, strangers)
+
+
+def test_only_the_time_asked_for_is_judged(spark: SparkSession) -> None:
+    """Messages around it still own their receipts; a consumer's clock may be behind, but not by much."""
+    messages = [message(1, "before", second=-10), message(2, "first", second=-3), message(3, "end", second=3597), message(4, "skewed")]
+    receipts = [
+        ("before", "q", 1),
+        ("end", "q", 3599),
+        ("skewed", "q", -59),
+        ("stranger", "q", -1),
+        ("stranger", "q", 3600),
+        ("skewed", "q", -61),
+    ]
+
+    counts, _, strangers = outcome(spark, messages, receipts)
+
+    assert {2: {"lost": 1}, 4: {"received": 1}} == counts
+    assert set() == strangers
+    assert {"stranger", "skewed"} == outcome(spark, messages, receipts, since=at(-3600))[2]
