@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from relay import __version__
-from relay.cli import dead, key, policy
+from relay.cli import dead, key, pipeline, policy
 from relay.cli.demo import demo
 from relay.cli.message import enqueue, pause, resume, show
 from relay.cli.replay import replay
@@ -86,3 +86,4 @@ app.command()(replay)
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")
 app.add_typer(policy.app, name="config")
+app.add_typer(pipeline.app, name="pipeline")

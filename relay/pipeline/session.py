@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
@@ -48,6 +49,13 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
         raise PipelineError(f"Spark does not start: it needs Java 17 or 21 by JAVA_HOME or on the PATH ({_first_line(error)}).") from error
 
 
+def started() -> bool:
+    """Whether this process has a session already."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    return SparkSession.getActiveSession() is not None
+
+
 def _builder(builder: SparkSession.Builder, app: str, master: str | None, options: dict[str, str]) -> SparkSession.Builder:
     master = master or os.environ.get("SPARK_MASTER")
     local = master is None or master.startswith("local")
@@ -55,12 +63,18 @@ def _builder(builder: SparkSession.Builder, app: str, master: str | None, option
         # Workers of the same Python as the driver, whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {**(_LOCAL if local and not _submitted() else {}), **_ALWAYS, **options}
+    settings = {**(_local() if local and not _submitted() else {}), **_ALWAYS, **options}
     for name, value in settings.items():
         builder = builder.config(name, value)
     if master is not None:
         builder = builder.master(master)
     return builder.appName(app)
+
+
+def _local() -> dict[str, str]:
+    """Settings that need the JVM's own words: they are there before the JVM is."""
+    quiet = files("relay.pipeline") / "log4j2.properties"
+    return {**_LOCAL, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}"}
 
 
 def _submitted() -> bool:

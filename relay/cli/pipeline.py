@@ -1,0 +1,182 @@
+"""`relay pipeline`: the archive into the lake, and what follows from it. Each command is one job, for a person or for a scheduler."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relay.cli.history import reconcile, replay
+from relay.cli.output import count, show_json
+from relay.cli.support import new_group
+from relay.cli.types import Json
+from relay.cli.workplace import Master, Since, Until, Workplace, finish, plain, say, spark, when, workplace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = new_group(help="Copy the archive into a lake, count, report, verify, replay and reconcile (extra [pipeline]).")
+
+BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About so many rows in one commit.")]
+Adopt = Annotated[
+    bool, typer.Option("--adopt", help="Go on after a failover or a restore: read what overlaps again, and leave out what is there.")
+]
+Register = Annotated[bool, typer.Option("--register", help="From now on the core drops only days that were verified.")]
+Target = Annotated[
+    int | None, typer.Option(min=1, metavar="MS", help="A message should be confirmed so many milliseconds after it was due.")
+]
+TopKeys = Annotated[
+    int | None, typer.Option(min=0, metavar="KEYS", help="Routing keys to name by exchange and day; the others count as *other*.")
+]
+
+
+@app.command()
+def export(
+    *, batch_rows: BatchRows = None, adopt: Adopt = False, register: Register = False, master: Master = None, as_json: Json = False
+) -> None:
+    """Copy what was archived since the last export into the lake, exactly once."""
+    with workplace() as place, spark("export", master) as session:
+        result = _export(place, session, batch_rows=batch_rows, adopt=adopt, register=register)
+    finish(result, as_json=as_json, words=_exported)
+
+
+@app.command()
+def metrics(
+    *,
+    target: Target = None,
+    top_keys: TopKeys = None,
+    again: Annotated[
+        list[datetime] | None,
+        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Compute this day anew, as after a change of --target."),
+    ] = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
+    with workplace() as place, spark("metrics", master) as session:
+        result = _metrics(place, session, target=target, top_keys=top_keys, again=[day.date() for day in again or ()])
+    finish(result, as_json=as_json, words=_computed)
+
+
+@app.command()
+def verify(
+    *, again: Annotated[bool, typer.Option("--again", help="Also what was verified before.")] = False, as_json: Json = False
+) -> None:
+    """Compare each closed day with the lake, row by row where it differs; exit 5 if one does."""
+    with workplace() as place:
+        result = _verify(place, again=again)
+    finish(result, as_json=as_json, words=_verified)
+
+
+@app.command()
+def compact(
+    *,
+    vacuum_hours: Annotated[int, typer.Option(min=168, help="Files that left the table so long ago are removed.")] = 168,
+    as_json: Json = False,
+) -> None:
+    """Make few files of many in days that are over, and remove what no reader needs any more."""
+    with workplace() as place:
+        from relay.pipeline import compact as job  # noqa: PLC0415 - see relay.cli.main
+
+        result = job.run(lake=place.lake, database=place.database, say=say, retention_hours=vacuum_hours)
+    finish(result, as_json=as_json, words=lambda done: f"{count(len(done.days), 'day')} compacted, {count(done.removed, 'file')} removed")
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="The page to write.")] = Path("outbox-report.html"),
+    *,
+    since: Since = None,
+    until: Until = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page about the history: totals, latencies, errors, what waits for an answer."""
+    with workplace() as place:
+        from relay.pipeline.report import job  # noqa: PLC0415 - see relay.cli.main
+
+        result = job.run(
+            lake=place.lake, database=place.database, say=say, path=path, since=when(since, "--from"), until=when(until, "--to")
+        )
+    finish(result, as_json=as_json, words=lambda done: f"{done.path} was written")
+
+
+@app.command()
+def run(
+    *,
+    batch_rows: BatchRows = None,
+    target: Target = None,
+    top_keys: TopKeys = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Export, metrics and verify, one after the other: what a scheduler runs."""
+    with workplace() as place:
+        with spark("run", master) as session:
+            exported = _export(place, session, batch_rows=batch_rows)
+            computed = _metrics(place, session, target=target, top_keys=top_keys)
+        verified = _verify(place)
+    if as_json:
+        show_json({"export": plain(exported), "metrics": plain(computed), "verify": plain(verified)})
+    else:
+        for sentence in (_exported(exported), _computed(computed), _verified(verified)):
+            typer.echo(sentence)
+    if verified.exit_code:
+        raise typer.Exit(verified.exit_code)
+
+
+@app.command()
+def demo(
+    *,
+    messages: Annotated[int, typer.Option(min=600, help="About so many messages are moved.")] = 3000,
+    folder: Annotated[Path | None, typer.Option(help="Keep ledger, lake and report in this folder.")] = None,
+) -> None:
+    """All of it end to end on private servers, over simulated days, with a summary that adds up."""
+    from relay.demo.history import run as story  # noqa: PLC0415 - see relay.cli.main
+
+    raise typer.Exit(story.main(messages=messages, folder=folder))
+
+
+@app.command()
+def entry() -> None:
+    """Print the path of the script for spark-submit."""
+    from relay.cli import submit  # noqa: PLC0415 - see relay.cli.main
+
+    typer.echo(str(Path(submit.__path__[0]) / "relay_pipeline.py"))
+
+
+app.command()(replay)
+app.command()(reconcile)
+
+
+def _export(place: Workplace, session: SparkSession, **options: Any) -> Any:
+    from relay.pipeline import export as job  # noqa: PLC0415 - see relay.cli.main
+
+    given = {name: value for name, value in options.items() if value is not None}
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, **given)
+
+
+def _metrics(place: Workplace, session: SparkSession, *, target: int | None, top_keys: int | None, again: list[date] | None = None) -> Any:
+    from relay.pipeline import metrics as job  # noqa: PLC0415 - see relay.cli.main
+
+    given = {name: value for name, value in {"target_ms": target, "top_keys": top_keys}.items() if value is not None}
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again or (), **given)
+
+
+def _verify(place: Workplace, *, again: bool = False) -> Any:
+    from relay.pipeline import verify as job  # noqa: PLC0415 - see relay.cli.main
+
+    return job.run(lake=place.lake, database=place.database, say=say, again=again)
+
+
+def _exported(done: Any) -> str:
+    return f"{count(done.rows, 'row')} exported in {count(done.batches, 'batch', 'batches')}"
+
+
+def _computed(done: Any) -> str:
+    return f"{count(done.days, 'day')} computed, {count(done.windows, 'window')} written"
+
+
+def _verified(done: Any) -> str:
+    return f"{count(len(done.partitions), 'partition')} compared, {len(done.differing)} differ"

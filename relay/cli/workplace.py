@@ -1,0 +1,112 @@
+"""What every command of the pipeline stands on: lake and database as the settings name them, Spark where it is needed, and the result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from relay.cli.output import show_fields, show_json
+from relay.cli.support import complain, moment, settings
+from relay.errors import PipelineError, SettingsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from relay.pipeline.database import Database
+    from relay.pipeline.lake import Lake
+
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where Spark runs, such as local[4] or k8s://…; by default what Spark's own settings say.")
+]
+Since = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago.")
+]
+Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archived before this time; now if left out.")]
+
+
+class Workplace(NamedTuple):
+    """The lake and the archive of one job."""
+
+    lake: Lake
+    database: Database
+
+
+@contextmanager
+def workplace() -> Iterator[Workplace]:
+    """Lake and database of this process's settings.
+
+    Raises:
+        SettingsError: a setting is wrong, or RELAY_LAKE_URL is missing.
+        PipelineError: the extra [pipeline] is not installed.
+    """
+    chosen = settings()
+    if chosen.lake_url is None:
+        raise SettingsError("RELAY_LAKE_URL is not set: name the folder or the object store that holds the lake, or shall hold it.")
+    try:
+        from relay.pipeline.database import Database  # noqa: PLC0415 - only the pipeline's commands need it
+        from relay.pipeline.lake import Lake  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise PipelineError(f"The pipeline is not installed ({error.name} is missing): pip install 'outbox-relay[pipeline]'.") from error
+    with Database(chosen.pipeline_conninfo, schema=chosen.schema_name) as database:
+        yield Workplace(Lake(chosen.lake_url, chosen.lake_storage), database)
+
+
+@contextmanager
+def spark(job: str, master: str | None) -> Iterator[SparkSession]:
+    """A Spark session for the length of a job.
+
+    Raises:
+        PipelineError: it does not start, for example without Java.
+    """
+    from relay.pipeline.session import spark_session, started  # noqa: PLC0415 - as in workplace
+
+    before = started()
+    session = spark_session(f"outbox-relay {job}", master)
+    try:
+        yield session
+    finally:
+        if not before:
+            session.stop()
+
+
+def when(text: str | None, option: str) -> datetime | None:
+    """A time from an option: ISO 8601 with a time zone, or a length before the database's now, as everywhere."""
+    if text is None:
+        return None
+    from relay.console import Console  # noqa: PLC0415 - as in support
+
+    chosen = settings()
+    with Console(chosen.pipeline_conninfo, schema=chosen.schema_name) as opened:
+        return moment(opened, text, option)
+
+
+def say(line: str) -> None:
+    """A line of progress, beside the result."""
+    complain(line)
+
+
+def finish(result: Any, *, as_json: bool, words: Callable[[Any], str]) -> None:
+    """Print what a job came to, and end with its exit code where it found something wrong."""
+    if as_json:
+        show_json(plain(result))
+    else:
+        fields = {
+            name: value for name, value in plain(result).items() if name != "exit_code" and not isinstance(value, list | tuple | dict)
+        }
+        show_fields({name: round(value, 1) if isinstance(value, float) else value for name, value in fields.items()})
+        typer.echo(words(result))
+    if code := getattr(result, "exit_code", 0):
+        raise typer.Exit(code)
+
+
+def plain(result: Any) -> dict[str, Any]:
+    """A result's fields by name, with its exit code."""
+    fields = (
+        dict(dataclasses.asdict(result)) if dataclasses.is_dataclass(result) and not isinstance(result, type) else dict(result._asdict())
+    )
+    return {**fields, "exit_code": getattr(result, "exit_code", 0)}
