@@ -16,7 +16,7 @@ from tests.support.lake_rows import NOON, dead, row, table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 Frame = Callable[..., "DataFrame"]
 
 
