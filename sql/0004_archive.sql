@@ -119,12 +119,24 @@ $body$;
 CREATE TRIGGER queue_message_dead_alarm AFTER INSERT ON @schema@.queue_message_dead
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_dead_alarm();
 
+-- The time that a chore goes by. Only who is the owner may name another, as tests do: a later one would drop the archive or free living locks.
+CREATE FUNCTION @schema@.queue_message_clock(wanted timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- Called with definer's rights, so current_user is the owner.
+    IF wanted IS NOT NULL AND NOT pg_has_role(session_user, current_user, 'MEMBER') THEN
+        RAISE EXCEPTION 'Only the owner of the schema may name another time than now: leave it out.' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN coalesce(wanted, now());
+END
+$body$;
+
 -- Makes the day partitions from yesterday to days_ahead from now (UTC); returns how many it made.
 -- Attaching takes no lock that a settle waits for; CREATE … PARTITION OF would. A lock not got within 200 ms is left to the next call.
 CREATE FUNCTION @schema@.queue_message_ensure_partitions(days_ahead integer DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
 DECLARE
-    today date := (coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date;
+    today date := (@schema@.queue_message_clock(now) AT TIME ZONE 'UTC')::date;
     day date;
     partition text;
     created integer := 0;
@@ -149,13 +161,13 @@ BEGIN
 END
 $body$;
 
--- Days of the archive that are past their retention, oldest first.
+-- Days of the archive that are past their retention, oldest first. A partition that somebody else attached has no such name and stays.
 CREATE FUNCTION @schema@.queue_message_old_days(now timestamptz DEFAULT NULL) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
         @schema@.queue_message_setting_value('retention_days') AS days
     WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND days::integer > 0
-      AND c.relname < 'queue_message_archive_' || to_char((coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
+      AND c.relname ~ '^queue_message_archive_\d{8}$' AND c.relname < 'queue_message_archive_' || to_char((coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
     ORDER BY c.relname
 $body$;
 
@@ -166,7 +178,7 @@ CREATE FUNCTION @schema@.queue_message_retain(now timestamptz DEFAULT NULL)
 RETURNS TABLE (action text, target text, messages bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
 DECLARE
-    clock timestamptz := coalesce(now, pg_catalog.now());
+    clock timestamptz := @schema@.queue_message_clock(now);
     dead_days integer := @schema@.queue_message_setting_value('dead_retention_days')::integer;
     exported boolean := @schema@.queue_message_setting_value('export_registered')::boolean;
 BEGIN

@@ -8,7 +8,7 @@ CREATE FUNCTION @schema@.queue_message_sweep(
     below_xid xid8 DEFAULT NULL, below_seq bigint DEFAULT 0, most integer DEFAULT 1000, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    clock timestamptz := coalesce(now, pg_catalog.now());
+    clock timestamptz := @schema@.queue_message_clock(now);
     -- 'archive' is the strict convention: one lost lock, and the message is dead.
     allowed integer := CASE @schema@.queue_message_setting_value('on_lock_expired')
         WHEN 'archive' THEN 0 ELSE @schema@.queue_message_setting_value('max_attempts')::integer END;
@@ -71,7 +71,7 @@ $body$;
 CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    clock timestamptz := coalesce(now, pg_catalog.now());
+    clock timestamptz := @schema@.queue_message_clock(now);
     whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
         OR extract(minute FROM clock) = 0;
     top_xid xid8;
@@ -80,7 +80,7 @@ BEGIN
         SELECT r.head_xid INTO top_xid FROM @schema@.queue_message_relay r ORDER BY r.head_xid DESC, r.head_seq DESC LIMIT 1;
     END IF;
     SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
-        clock, below_xid => (top_xid::text::bigint + 1)::text::xid8, most => 10000) s;
+        now, below_xid => (top_xid::text::bigint + 1)::text::xid8, most => 10000) s;
 END
 $body$;
 

@@ -143,6 +143,15 @@ async def test_retention_drops_one_old_day_a_call(queue: Queue) -> None:
     assert [] == await retain(queue, 1000)
 
 
+async def test_a_partition_of_somebody_elses_making_is_never_dropped(queue: Queue) -> None:
+    """Its name says nothing of its days: what was attached by hand, such as a whole year, stays until its owner detaches it."""
+    await queue.sql("CREATE TABLE a_year (LIKE queue_message_archive_daily)")
+    year = "FOR VALUES FROM ('2001-01-01 00:00+00') TO ('2002-01-01 00:00+00')"
+    await queue.sql(f"ALTER TABLE queue_message_archive_daily ATTACH PARTITION a_year {year}")
+
+    assert "a_year" not in [target for _, target, _ in await retain(queue, 40)]
+
+
 async def test_a_reader_is_not_waited_for(queue: Queue, database_url: str) -> None:
     """A day that somebody reads is left for the next call, for the drop would make every settle wait behind the reader."""
     oldest = f"queue_message_archive_{await day_from_today(queue, -1)}"

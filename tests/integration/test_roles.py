@@ -36,12 +36,15 @@ FORBIDDEN = {
         "SELECT content FROM queue_message_archive", "CREATE TABLE queue_message_mine ()", "UPDATE queue_message_setting SET value = '1'",
         "SELECT queue_message_config_set('max_attempts', '1')", "SELECT queue_message_drop_day('queue_message_dead', false)",
         "DELETE FROM queue_message_migration", "DELETE FROM queue_message_pause", "ALTER TABLE queue_message SET (fillfactor = 90)",
+        "SELECT queue_message_retain('2999-01-01')",
     ],
     "queue_message_operator": [
         "TABLE queue_message", "TABLE queue_message_archive", "TABLE queue_message_dead",
         "INSERT INTO queue_message (exchange) VALUES ('e')",
         "DELETE FROM queue_message", "UPDATE queue_message_setting SET value = '1'", "DELETE FROM queue_message_dead_ack",
         "SELECT queue_message_archive_now('{}', 'success', '', '', '')", "INSERT INTO queue_message_app (exchange) VALUES ('e')",
+        "SELECT queue_message_retain('2999-01-01')", "SELECT queue_message_ensure_partitions(1, '2999-01-01')",
+        "SELECT queue_message_sweep('2999-01-01')", "SELECT queue_message_sweep_minute('2999-01-01')",
     ],
     "queue_message_etl": [
         "TABLE queue_message", "INSERT INTO queue_message_archive DEFAULT VALUES", "DELETE FROM queue_message_dead",
