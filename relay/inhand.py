@@ -41,10 +41,16 @@ class InHand:
             if held.pop((claim.xid, claim.seq), None) is not None:
                 self.messages -= 1
                 self.size -= len(claim.payload)
-                self._by_exchange[claim.exchange] -= 1
-                self._size_by_exchange[claim.exchange] -= len(claim.payload)
+                self._let_go(claim)
         if not held:
             del self._batches[batch]
+
+    def _let_go(self, claim: Claim) -> None:
+        """Count a message of an exchange less; applications name exchanges, so those with none in hand are forgotten."""
+        self._by_exchange[claim.exchange] -= 1
+        self._size_by_exchange[claim.exchange] -= len(claim.payload)
+        if not self._by_exchange[claim.exchange]:
+            del self._by_exchange[claim.exchange], self._size_by_exchange[claim.exchange]
 
     def room(self) -> tuple[int, int]:
         """Messages and bytes that may still be claimed; both at most 0 when the window is full.

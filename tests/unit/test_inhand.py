@@ -92,3 +92,16 @@ def test_the_lowest_position_is_over_all_batches() -> None:
         in_hand.add(a_batch(a_claim(xid=xid, seq=9), a_claim(xid=xid, seq=2)))
 
     assert Position(3, 2) == in_hand.lowest()
+
+
+def test_an_exchange_is_forgotten_with_its_last_message() -> None:
+    """Applications may name a new exchange for each message, for years."""
+    in_hand = InHand(window=10, window_bytes=100)
+    batch = a_batch(a_claim(exchange="one"), a_claim(exchange="one"), a_claim(exchange="two"))
+    in_hand.add(batch)
+
+    in_hand.remove(batch, batch.claims[1:])
+    assert {"one": 1} == dict(in_hand._by_exchange)
+    in_hand.remove(batch, batch.claims[:1])
+    assert not in_hand._by_exchange
+    assert not in_hand._size_by_exchange
