@@ -1,0 +1,160 @@
+"""The live archive in Spark: `spark.read.format("queue_message_archive")`, once `register` has made the name known to the session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from relay.errors import PipelineError
+from relay.pipeline import adbc
+from relay.pipeline.archive import Column, schema_of, select_list
+from relay.pipeline.cuts import BEYOND, Cut
+from relay.pipeline.database import Database
+from relay.pipeline.source import complete, statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "queue_message_archive"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_COMPARED = {EqualTo: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
+_PUSHED = frozenset({"text", "int2", "int4", "int8", "timestamptz", "uuid", "bool"})
+"""Types whose order and equality are the same in Spark and, by the collation "C", in PostgreSQL."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to the session.
+
+    Options: `url`, which Spark never shows, by default the driver's RELAY_PIPELINE_DATABASE_URL or RELAY_DATABASE_URL; `schema`, by default
+    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it.
+    """
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushingArchive if pushes else Archive)
+
+
+class Archive(DataSource):
+    """The archive with all of its columns, as the lake has them; `.schema(…)` names the ones that are wanted."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Every column of the archive, and `day`."""
+        with self._database() as database:
+            return from_arrow_schema(schema_of(database.columns()))
+
+    def reader(self, schema: StructType) -> ArchiveReader:
+        """A reader of these columns."""
+        return ArchiveReader(*self._asked(), [field.name for field in schema], int(self.options.get("partitions", "1")))
+
+    def _database(self) -> Database:
+        url = self.options.get("url") or os.environ.get("RELAY_PIPELINE_DATABASE_URL") or os.environ.get("RELAY_DATABASE_URL", "")
+        return Database(url, schema=self.options.get("schema") or os.environ.get("RELAY_SCHEMA", "public"))
+
+    def _asked(self) -> tuple[str, str, list[Column]]:
+        with self._database() as database:
+            return database.complete_conninfo(), database.statement("read_live").decode().replace("%%", "%"), database.columns()
+
+
+class PushingArchive(Archive):
+    """As Archive, where Spark hands filters over."""
+
+    def reader(self, schema: StructType) -> ArchiveReader:
+        """A reader that takes filters."""
+        return PushingReader(*self._asked(), [field.name for field in schema], int(self.options.get("partitions", "1")))
+
+
+class Range(InputPartition):
+    """One task's share."""
+
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(cut)
+        self.cut = cut
+
+
+class ArchiveReader(DataSourceReader):
+    """Reads what is committed now, by ADBC in each task; rows that come meanwhile may be in some tasks and not in others."""
+
+    def __init__(self, conninfo: str, query: str, columns: list[Column], wanted: list[str], tasks: int) -> None:
+        known = schema_of(columns)
+        if unknown := [name for name in wanted if name not in known.names]:
+            raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
+        self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, max(1, tasks)
+        self._schema = pa.schema([known.field(name) for name in wanted])
+        self._conditions: list[str] = []
+
+    def partitions(self) -> list[Range]:
+        """Shares by number, so that no statement is needed to find them."""
+        return [Range(Cut(0, BEYOND, part, self._tasks)) for part in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one share, as Arrow batches."""
+        assert isinstance(partition, Range)
+        needed = {*self._schema.names, "xid", "seq", "archived_at"}
+        columns = select_list([column for column in self._columns if column.name in needed]).as_string(None)
+        # The condition comes last: its values may hold anything.
+        query = (
+            statement(self._query, partition.cut)
+            .replace("@columns@", columns)
+            .replace("@condition@", " AND ".join(self._conditions) or "true")
+        )
+        with adbc.connected(self._conninfo) as connection:
+            for batch in connection.batches(query):
+                yield complete(batch, self._schema)
+
+
+class PushingReader(ArchiveReader):
+    """Filters that PostgreSQL judges as Spark does become part of the statement; the others stay with Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
+        """Take what can be taken; return the rest."""
+        kinds = {column.name: column.kind for column in self._columns}
+        for one in filters:
+            condition = _condition(one, kinds)
+            if condition is None:
+                yield one
+            else:
+                self._conditions.append(condition)
+
+
+def _condition(found: Filter, kinds: Mapping[str, str]) -> str | None:
+    """A filter as SQL, None where PostgreSQL might judge otherwise; values are quoted, never put in as they are."""
+    path: tuple[str, ...] = getattr(found, "attribute", ())
+    kind = kinds.get(path[0]) if len(path) == 1 else None
+    operator = "=" if isinstance(found, In) else _COMPARED.get(type(found))
+    if kind not in _PUSHED or operator is None or (kind == "uuid" and operator != "="):
+        return None
+    values = [_literal(value) for value in (found.value if isinstance(found, In) else [getattr(found, "value", None)])]
+    if None in values:
+        return None
+    name = sql.Identifier(path[0]).as_string(None) + ("::text" if kind == "uuid" else ' COLLATE "C"' if kind == "text" else "")
+    return "(" + " OR ".join(f"{name} {operator} {value}" for value in values) + ")" if values else "false"
+
+
+def _literal(value: Any) -> str | None:
+    if isinstance(value, str) and "\0" in value:
+        return None
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return None
+    return sql.Literal(value).as_string(None) if isinstance(value, bool | int | str | datetime) else None

@@ -1,0 +1,115 @@
+"""The live archive in Spark, for analysts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.functions import col, lit
+
+from relay.errors import PipelineError
+from relay.pipeline import datasource
+from relay.pipeline.database import Database
+from tests.support.archives import SETTLED
+from tests.support.lakes import in_postgres, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader, SparkSession
+
+Archived = Callable[..., list[tuple[int, int]]]
+pytestmark = pytest.mark.spark
+
+
+@contextmanager
+def pushing(spark: SparkSession, value: str) -> Iterator[None]:
+    """Filters go to PostgreSQL, or stay with Spark."""
+    spark.conf.set(datasource.PUSHDOWN, value)
+    try:
+        datasource.register(spark)
+        yield
+    finally:
+        spark.conf.unset(datasource.PUSHDOWN)
+
+
+@pytest.fixture
+def archive(spark: SparkSession, database_url: str) -> DataFrameReader:
+    """A reader of this test's archive."""
+    datasource.register(spark)
+    return spark.read.format("queue_message_archive").option("url", database_url)
+
+
+def test_it_gives_every_row_as_postgresql_has_it(archived: Archived, archive: DataFrameReader, database_url: str) -> None:
+    """All columns with their types, from as many tasks as asked for, each row once."""
+    archived(*({"content": f'"\\u0001{number}"', "body": bytes([number]), "expires_at": SETTLED} for number in range(20)))
+
+    found = archive.option("partitions", "3").load()
+
+    assert 3 == found.rdd.getNumPartitions()
+    assert in_postgres(database_url) == rows_of(found.toArrow())
+
+
+def test_only_the_columns_asked_for_travel(archived: Archived, archive: DataFrameReader) -> None:
+    """In the order of .schema(…)."""
+    archived({"exchange": "audit", "attempts": 3})
+
+    assert [("audit", 3)] == [tuple(row) for row in archive.schema("exchange string, attempts int").load().collect()]
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_filters_select_the_same_rows_wherever_they_are_judged(
+    value: str, archived: Archived, spark: SparkSession, database_url: str
+) -> None:
+    """Quotes, percent signs and what looks like one of our own marks are values like others."""
+    odd = "a'b\"%s@columns@\\"
+    archived(
+        {"exchange": odd, "attempts": 1},
+        {"exchange": "A", "attempts": 2},
+        {"exchange": "\u00e4", "archived_at": SETTLED + timedelta(days=1)},
+    )
+
+    with pushing(spark, value):
+        found = spark.read.format("queue_message_archive").option("url", database_url).load()
+
+        def chosen(condition: Any) -> list[str]:
+            return sorted(row.exchange for row in found.where(condition).collect())
+
+        assert [odd] == chosen(col("exchange") == odd)
+        assert ["A"] == chosen((col("attempts") >= 2) & (col("exchange") < "a"))
+        assert ["\u00e4"] == chosen(col("archived_at") > lit(SETTLED))
+        assert ["A", "\u00e4"] == chosen(col("exchange").isin("A", "\u00e4"))
+        assert [] == chosen(col("ordering_key").isNotNull())
+
+
+def test_a_filter_that_is_pushed_reaches_postgresql(archived: Archived, spark: SparkSession, database_url: str) -> None:
+    """Otherwise a row that no lake can hold would fail the statement."""
+    archived({"exchange": "good"}, {"exchange": "bad", "expires_at": "infinity"})
+
+    with pushing(spark, "true"):
+        found = spark.read.format("queue_message_archive").option("url", database_url).load()
+        assert 1 == found.where(col("exchange") == "good").count()
+
+
+def test_no_secret_stands_in_a_plan(
+    archived: Archived, archive: DataFrameReader, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The URL is an option that Spark redacts, and the password is nowhere else."""
+    archived({})
+    with Database(database_url) as database, database.connection() as connection:
+        password = connection.info.password
+
+    found = archive.load().where("attempts > 0")
+    found.explain(mode="extended")
+    shown = capsys.readouterr().out + str(found._jdf.queryExecution().toString())
+
+    assert "Physical Plan" in shown
+    assert password
+    assert password not in shown
+
+
+def test_a_column_that_is_not_there_is_named(database_url: str) -> None:
+    """Before any row is asked for."""
+    with pytest.raises(PipelineError, match="no column price"):
+        datasource.ArchiveReader("", "", [], ["price"], 1)
