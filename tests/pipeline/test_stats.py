@@ -140,6 +140,14 @@ def test_hours_and_days_add_up_to_their_windows() -> None:
     assert ['{"nack": 2}'] == [one for one in days["codes"].to_pylist() if one != "{}"]
 
 
+def test_codes_add_up_by_name() -> None:
+    """Three windows of one hour, with codes that are the same and others."""
+    rows = [dead(number, code, at=NOON + timedelta(minutes=5 * number)) for number, code in enumerate(["nack", "too_large", "nack"])]
+    [hour] = stats.merge(stats.count(table(rows), target_ms=TARGET_MS), seconds=stats.HOUR_SECONDS).to_pylist()
+
+    assert {"nack": 2, "too_large": 1} == json.loads(hour["codes"])
+
+
 ROWS = st.lists(
     st.builds(
         lambda minutes, names, latency, attempts, delayed, fate: (
