@@ -8,10 +8,10 @@ STAMP := $(VENV)/.complete
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TESTS := $(wildcard $(addprefix tests/,unit contract integration acceptance containers faults))
 
-.PHONY: help venv lock lint format types imports unit test demo conventions wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo conventions wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
 
 venv: $(STAMP) ## make .venv from the lock file
 
@@ -51,6 +51,9 @@ test: lint types imports ## everything: lint, types, imports and all tests, on p
 
 demo: $(STAMP) ## the product end to end, on private servers
 	@$(BIN)/relay demo
+
+pipeline-demo: $(STAMP) ## archive, lake, numbers, retention and replay end to end; what is missing is fetched, Java too
+	@$(BIN)/relay pipeline demo
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it
 	@$(BIN)/python -m pytest -q --conventions $(TESTS)

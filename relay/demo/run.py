@@ -7,15 +7,14 @@ import shlex
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from relay import ledger, local
 from relay.demo.errors import DemoError
 from relay.demo.screen import Screen
+from relay.demo.signals import interruptible
 from relay.demo.story import Story
 from relay.demo.summary import archived, dead_by_reason, mismatches, promises, sums
 
@@ -36,7 +35,7 @@ def main(*, messages: int, folder: Path | None = None, keep: bool = False) -> in
         RelayError: it could not be played to its end; the message is one sentence.
     """
     screen = Screen()
-    with _signals() as caught:
+    with interruptible() as caught:
         try:
             with tempfile.TemporaryDirectory(prefix="relay-ledger-") as temporary:
                 return _demonstrate(screen, folder or Path(temporary), messages, keep=keep)
@@ -100,24 +99,3 @@ def _look_further(screen: Screen, database: local.Postgres | local.BorrowedPostg
     with suppress(KeyboardInterrupt):
         while True:
             signal.pause()
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Within the block SIGTERM and a lost terminal end it as Ctrl-C does; the list gets the signal that came."""
-    caught: list[int] = []
-
-    def interrupt(number: int, _: FrameType | None) -> None:
-        caught.append(number)
-        signal.raise_signal(signal.SIGINT)
-
-    # A shell without job control ignores SIGINT for what it starts in the background; nohup means its SIG_IGN.
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, interrupt)
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

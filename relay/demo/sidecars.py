@@ -16,7 +16,8 @@ from typing import Final, Self
 from relay.demo.errors import DemoError
 from relay.local.process import LOOPBACK, Keeper, free_ports, plain_environment
 
-_COMMAND: Final = (sys.executable, "-m", "relay")
+COMMAND: Final = (sys.executable, "-m", "relay")
+"""The command `relay` of this installation."""
 _READY_SECONDS: Final = 30.0
 _END_SECONDS: Final = 20.0
 _LOOK: Final = 0.05
@@ -55,7 +56,7 @@ class Sidecars:
             DemoError: it failed; the message is what it said.
         """
         process = await asyncio.create_subprocess_exec(
-            *_COMMAND,
+            *COMMAND,
             *words,
             cwd=self._keeper.folder,
             env=self._environment,
@@ -77,7 +78,7 @@ class Sidecars:
         ports = free_ports(len(names))
         for name, port in zip(names, ports, strict=True):
             own = {"RELAY_NAME": name, "RELAY_HTTP_PORT": str(port)}
-            self._running[name] = self._keeper.spawn(name, [*_COMMAND, "run"], self._environment | own, end_by="TERM")
+            self._running[name] = self._keeper.spawn(name, [*COMMAND, "run"], self._environment | own, end_by="TERM")
         for name, port in zip(names, ports, strict=True):
             await self._wait_ready(name, port)
 

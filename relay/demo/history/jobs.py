@@ -1,0 +1,131 @@
+"""The pipeline's commands, each a process as a scheduler starts it, with its progress on the screen; one of them is killed at work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from relay.demo.errors import DemoError
+from relay.demo.screen import Screen
+from relay.demo.sidecars import COMMAND
+from relay.local.process import Keeper, kill_family, plain_environment
+
+_LOOK: Final = 0.1
+_CLOSE_LOOK: Final = 0.002
+"""Seconds between two looks at a process, and at one that is to be caught between two of its steps."""
+# Result and progress apart, as a scheduler keeps them.
+_WITH_RESULT: Final = ("/bin/sh", "-c", 'result=$1; shift; exec "$@" >"$result"', "sh")
+
+
+class _Job(NamedTuple):
+    words: str
+    process: subprocess.Popen[bytes]
+    result: Path
+    progress: Path
+
+
+class Jobs:
+    """Runs `relay pipeline …`; whatever still runs is killed at the end of the block, or when this process is killed.
+
+    Args:
+        settings: variables of every command.
+        java: home of a Java for Spark.
+        screen: what people see.
+    """
+
+    def __init__(self, settings: Mapping[str, str], java: Path, screen: Screen) -> None:
+        self._keeper = Keeper("relay-jobs-")
+        folder = str(self._keeper.folder)
+        # What a killed Spark leaves behind goes with the folder; two cores, so that the demo is the same everywhere.
+        spark = {"JAVA_HOME": str(java), "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder, "SPARK_MASTER": "local[2]"}
+        self._environment = {**plain_environment(self._keeper.folder), **spark, **settings}
+        self._screen = screen
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._keeper.close()
+
+    async def run(self, *words: str, may_end_with: tuple[int, ...] = (0,)) -> dict[str, Any]:
+        """Run a command to its end, showing its progress; return what it printed as JSON.
+
+        Raises:
+            DemoError: it ended with another exit code; the message is what it said.
+        """
+        job = self._start(words)
+        told = 0
+        with self._screen.progress():
+            while job.process.poll() is None:
+                told = self._tell(job, told)
+                self._screen.update(f"{job.words} is at work")
+                await asyncio.sleep(_LOOK)
+        self._keeper.forget(job.progress.stem)
+        said = job.progress.read_text(errors="replace").strip()
+        if job.process.returncode not in may_end_with:
+            raise DemoError(f"{job.words} ended with exit code {job.process.returncode}: {said[-1000:]}")
+        self._tell(job, told)
+        return json.loads(job.result.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+    async def kill_in_the_middle(self, table: Path, *words: str) -> list[Path]:
+        """Run a command and kill it with all its children by SIGKILL when files of the table are there and their commit is not.
+
+        Returns:
+            The files that it has left; none if it was not caught, and so ended by itself.
+        """
+        job = self._start(words)
+        catching = asyncio.create_task(asyncio.to_thread(_catch, job.process, table))
+        with self._screen.progress():
+            while not catching.done():
+                self._screen.update(f"{job.words} is at work, and will be killed as soon as it has written a file")
+                await asyncio.wait([catching], timeout=_LOOK)
+        self._keeper.forget(job.progress.stem)
+        return await catching
+
+    def _start(self, words: tuple[str, ...]) -> _Job:
+        self._number += 1
+        name, result = f"job-{self._number}", self._keeper.folder / f"job-{self._number}.json"
+        command = [*_WITH_RESULT, str(result), *COMMAND, "pipeline", *words, "--json"]
+        process = self._keeper.spawn(name, command, self._environment, end_by="KILL")
+        return _Job(f"relay pipeline {words[0]}", process, result, self._keeper.folder / f"{name}.out")
+
+    def _tell(self, job: _Job, told: int) -> int:
+        """Show what the command has said beyond the first so many lines; return how many lines that makes."""
+        lines = job.progress.read_text(errors="replace").split("\n")[:-1]
+        for line in lines[told:]:
+            self._screen.say(f"{job.words}: {line}")
+        return len(lines)
+
+
+def files_of(table: Path) -> set[Path]:
+    """Data files below a table's folder, also those that belong to no version of it."""
+    return set(table.rglob("*.parquet"))
+
+
+def _commits_of(table: Path) -> set[Path]:
+    return set((table / "_delta_log").glob("*.json"))
+
+
+def _catch(process: subprocess.Popen[bytes], table: Path) -> list[Path]:
+    """Freeze a process as soon as it has written a file; kill it with its family unless it has committed."""
+    files, commits = files_of(table), _commits_of(table)
+    while process.poll() is None:
+        if new := files_of(table) - files:
+            # It commits itself, so when it stands still nothing is committed any more.
+            os.kill(process.pid, signal.SIGSTOP)
+            if _commits_of(table) == commits:
+                kill_family(process)
+                return sorted(new)
+            os.kill(process.pid, signal.SIGCONT)
+            process.wait()
+        time.sleep(_CLOSE_LOOK)
+    return []

@@ -1,0 +1,95 @@
+"""`relay pipeline demo`: servers, Java, story, summary, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from relay import local
+from relay.demo.errors import DemoError
+from relay.demo.history import ledger
+from relay.demo.history.story import REPORT, Story
+from relay.demo.history.summary import mismatches, tables
+from relay.demo.screen import Screen
+from relay.demo.signals import interruptible
+from relay.local.java import find_java
+
+LEAST: Final = 600
+"""Fewer leave some hours without a message."""
+_FILES: Final = (ledger.ARCHIVED, ledger.LEFT, ledger.RECEIVED, ledger.REPLAYED, ledger.STATS, ledger.OUTCOME)
+
+
+def main(*, messages: int, folder: Path | None = None) -> int:
+    """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that cut it short.
+
+    Args:
+        messages: how many the relay moves, about.
+        folder: keeps ledger, lake and report, in place of those of an earlier demo; without it the report alone stays, where one stands.
+
+    Raises:
+        RelayError: it could not be played to its end; the message is one sentence.
+    """
+    screen = Screen()
+    with interruptible() as caught:
+        try:
+            with tempfile.TemporaryDirectory(prefix="relay-history-") as temporary:
+                place = _emptied(folder) if folder else Path(temporary)
+                code = _demonstrate(screen, place, messages)
+                page = place / REPORT if folder else _kept(place / REPORT)
+                screen.quote(f"\nThe report: {page.resolve()}")
+                return code
+        except KeyboardInterrupt:
+            number = caught[0] if caught else signal.SIGINT
+            screen.say("stopped; servers, relay, jobs and files are gone")
+            return 128 + number
+
+
+def check(folder: Path) -> int:
+    """Check ledger and lake that an earlier demo has kept, and print the summary; return 0 if everything adds up, else 1.
+
+    Raises:
+        LedgerError: something is missing or damaged.
+    """
+    return _summarise(Screen(), folder)
+
+
+def _demonstrate(screen: Screen, folder: Path, messages: int) -> int:
+    if messages < LEAST:
+        raise DemoError(f"The demo needs {LEAST} messages at least (--messages), so that every hour has some.")
+    java = find_java(say=screen.say)
+    # Its superuser dates rows back, so the server is never a lent one.
+    with local.postgres(say=screen.say, private=True) as database, local.rabbitmq(say=screen.say) as broker:
+        story = Story(database_url=database.url, amqp_url=broker.url, java=java, folder=folder, messages=messages, screen=screen)
+        asyncio.run(story.tell())
+    return _summarise(screen, folder)
+
+
+def _summarise(screen: Screen, folder: Path) -> int:
+    found = ledger.read(folder)
+    for table in tables(found):
+        screen.show(table)
+    wrong = mismatches(found)
+    for sentence in wrong:
+        screen.quote(f"WRONG: {sentence}")
+    if not wrong:
+        screen.quote("It adds up.")
+    return 1 if wrong else 0
+
+
+def _emptied(folder: Path) -> Path:
+    """The folder, without what an earlier demo has left there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / ledger.LAKE).exists() and not (folder / ledger.ARCHIVED).exists():
+        raise DemoError(f"{folder} holds a lake that is none of a demo's: name another folder (--folder).")
+    for name in (*_FILES, REPORT):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / ledger.LAKE, ignore_errors=True)
+    return folder.resolve()
+
+
+def _kept(page: Path) -> Path:
+    return Path(shutil.copy(page, Path.cwd() / REPORT))

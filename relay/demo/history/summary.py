@@ -1,0 +1,67 @@
+"""The summary: where the rows are, what must hold and what was found, and sentences for what does not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from relay.demo.history.ledger import Ledger
+from relay.demo.history.sums import Promise, Sums, promises, sums
+
+_WIDTH: Final = 56
+"""Columns of the texts, so that the numbers of all tables stand together."""
+
+
+def tables(ledger: Ledger) -> list[Table]:
+    """What is shown."""
+    return [_places(sums(ledger), ledger), _promises(promises(ledger))]
+
+
+def mismatches(ledger: Ledger) -> list[str]:
+    """Sentences, one for each thing that is not as it must be."""
+    found, rows = [_sentence(one) for one in promises(ledger) if one.broken], sums(ledger)
+    if not rows.adds_up:
+        found.insert(0, f"{rows.archived} rows were archived, and {_accounted(rows)} of them can be accounted for.")
+    if len(set(rows.checksums)) > 1:
+        found.append("The content checksum of the lake's rows is not that of the rows as they were archived.")
+    if not (ledger.lake and ledger.replayed and ledger.outcome["dropped"] and rows.kept):
+        found.append("Nothing was exported, dropped, kept or replayed; run the demo again.")
+    return found
+
+
+def _places(rows: Sums, ledger: Ledger) -> Table:
+    table = _table("each row ever archived, joined by (xid, seq)", "rows")
+    table.add_row("archived by the relay", f"{rows.archived}")
+    table.add_row("= in the lake, verified, and dropped by PostgreSQL", f"{rows.dropped}")
+    table.add_row("+ in the lake, and still in PostgreSQL (dead messages)", f"{rows.both}")
+    table.add_row(f"+ only in PostgreSQL: {ledger.outcome['kept']}, never exported, kept", f"{rows.kept}")
+    table.add_row("+ only in PostgreSQL: today's, of the replay", f"{rows.later}")
+    table.add_section()
+    table.add_row("checksum of the exported rows, as archived", f"{rows.checksums[0]:x}")
+    table.add_row("checksum of the exported rows, as the lake has them", f"{rows.checksums[1]:x}")
+    return table
+
+
+def _promises(found: list[Promise]) -> Table:
+    table = _table("what must hold", "found", "must be")
+    for one in found:
+        table.add_row(one.words, f"{one.broken}", "0", style="bold red" if one.broken else None)
+    return table
+
+
+def _sentence(one: Promise) -> str:
+    return f"{one.words}: {one.broken}" + (f", such as {one.such_as}." if one.such_as else ".")
+
+
+def _accounted(rows: Sums) -> int:
+    return rows.dropped + rows.both + rows.kept + rows.later
+
+
+def _table(what: str, *numbers: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(what, min_width=_WIDTH)
+    for number in numbers:
+        table.add_column(number, justify="right")
+    return table
