@@ -65,7 +65,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     finish(
         done,
         as_json=as_json,
-        words=lambda it: f"{count(it.left if dry_run else it.enqueued, 'message')} {'would be' if dry_run else 'were'} enqueued",
+        words=lambda it: f"{count(it.left if dry_run else it.enqueued, 'message')} {'to enqueue' if dry_run else 'enqueued'}",
     )
 
 
