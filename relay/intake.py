@@ -152,8 +152,8 @@ class Intake:
 
     @property
     def low(self) -> Position:
-        """The lowest position at which a stream may still claim."""
-        return self.streams.low
+        """The lowest position at which a stream may claim as long as none is let go; a claim below tells the database itself."""
+        return self.streams.going
 
     async def _look(self) -> None:
         """One cheap look instead of one for each source; only those with something to find are asked."""

@@ -40,7 +40,7 @@ class MaintenanceStore(Protocol):
     async def heartbeat(self, *, low: Position, head: Position, state: Mapping[str, object]) -> None:
         """Tell that this relay lives."""
 
-    async def sweep_silent(self, head: Position) -> tuple[int, int]:
+    async def sweep_silent(self, top: Position) -> tuple[int, int]:
         """Free the expired locks of silent relays; return released, archived."""
 
     async def sweep_all(self) -> tuple[int, int]:
@@ -166,7 +166,7 @@ class Maintenance:
         self._nudge()
 
     async def _sweep_silent(self) -> None:
-        self._tell_swept(*await self._store.sweep_silent(self._intake.streams.head))
+        self._tell_swept(*await self._store.sweep_silent(self._intake.streams.top))
 
     async def _sweep_all(self) -> None:
         self._tell_swept(*await self._store.sweep_all())

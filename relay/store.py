@@ -128,9 +128,14 @@ class Store:
             batch.deadline = tick + lock_seconds * (1 - SAFETY)
         return int(renewed)
 
+    @property
+    def unheard(self) -> bool:
+        """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
+        return time.monotonic() < self._unheard_until
+
     async def heartbeat(self, *, low: Position, head: Position, state: str) -> bool:
         """Tell that this relay lives, how low it may hold locks and how far it has come; False if its row is gone."""
-        if time.monotonic() < self._unheard_until:
+        if self.unheard:
             low = min(low, self._low)
         values = {
             **at("low", low), **at("head", head), **at("told", self._low), "state": state, "relay_id": self.relay_id, "now": None

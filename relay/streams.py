@@ -98,6 +98,17 @@ class Streams:
         return min(stream.frontier.low for stream in self._all)
 
     @property
+    def going(self) -> Position:
+        """The lowest position at which a stream that is not held may claim: a held one claims nothing, so its backlog is left out."""
+        going = (branch for exchange, branch in self._branches.items() if exchange not in self._held)
+        return min(stream.frontier.low for stream in (self._main, *going))
+
+    @property
+    def top(self) -> Position:
+        """The highest head: locks may be held up to there, also where a held stream stands still far below."""
+        return max(stream.frontier.head for stream in self._all)
+
+    @property
     def main(self) -> Frontier:
         """Where the main stream goes on."""
         return self._main.frontier

@@ -44,14 +44,17 @@ class Upkeep:
         if not await self._store.heartbeat(low=low, head=head, state=json.dumps(state)):
             await self._store.register()
 
-    async def sweep_silent(self, head: Position) -> tuple[int, int]:
-        """Free the expired locks of silent relays, below and at the transaction of our head."""
-        bound = str(head.xid + 1)
+    async def sweep_silent(self, top: Position) -> tuple[int, int]:
+        """Free the expired locks of silent relays, below and at the transaction of our highest head.
+
+        Our own are looked for only after a claim whose answer was lost: what we hold is renewed in time, and a backlog that
+        was let go lies between our lowest and our highest head.
+        """
+        bound = str(top.xid + 1)
+        own = self._store.relay_id if self._store.unheard else None
         # Locks shorter than that silence need not wait for it: only what has expired is freed.
         silence = min(self._silence, self._lock_seconds)
-        [row] = await self._store.run(
-            "sweep_silent", relay_id=self._store.relay_id, silence=silence, forgotten=FORGOTTEN, below_xid=bound, now=None
-        )
+        [row] = await self._store.run("sweep_silent", own=own, silence=silence, forgotten=FORGOTTEN, below_xid=bound, now=None)
         return row[0], row[1]
 
     async def sweep_all(self) -> tuple[int, int]:

@@ -99,7 +99,8 @@ END
 $body$;
 
 -- When the oldest message that could be claimed was inserted; null where none waits. Unordered ones are looked for from the lowest position
--- at which a living relay may still claim, so that what was settled below is not walked while somebody holds a snapshot.
+-- at which a living relay may still claim, held exchanges included (head), so that what was settled below is not walked while somebody
+-- holds a snapshot.
 -- By index only, as claims are planned: without statistics PostgreSQL would read the whole table.
 CREATE FUNCTION @schema@.queue_message_oldest() RETURNS timestamptz
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -114,9 +115,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         (SELECT m.available_at FROM @schema@.queue_message m
          WHERE m.lock_expires_at IS NULL AND m.available_at <= now() ORDER BY m.available_at LIMIT 1))
     FROM (SELECT) AS always LEFT JOIN LATERAL (
-        SELECT r.low_xid AS xid, r.low_seq AS seq FROM @schema@.queue_message_relay r
+        SELECT place.xid, place.seq
+        FROM @schema@.queue_message_relay r CROSS JOIN LATERAL (VALUES (r.low_xid, r.low_seq), (r.head_xid, r.head_seq)) AS place (xid, seq)
         WHERE r.heartbeat_at > now() - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision)
-        ORDER BY r.low_xid, r.low_seq LIMIT 1) AS low ON true
+        ORDER BY place.xid, place.seq LIMIT 1) AS low ON true
 $body$;
 
 -- Whole UTC days after today up to the first for which the archive has no partition; below 1 is an alarm, and -1 means that today's is

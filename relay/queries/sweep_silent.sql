@@ -1,9 +1,9 @@
 -- Free the expired locks of relays that fell silent lately, each from the lowest position that it reported and below a bound: never the whole
--- backlog. Our own too: what we hold is renewed in time, so an expired lock of ours is of a claim whose answer was lost.
+-- backlog. Our own too where own names us, after a claim whose answer was lost: what we hold is renewed in time.
 WITH silent AS (
     SELECT id, low_xid, low_seq
     FROM @schema@.queue_message_relay
-    WHERE id = %(relay_id)s
+    WHERE id = %(own)s::int
         OR heartbeat_at < coalesce(%(now)s, now()) - make_interval(secs => %(silence)s)
         AND heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(forgotten)s)
 )

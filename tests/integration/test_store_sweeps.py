@@ -9,7 +9,11 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
+from relay import events
 from relay.errors import StoreError
+from relay.inhand import InHand
+from relay.intake import Intake
+from relay.maintenance import Maintenance
 from relay.message import Position
 from relay.policy import Policy
 from relay.ports import Due
@@ -187,6 +191,66 @@ async def test_the_sweep_begins_where_the_relay_last_claimed_below(queue: Queue,
     await queue.expire()
     await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 s' WHERE id = %s", store.relay_id)
     assert (1, 0) == await upkeep.sweep_silent(FAR)
+
+
+async def test_our_own_locks_are_looked_for_after_a_claim_whose_answer_was_lost(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+    """Else what we hold is ours to renew, and no backlog is walked for it; then it is in nobody's hand."""
+    await queue.insert(2)
+    await store.batch()
+    await queue.expire()
+    assert (0, 0) == await upkeep.sweep_silent(FAR)
+
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("LOCK TABLE queue_message")
+        with pytest.raises(StoreError):
+            await store.take()
+
+    assert (2, 0) == await upkeep.sweep_silent(FAR)
+
+
+class WithoutTheMinute(Upkeep):
+    """The chores but for the minute's sweep, which in a long queue looks no further than the lowest heads."""
+
+    async def sweep_all(self) -> tuple[int, int]:
+        """Nothing."""
+        return 0, 0
+
+
+async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Queue, dead: MadeStore, store: MadeStore) -> None:
+    """Its stream stands still far below, and nothing of its backlog is walked; the age of the queue counts it all the same."""
+    intake, told = Intake(store=store, poll_interval=1), asyncio.Queue[events.Event]()
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 min'")
+    intake.hold(["audit"])
+    await queue.sql("SELECT queue_message_pause('audit')")
+    [paused], [_] = await queue.insert(exchange="audit"), await queue.insert()
+    await dead.take(where={"except": ["audit"]})
+    await queue.insert()
+    assert await intake.claim(100, PLENTY)
+    chores = Maintenance(
+        store=WithoutTheMinute(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None),
+        intake=intake, in_hand=InHand(window=10, window_bytes=10), lock_seconds=lambda: 30.0, state=dict, silent=dict,
+        gauges=lambda status: None, emit=told.put_nowait, nudge=lambda: None,
+    )  # fmt: skip
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s' WHERE locked_by = %s", dead.relay_id)
+    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 min' WHERE id = %s", dead.relay_id)
+
+    tending = asyncio.create_task(chores.run())
+    async with asyncio.timeout(10):
+        while not isinstance(event := await told.get(), events.LocksSwept):
+            pass
+    await until(lambda: heard(queue, store))
+    tending.cancel()
+    await asyncio.gather(tending, return_exceptions=True)
+
+    assert events.LocksSwept(4, 0) == event
+    below = "SELECT xid < (SELECT low_xid FROM queue_message_relay WHERE id = %s) FROM queue_message WHERE id = %s"
+    assert await queue.value(below, store.relay_id, paused)
+    assert await queue.value("SELECT queue_message_oldest() = created_at FROM queue_message WHERE id = %s", paused)
+
+
+async def heard(queue: Queue, store: MadeStore) -> bool:
+    """Whether a heartbeat came."""
+    return bool(await queue.value("SELECT low_xid > '0' FROM queue_message_relay WHERE id = %s", store.relay_id))
 
 
 async def test_a_stranded_message_is_made_due(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
