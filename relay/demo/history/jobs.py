@@ -44,8 +44,11 @@ class Jobs:
     def __init__(self, settings: Mapping[str, str], java: Path, screen: Screen) -> None:
         self._keeper = Keeper("relay-jobs-")
         folder = str(self._keeper.folder)
+        # A few thousand rows: two hundred tasks for each join, as Spark has it by itself, would take most of the time.
+        (self._keeper.folder / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
         # What a killed Spark leaves behind goes with the folder; two cores, so that the demo is the same everywhere.
-        spark = {"JAVA_HOME": str(java), "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder, "SPARK_MASTER": "local[2]"}
+        places = {"SPARK_CONF_DIR": folder, "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder}
+        spark = {"JAVA_HOME": str(java), "SPARK_MASTER": "local[2]", **places}
         self._environment = {**plain_environment(self._keeper.folder), **spark, **settings}
         self._screen = screen
         self._number = 0
