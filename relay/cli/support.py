@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
+from relay.cli.usage import App, Group, wrong_usage
 from relay.errors import BrokerError, RelayError, StoreError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; docs/cli.md lists them. 0 is success."""
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The command `relay`: an error is one sentence on stderr and an exit code, never a traceback."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -33,7 +33,7 @@ class Commands(TyperGroup):
 
 def new_group(**options: Any) -> typer.Typer:
     """An empty group of commands."""
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, **options)
+    return App(**{"cls": Group, "add_completion": False, "pretty_exceptions_enable": False, "no_args_is_help": True, **options})
 
 
 def settings() -> Settings:
@@ -122,7 +122,7 @@ def _guarded(command: Callable[[], Any]) -> int:
 def _explain(error: Exception) -> int:
     """A usage error in its own words, anything else by its type: its text may hold a payload."""
     if hasattr(error, "format_message"):
-        complain(_usage(error))
+        complain(wrong_usage(error))
         return int(getattr(error, "exit_code", USAGE))
     if type(error).__name__ == "Abort":
         return INTERRUPTED
@@ -132,10 +132,3 @@ def _explain(error: Exception) -> int:
         f"relay met an error that it does not know ({type(error).__name__}); run it again with PYTHONDEVMODE=1 and report what it prints."
     )
     return REFUSED
-
-
-def _usage(error: Any) -> str:
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError" or context is None:
-        return str(error.format_message())
-    return f"{error.format_message().rstrip('.')}. See `{context.command_path} --help`."

@@ -135,9 +135,9 @@ def test_wrong_settings_are_all_listed_and_exit_2(cli: Cli, command: str) -> Non
     [
         (["nonsense"], "No such command 'nonsense'. See `relay --help`."),
         (["enqueue", "orders"], "See `relay enqueue --help`."),
-        (["show", "seven"], "Invalid value for 'ID'"),
+        (["show", "seven"], "ID must be an id such as"),
         (["dead", "list", "--result", "lost"], "'lost' is not one of 'rejected', 'failed', 'lock_expired'"),
-        (["status", "--interval", "0"], "Invalid value for '--interval'"),
+        (["status", "--interval", "0"], "--interval must be a number from 0.1 to 3600"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_2(cli: Cli, command: list[str], says: str) -> None:

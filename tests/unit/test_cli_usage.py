@@ -1,0 +1,48 @@
+"""Help and usage errors of the commands, where no server is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from relay.cli.main import app
+
+
+def _commands(path: list[str], command: Any) -> Iterator[list[str]]:
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands([*path, name], inner)
+
+
+@pytest.mark.parametrize("path", list(_commands([], typer.main.get_command(app))), ids=" ".join)
+def test_a_flag_shows_no_type_in_the_help(path: list[str]) -> None:
+    """It takes no value; that of `--help`, which the library declares, neither."""
+    shown = CliRunner().invoke(app, [*path, "--help"]).stdout
+
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("show x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay show --help`."),
+        ("dead ack x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay dead ack --help`."),
+        ("pipeline replay --id x", "--id must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay pipeline replay --help`."),
+        ("dead list --limit x", "--limit must be a whole number from 1 to 100000. See `relay dead list --help`."),
+        ("status --interval 0", "--interval must be a number from 0.1 to 3600. See `relay status --help`."),
+        ("dead watch --poll nan", "--poll must be a number from 0.1 to 3600. See `relay dead watch --help`."),
+        ("replay --rate 0", "--rate must be a number from 0.01 on. See `relay replay --help`."),
+        ("demo --messages x", "--messages must be a whole number. See `relay demo --help`."),
+        ("dead list --result x", "--result: 'x' is not one of 'rejected', 'failed', 'lock_expired'. See `relay dead list --help`."),
+    ],
+)
+def test_a_wrong_argument_is_said_in_our_own_words(command: str, says: str) -> None:
+    """Which argument, and what it must be; not how a library of ours puts it."""
+    result = CliRunner().invoke(app, command.split(), prog_name="relay")
+
+    assert (2, "", f"{says}\n") == (result.exit_code, result.stdout, result.stderr)
