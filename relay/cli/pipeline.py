@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,18 +151,20 @@ app.command()(replay)
 app.command()(reconcile)
 
 
-def _export(place: Workplace, session: SparkSession, **options: Any) -> Any:
+def _export(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
     from relay.pipeline import export as job  # noqa: PLC0415 - see relay.cli.main
 
     given = {name: value for name, value in options.items() if value is not None}
     return job.run(lake=place.lake, database=place.database, spark=session, say=say, **given)
 
 
-def _metrics(place: Workplace, session: SparkSession, *, target: int | None, top_keys: int | None, again: list[date] | None = None) -> Any:
+def _metrics(
+    place: Workplace, session: Callable[[], SparkSession], *, target: int | None, top_keys: int | None, again: Sequence[date] = ()
+) -> Any:
     from relay.pipeline import metrics as job  # noqa: PLC0415 - see relay.cli.main
 
     given = {name: value for name, value in {"target_ms": target, "top_keys": top_keys}.items() if value is not None}
-    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again or (), **given)
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again, **given)
 
 
 def _verify(place: Workplace, *, again: bool = False) -> Any:

@@ -57,20 +57,24 @@ def workplace() -> Iterator[Workplace]:
 
 
 @contextmanager
-def spark(job: str, master: str | None) -> Iterator[SparkSession]:
-    """A Spark session for the length of a job.
+def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
+    """What starts a Spark session when it is first called, for the length of a job; a job with nothing to do needs none.
 
-    Raises:
-        PipelineError: it does not start, for example without Java.
+    The call raises PipelineError where Spark does not start, for example without Java.
     """
     from relay.pipeline.session import spark_session, started  # noqa: PLC0415 - as in workplace
 
-    before = started()
-    session = spark_session(f"outbox-relay {job}", master)
+    made: list[SparkSession] = []
+
+    def start() -> SparkSession:
+        if not made and not started():
+            made.append(spark_session(f"outbox-relay {job}", master))
+        return spark_session(f"outbox-relay {job}", master)
+
     try:
-        yield session
+        yield start
     finally:
-        if not before:
+        for session in made:
             session.stop()
 
 

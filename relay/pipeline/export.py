@@ -57,7 +57,7 @@ def run(
     *,
     lake: Lake,
     database: Database,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     say: Progress,
     register: bool = False,
     adopt: bool = False,
@@ -70,7 +70,7 @@ def run(
     Args:
         lake: where to.
         database: where from; a standby will do.
-        spark: where the work is done.
+        spark: starts, or returns, the session in which rows are copied; not called where nothing is new.
         say: hears of each batch.
         register: let the core drop only verified days from now on.
         adopt: follow another cluster, timeline, database or schema than until now.
@@ -86,6 +86,8 @@ def run(
     to_register = register and _is_to_be_registered(database)
     cluster = clusters.read(database)
     columns = database.columns()
+    if lake.open(TABLE) is None:
+        spark()  # the first export makes the table, and must not if it could not fill it
     prepared = prepare(lake, columns, cluster, adopt=adopt, margin=margin)
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows)
     job.work()
@@ -112,7 +114,7 @@ class _Export:
 
     lake: Lake
     database: Database
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
     say: Progress
     cluster: Cluster
     prepared: Prepared
@@ -188,8 +190,8 @@ class _Export:
         """Copy a batch and commit it with its offset, through the handle that the offset was read from."""
         if batch.end <= batch.start:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
-        chosen = [*cuts(batch, slots=spread.slots(self.spark), largest=self.file_rows), *extra]
-        written = spread.copy(self.spark, self._reading(handle, batch, chosen))
+        chosen = [*cuts(batch, slots=spread.slots(self.spark()), largest=self.file_rows), *extra]
+        written = spread.copy(self.spark(), self._reading(handle, batch, chosen))
         try:
             check_same(self.cluster, clusters.read(self.database))
         except BaseException:

@@ -155,13 +155,17 @@ class Lake:
             for batch in found:
                 yield batch.select(wanted.names).cast(wanted)
 
-    def dataframe(self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None) -> DataFrame:
-        """The table in Spark, of the days alone where they are given; LakeError without it."""
+    def dataframe(
+        self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None, columns: Sequence[str] | None = None
+    ) -> DataFrame:
+        """The table in Spark, of the days and the columns alone where they are given; nothing else is read. LakeError without it."""
         from relay.pipeline.lake_spark import dataframe  # noqa: PLC0415 - Spark only where it is used
 
         handle = self.opened(table)
         uris = handle.file_uris(file_pruning_predicate=_of_days(days))
-        return dataframe(spark, self.place, table, schema_of(handle), uris)
+        schema = schema_of(handle)
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        return dataframe(spark, self.place, table, wanted, uris)
 
     def days(self, table: str) -> list[date]:
         """The days that have files, oldest first; none without the table."""

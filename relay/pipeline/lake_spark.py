@@ -25,7 +25,7 @@ def dataframe(spark: SparkSession, place: Place, table: str, schema: pa.Schema, 
     if not uris:
         return spark.createDataFrame([], columns)
     if place.is_local:
-        return spark.read.schema(columns).option("basePath", place.table(table)).parquet(*uris)
+        return spark.read.schema(columns).option("basePath", place.table(table)).parquet(*uris).select(*schema.names)
     paths = [place.path(uri) for uri in uris]
     return spark.range(0, len(paths), 1, len(paths)).mapInArrow(_reader(place, paths, schema), columns)
 
@@ -35,7 +35,8 @@ def _reader(place: Place, paths: Sequence[str], schema: pa.Schema) -> Callable[[
         filesystem = place.filesystem()
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             file = pq.ParquetFile(filesystem.open_input_file(paths[number]))
-            for batch in file.iter_batches(_ROWS):
+            there = [name for name in file.schema_arrow.names if name in schema.names]
+            for batch in file.iter_batches(_ROWS, columns=there):
                 yield _completed(batch, paths[number], schema)
 
     return read

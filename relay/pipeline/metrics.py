@@ -52,7 +52,7 @@ def run(
     *,
     lake: Lake,
     database: Database,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     say: Progress,
     target_ms: int = TARGET_MS,
     top_keys: int = TOP_KEYS,
@@ -78,7 +78,7 @@ def run(
     windows = 0
     for days in _groups(stale, rows):
         say(f"{_named(days)}: {sum(rows[day] for day in days):,} messages to count")
-        numbers = _compute(lake, spark, days, target_ms, top_keys)
+        numbers = _compute(lake, spark(), days, target_ms, top_keys)
         windows += _write(lake, database, days, numbers, version)
     copied = _copy(lake, database, say)
     return Computed(
@@ -111,7 +111,7 @@ def _compute(lake: Lake, spark: SparkSession, days: list[date], target_ms: int, 
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     try:
-        rows = lake.dataframe(spark, "archive", days=days)
+        rows = lake.dataframe(spark, "archive", days=days, columns=[*stats.ARCHIVE_COLUMNS, "day"])
         found = transforms.windows(rows, target_ms=target_ms, top_keys=top_keys).toArrow()
     except (PySparkException, Py4JError, ConnectionError) as error:
         words = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -96,7 +96,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
     *,
     lake: Lake,
     database: Database,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     say: Progress,
     since: datetime,
     until: datetime | None = None,
@@ -126,8 +126,9 @@ def run(  # noqa: PLR0913 - each is an option of the command
     _check(rules)
     say(f"comparing messages archived from {rules.since:%Y-%m-%d %H:%M} to {rules.until:%Y-%m-%d %H:%M}")
     try:
-        found = _received(lake, database, spark, rules, files)
-        pairs = judgement.matched(_archive(lake, spark, rules), found, rules)
+        session = spark()
+        found = _received(lake, database, session, rules, files)
+        pairs = judgement.matched(_archive(lake, session, rules), found, rules)
         return _result(pairs, rules, (most_lost, most_duplicated), began)
     except PySparkException as error:
         if (known := failure(error)) is not None:
@@ -159,7 +160,7 @@ def _archive(lake: Lake, spark: SparkSession, rules: Rules) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     around = Selection(since=rules.since - MARGIN, until=rules.until + MARGIN)
-    rows = lake.dataframe(spark, "archive", days=around.days(lake.days("archive"))).select(*_ARCHIVE)
+    rows = lake.dataframe(spark, "archive", days=around.days(lake.days("archive")), columns=_ARCHIVE)
     return rows.where((f.col("archived_at") >= f.lit(around.since)) & (f.col("archived_at") < f.lit(around.until)))
 
 

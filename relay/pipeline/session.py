@@ -51,6 +51,8 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
 
 def started() -> bool:
     """Whether this process has a session already."""
+    if "pyspark" not in sys.modules:
+        return False
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     return SparkSession.getActiveSession() is not None

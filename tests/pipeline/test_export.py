@@ -144,7 +144,7 @@ def test_progress_names_rows_rate_and_lag(archived: Archived, spark: SparkSessio
     archived({}, {})
     said: list[str] = []
 
-    export.run(lake=lake, database=database, spark=spark, say=said.append)
+    export.run(lake=lake, database=database, spark=lambda: spark, say=said.append)
 
     [line] = said
     assert line.startswith("2 rows exported, ")

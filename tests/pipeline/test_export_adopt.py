@@ -40,7 +40,7 @@ def export_from(spark: SparkSession, lake: Lake) -> ExportFrom:
 
     def run(url: str, **options: Any) -> export.Exported:
         with Database(url) as database:
-            return export.run(lake=lake, database=database, spark=spark, say=lambda _: None, **options)
+            return export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, **options)
 
     return run
 

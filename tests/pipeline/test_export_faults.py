@@ -134,12 +134,12 @@ def test_a_restart_in_mid_read_fails_the_export_and_the_next_is_right(mode: loca
         restart = threading.Thread(target=_restart_in_mid_read, args=[server, mode])
         restart.start()
         with Slow(server.url) as slow, pytest.raises(UnreachableError, match="PostgreSQL does not answer") as failed:
-            export.run(lake=lake, database=slow, spark=spark, say=lambda _: None)
+            export.run(lake=lake, database=slow, spark=lambda: spark, say=lambda _: None)
         restart.join()
         assert (4, set()) == (failed.value.exit_code, files_below(lake))
 
         with Database(server.url) as database:
-            assert STEP + 1 == export.run(lake=lake, database=database, spark=spark, say=lambda _: None).rows
+            assert STEP + 1 == export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None).rows
         assert in_postgres(server.url) == in_lake(lake)
 
 

@@ -48,7 +48,7 @@ def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
     def one(_: int) -> export.Exported | PipelineError:
         with Database(database_url) as database:
             try:
-                return export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+                return export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
             except PipelineError as error:
                 return error
 
@@ -95,7 +95,7 @@ def test_a_login_that_may_not_read_the_archive_is_told_the_role(
     archived({})
 
     with login(database_url) as nobody, Database(nobody) as database, pytest.raises(PipelineError, match="queue_message_etl") as refused:
-        export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+        export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
 
     assert 1 == refused.value.exit_code
 
@@ -105,15 +105,15 @@ def test_the_role_queue_message_etl_is_enough(archived: Archived, spark: SparkSe
     archived({})
 
     with login(database_url, "queue_message_etl") as etl, Database(etl) as database:
-        assert 1 == export.run(lake=lake, database=database, spark=spark, say=lambda _: None).rows
+        assert 1 == export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None).rows
         with pytest.raises(PipelineError, match="relay config set export_registered true"):
-            export.run(lake=lake, database=database, spark=spark, say=lambda _: None, register=True)
+            export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, register=True)
 
 
 def test_a_server_that_is_away_leaves_no_lake(spark: SparkSession, lake: Lake, unused_tcp_port: int) -> None:
     """Exit code 4."""
     with Database(f"postgresql://x:hidden@127.0.0.1:{unused_tcp_port}/x") as away, pytest.raises(UnreachableError) as refused:
-        export.run(lake=lake, database=away, spark=spark, say=lambda _: None)
+        export.run(lake=lake, database=away, spark=lambda: spark, say=lambda _: None)
 
     assert "hidden" not in str(refused.value)
     assert not Path(lake.place.url).exists()
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_is_named(archived: Archived, spark: Spa
     archived({})
 
     with pytest.raises(LakeError, match=r"RELAY_LAKE_|permission"):
-        export.run(lake=Lake("/sys/kernel/lake"), database=database, spark=spark, say=lambda _: None)
+        export.run(lake=Lake("/sys/kernel/lake"), database=database, spark=lambda: spark, say=lambda _: None)
 
 
 @pytest.fixture
@@ -172,16 +172,16 @@ def test_a_full_disk_leaves_the_lake_as_it_was(small_disk: Path, spark: SparkSes
     lake = Lake(str(small_disk / "lake"))
     with psycopg.connect(database_url) as connection:
         insert(connection, {})
-    export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+    export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
     before = in_lake(lake)
     with psycopg.connect(database_url) as connection:
         insert(connection, {"body": os.urandom(3 << 20)}, {"body": os.urandom(3 << 20)})
 
     with pytest.raises(LakeError, match="no space left"):
-        export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+        export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
     assert before == in_lake(lake)
     assert committed(lake) == files_below(lake)
 
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
-    export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+    export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
     assert in_postgres(database_url) == in_lake(lake)

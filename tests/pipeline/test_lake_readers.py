@@ -113,7 +113,7 @@ def bucket(s3: str, unique: str) -> Lake:
 
 def run(lake: Lake, database: Database, spark: SparkSession) -> export.Exported:
     """Export into this lake."""
-    return export.run(lake=lake, database=database, spark=spark, say=lambda _: None)
+    return export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
 
 
 def test_a_lake_in_an_object_store(

@@ -36,7 +36,7 @@ Run = Callable[..., Computed]
 @pytest.fixture
 def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
     """One run of the job."""
-    return lambda **options: metrics.run(**{"lake": lake, "database": database, "spark": spark, "say": lambda _: None, **options})
+    return lambda **options: metrics.run(**{"lake": lake, "database": database, "spark": lambda: spark, "say": lambda _: None, **options})
 
 
 def _rows(url: str, grain: str, columns: str = "*") -> list[tuple[Any, ...]]:

@@ -40,7 +40,7 @@ def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
 
     def reconciled(**options: Any) -> Reconciled:
         usual = {"say": lambda _line: None, "since": NOON - timedelta(hours=12), "until": NOON + timedelta(hours=36)}
-        return reconcile.run(lake=lake, spark=spark, **{"database": database, **usual, **options})
+        return reconcile.run(lake=lake, spark=lambda: spark, **{"database": database, **usual, **options})
 
     return reconciled
 

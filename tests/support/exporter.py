@@ -38,7 +38,7 @@ def main(given: dict[str, Any]) -> int:
     print(json.dumps({"session": "ready"}), flush=True)  # noqa: T201
     try:
         with Database(given["url"]) as database:
-            done = export.run(lake=Lake(given["lake"]), database=database, spark=session, say=lambda _: None, **given["options"])
+            done = export.run(lake=Lake(given["lake"]), database=database, spark=lambda: session, say=lambda _: None, **given["options"])
     except PipelineError as error:
         print(json.dumps({"error": str(error), "exit_code": error.exit_code}), flush=True)  # noqa: T201
         return error.exit_code
