@@ -4,9 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.complete
+STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TESTS := $(wildcard $(addprefix tests/,unit contract integration acceptance containers faults))
+TESTS := $(wildcard $(addprefix tests/,unit contract integration pipeline acceptance containers faults))
 
 .PHONY: help venv lock lint format types imports unit test demo pipeline-demo conventions wheel clean
 
@@ -15,14 +15,17 @@ help: ## list the targets
 
 venv: $(STAMP) ## make .venv from the lock file
 
-$(STAMP): requirements/dev.txt .ci/make-venv
-	@.ci/make-venv $(VENV)
+# One environment that grows: the demos need a part of what development needs.
+$(VENV)/.%: requirements/%.txt .ci/make-venv
+	@.ci/make-venv $(VENV) $<
 	@touch $@
 
 lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@$(BIN)/python -m pip install --quiet uv
 	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
 	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --extra pipeline --output-file requirements/dev.txt
+	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local - pyproject.toml --output-file requirements/demo.txt
+	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local --extra pipeline - pyproject.toml --output-file requirements/pipeline.txt
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
@@ -49,10 +52,10 @@ test: lint types imports ## everything: lint, types, imports and all tests, on p
 	@echo "test: $(TESTS)"
 	@$(BIN)/python -m pytest -q $(TESTS)
 
-demo: $(STAMP) ## the product end to end, on private servers
+demo: $(VENV)/.demo ## the product end to end, on private servers
 	@$(BIN)/relay demo
 
-pipeline-demo: $(STAMP) ## archive, lake, numbers, retention and replay end to end; what is missing is fetched, Java too
+pipeline-demo: $(VENV)/.pipeline ## archive, lake, numbers, retention and replay end to end; what is missing is fetched, Java too
 	@$(BIN)/relay pipeline demo
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it
