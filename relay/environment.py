@@ -92,8 +92,11 @@ def _links(name: str, text: str) -> bool:
 
 
 def _proposal(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return f"{name} is no setting: " + (f"did you mean {near[0]}?" if near else "take it away, or see the list of settings in the README.")
+    # Without what they have in common: it would make any two names close.
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), sorted(each.removeprefix(PREFIX) for each in known), n=1, cutoff=0.6)
+    return f"{name} is no setting: " + (
+        f"did you mean {PREFIX}{near[0]}?" if near else "take it away, or see the list of settings in the README."
+    )
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -101,11 +101,27 @@ def test_every_mistake_is_told_at_once_in_a_sentence_of_its_own() -> None:
     ])  # fmt: skip
 
 
-def test_a_name_that_resembles_nothing_is_an_error_too() -> None:
-    """A variable with our prefix that no setting reads is a mistake, also in a .env."""
-    [line] = mistakes(RELAY_ZZZZZZ="1")
+@pytest.mark.parametrize("name", ["RELAY_ZZZZZZ", "RELAY_TYPO", "RELAY_FOO", "RELAY_TIMEOUT", "RELAY_DEBUG", "RELAY_"])
+def test_a_name_that_resembles_nothing_is_an_error_too(name: str) -> None:
+    """A variable with our prefix that no setting reads is a mistake, also in a .env; the prefix resembles nothing."""
+    [line] = mistakes(None, **{name: "1"})
 
-    assert line.startswith("RELAY_ZZZZZZ is no setting: take it away")
+    assert line.startswith(f"{name} is no setting: take it away")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("BATCHSIZE", "BATCH_SIZE"),
+        ("PORT", "HTTP_PORT"),
+        ("DB_URL", "DATABASE_URL"),
+        ("AMQP_URL_FIEL", "AMQP_URL_FILE"),
+        ("LOGLEVEL", "LOG_LEVEL"),
+    ],
+)
+def test_a_name_that_resembles_one_is_told_which(name: str, meant: str) -> None:
+    """Slips and other programs' habits."""
+    assert [f"RELAY_{name} is no setting: did you mean RELAY_{meant}?"] == mistakes(None, **{f"RELAY_{name}": "1"})
 
 
 def test_variables_of_a_kubernetes_service_named_relay_are_nobodys_mistake() -> None:
