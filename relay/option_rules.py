@@ -59,7 +59,7 @@ def parse(text: str) -> dict[str, Any]:
         RecursionError: the text is nested too deep for the parser.
     """
     try:
-        options = json.loads(text, parse_int=_integer)
+        options = json.loads(text, parse_int=_integer, parse_constant=_constant)
     except ValueError:
         raise OptionsError("option_type", "options is not valid JSON") from None
     if not isinstance(options, dict):
@@ -70,6 +70,10 @@ def parse(text: str) -> dict[str, Any]:
 def _integer(digits: str) -> int | float:
     # int() is quadratic, and refuses thousands of digits with an error of its own.
     return int(digits) if len(digits) <= _DIGITS_LIMIT else math.inf
+
+
+def _constant(name: str) -> float:
+    raise ValueError(name)  # NaN and Infinity, which Python alone takes for JSON
 
 
 def collect(options: dict[str, Any]) -> dict[str, tuple[str, Any]]:

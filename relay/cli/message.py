@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def enqueue(
 ) -> None:
     """Enqueue one message and print its id, or one message for each line of standard input, all or none."""
     if content is None and sys.stdin.isatty():
-        raise typer.BadParameter("give the content as JSON, or lines of JSON on standard input.")
+        raise typer.BadParameter("Give the content as JSON, or lines of JSON on standard input.")
     with console() as opened:
         fields: dict[str, Any] = {
             "exchange": exchange,
@@ -98,16 +99,25 @@ def resume(exchange: Exchange) -> None:
 
 
 def _options(text: str | None) -> Any:
+    """Options that can be sent, judged as they were written: as a float, 1e400 is no JSON any more."""
     if text is None:
         return {}
+    from relay.client_message import HEADERS_LIMIT  # noqa: PLC0415 - heavy for --help
+    from relay.option_rules import OptionsError, parse  # noqa: PLC0415 - as above
+    from relay.options import plan  # noqa: PLC0415 - as above
+
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        # What is nested too deep for it has a sentence of its own.
+        with contextlib.suppress(RecursionError):
+            parse(text)
+    except OptionsError:
         complain("--options must be a JSON object such as '{\"priority\": 5}'.")
-        raise typer.Exit(USAGE)
-    return found
+        raise typer.Exit(USAGE) from None
+    try:
+        plan(text, HEADERS_LIMIT)
+    except OptionsError as error:
+        refuse(error.sentence)
+    return json.loads(text)
 
 
 def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:

@@ -53,7 +53,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
     """
     if not (since or exchange is not None or routing_key is not None or result or code):
-        raise typer.BadParameter("say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
+        raise typer.BadParameter("Say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
     if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
@@ -87,7 +87,7 @@ def _replay(opened: Console, wanted: dict[str, Any], *, limit: int | None, rate:
 
 
 def _pages(opened: Console, wanted: dict[str, Any], *, limit: int | None, rate: float | None) -> Iterator[list[dict[str, Any]]]:
-    size = PAGE if rate is None else max(1, min(PAGE, int(rate / PAGES_A_SECOND)))
+    size = PAGE if rate is None else max(1, int(min(PAGE, rate / PAGES_A_SECOND)))
     rest = limit
     place = {"archived_xid": "0", "xid": "0", "seq": 0}
     while rest is None or rest > 0:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; docs/cli.md lists them. 0 is success."""
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+LENGTH = re.compile(r"([0-9]{1,9})([smhd])")
+"""A length of time as an option: at most nine digits and a unit."""
 
 
 class Commands(Group):
@@ -60,22 +63,31 @@ def console() -> Iterator[Console]:
 def moment(opened: Console, text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
     """A time from an option: ISO 8601 with a time zone, or a length such as 90s, 15m, 2h, 7d.
 
-    A length is counted from the database's now: back, or forward if `ahead`.
+    A length is counted from the database's now: back, or forward if `ahead`. A day has 24 hours.
 
     Raises:
-        typer.BadParameter: it is neither.
+        typer.BadParameter: it is neither, or before the year 1 or after 9999, as UTC has it.
     """
     if text is None:
         return None
-    if re.fullmatch(r"\d{1,9}[smhd]", text):
-        found: datetime = opened.row("read_moment", length=text if ahead else f"-{text}")["moment"]
-        return found
+    try:
+        if found := LENGTH.fullmatch(text):
+            away = timedelta(seconds=int(found[1]) * SECONDS[found[2]])
+            now: datetime = opened.row("read_now")["now"].astimezone(UTC)
+            return now + away if ahead else now - away
+        return _written(text, option).astimezone(UTC)
+    except OverflowError:
+        raise typer.BadParameter(f"{option} is outside the years 1 to 9999; give a time within them.") from None
+
+
+def _written(text: str, option: str) -> datetime:
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{option} must be a time such as 2031-01-31T12:00:00Z or a length such as 90s, 15m, 2h, 7d.") from None
     if given.tzinfo is None:
-        raise typer.BadParameter(f"{option} has no time zone; write it like {text}Z or {text}+01:00.")
+        whole = given.isoformat()
+        raise typer.BadParameter(f"{option} has no time zone; write it like {whole}Z or {whole}+01:00.")
     return given
 
 

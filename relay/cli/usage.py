@@ -48,7 +48,8 @@ def wrong_usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" or context is None:
         return str(error.format_message())
-    return f"{(_wrong_value(error) or error.format_message()).rstrip('.')}. See `{context.command_path} --help`."
+    text = _wrong_value(error) or error.format_message().removeprefix("Invalid value: ")
+    return f"{text.rstrip('.')}. See `{context.command_path} --help`."
 
 
 def _wrong_value(error: Any) -> str | None:

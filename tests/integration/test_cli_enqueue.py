@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -98,6 +99,17 @@ def test_times_may_be_given_or_counted_from_now(cli: Cli, seeded: Seeded) -> Non
     assert datetime(2031, 1, 31, 11, tzinfo=UTC) == expires
 
 
+@pytest.mark.parametrize("given", ["2031-01-31", "2031-01-31 12:00", "20310131T12"])
+def test_a_time_without_a_zone_is_told_how_to_be_written(cli: Cli, seeded: Seeded, given: str) -> None:
+    """Each form that the sentence names is taken."""
+    sentence = cli.refused("enqueue", "orders", "paid", "1", "--available-at", given, code=2)
+
+    named = re.findall(r"\d{4}-\S+", sentence)
+    for form in named:
+        cli("enqueue", "orders", "paid", "1", "--available-at", form.removesuffix("."))
+    assert [(2,)] == seeded.run("SELECT count(*) FROM queue_message") == [(len(named),)]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -105,8 +117,19 @@ def test_times_may_be_given_or_counted_from_now(cli: Cli, seeded: Seeded) -> Non
         (["orders", "key", "{"], 1, "content is not JSON"),
         (["orders", "key", "1", "--options", '{"prority": 1}'], 1, 'unknown option "prority"'),
         (["orders", "key", "1", "--options", "[]"], 2, "--options must be a JSON object"),
+        (
+            ["orders", "key", "1", "--options", '{"headers":{"n":1e400}}'],
+            1,
+            "fits neither a 64-bit integer nor a double; send it as a string",
+        ),
+        (["orders", "key", "1", "--options", '{"priority":1e400}'], 1, "options.priority must be a whole number from 0 to 255"),
+        (["orders", "key", "1", "--options", '{"headers":{"n":NaN}}'], 2, "--options must be a JSON object"),
+        (["orders", "key", "1", "--options", '{"priority":' + "1" * 5000 + "}"], 1, "options.priority must be a whole number from 0"),
+        (["orders", "key", "1", "--options", '{"headers":{"n":' + "[" * 100_000], 1, "options.headers is nested deeper than 64 levels"),
         (["orders", "key", "1", "--available-at", "tomorrow"], 2, "--available-at must be a time such as"),
         (["orders", "key", "1", "--expires-at", "2031-01-31T12:00"], 2, "--expires-at has no time zone"),
+        (["orders", "key", "1", "--available-at", "99999999d"], 2, "--available-at is outside the years 1 to 9999; give a time within"),
+        (["orders", "key", "1", "--expires-at", "9999-12-31T23:59:59-01:00"], 2, "--expires-at is outside the years 1 to 9999"),
     ],
 )
 def test_what_cannot_be_enqueued_is_one_sentence(cli: Cli, seeded: Seeded, args: list[str], code: int, says: str) -> None:

@@ -113,8 +113,23 @@ def test_a_rate_is_held(cli: Cli, seeded: Seeded) -> None:
 
 def test_a_replay_without_a_filter_is_refused(cli: Cli) -> None:
     """Nobody replays the whole archive by mistake."""
-    assert "say what to replay" in cli.refused("replay", code=2)
-    assert "say what to replay" in cli.refused("replay", "--limit", "5", code=2)
+    assert cli.refused("replay", code=2).startswith("Say what to replay: at least one of --from")
+    assert "Say what to replay" in cli.refused("replay", "--limit", "5", code=2)
+
+
+def test_a_time_before_the_first_year_is_refused(cli: Cli) -> None:
+    """By name of the option, and not as a time that PostgreSQL or the driver cannot hold."""
+    for option, length in (("--from", "99999999d"), ("--to", "999999d"), ("--from", "999999999d")):
+        sentence = cli.refused("replay", "--exchange", "orders", option, length, code=2)
+        assert sentence.startswith(f"{option} is outside the years 1 to 9999")
+        assert "Invalid value" not in sentence
+
+
+def test_a_rate_without_an_end_is_no_rate(cli: Cli, seeded: Seeded) -> None:
+    """Infinity is a number like any other."""
+    seeded.archive("success")
+
+    assert "1 message replayed\n" == cli("replay", "--exchange", "orders", "--rate", "inf")
 
 
 def test_times_are_those_of_archiving(cli: Cli, seeded: Seeded) -> None:

@@ -1,0 +1,2 @@
+-- The database's now.
+SELECT now() AS now
