@@ -12,6 +12,7 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
+from relay.pinned import ENCODING, pin, unreadable
 from relay.postgres_errors import no_connection, reason
 from relay.statements import Statements
 
@@ -64,12 +65,16 @@ class Console:
                 self._conninfo,
                 autocommit=True,
                 application_name="outbox-relay console",
-                client_encoding="UTF8",
                 connect_timeout=10,
                 row_factory=dict_row,
+                client_encoding=ENCODING,
             )
+            pin(self.connection)
         except psycopg.Error as error:
             raise StoreError(no_connection(error)) from error
+        if sentence := unreadable(self.connection.info):
+            self.connection.close()
+            raise StoreError(sentence)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:

@@ -10,7 +10,8 @@ import psycopg
 from psycopg import errors
 
 from relay.errors import StoreError
-from relay.postgres_errors import no_connection, reason
+from relay.pinned import ENCODING, PINNED, unreadable
+from relay.postgres_errors import READ_ONLY, no_connection, reason
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
 """A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
@@ -27,13 +28,14 @@ BY_INDEX = {
 the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages), and so does a plan made once for
 every limit; compiling such a plan takes longer still."""
 
+_MIGRATE = "The schema is missing or too old: let its owner run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
 _SENTENCES: Mapping[type[psycopg.Error], str] = {
-    errors.UndefinedTable: "The schema is missing or too old: run `relay migrate` with RELAY_DATABASE_URL and RELAY_SCHEMA as here",
-    errors.UndefinedColumn: "The schema is too old for this relay: run `relay migrate`",
-    errors.UndefinedFunction: "The schema is too old for this relay: run `relay migrate`",
-    errors.InvalidSchemaName: "The schema does not exist: run `relay migrate` or correct RELAY_SCHEMA",
+    errors.UndefinedTable: _MIGRATE,
+    errors.UndefinedColumn: _MIGRATE,
+    errors.UndefinedFunction: _MIGRATE,
+    errors.InvalidSchemaName: _MIGRATE,
     errors.InsufficientPrivilege: "The relay's role lacks a permission: grant it the role queue_message_relay",
-    errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)",
+    errors.ReadOnlySqlTransaction: READ_ONLY,
 }
 
 
@@ -48,6 +50,7 @@ IN_PASSING: Mapping[str, str] = {
 """What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
 UNPRINTABLE = "54000"
 """SQLSTATE of a value beyond PostgreSQL's own limit of a gigabyte."""
+_SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -96,12 +99,24 @@ class Session:
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
             try:
-                self._connection = await connect(self._conninfo, self._application_name, prepare_threshold=0 if self._prepare else None)
+                connection = await connect(self._conninfo, self._application_name, prepare_threshold=0 if self._prepare else None)
             except UnicodeError as error:
                 raise StoreError("RELAY_DATABASE_URL names a host that no resolver can be asked for: correct its name.") from error
-            for name, value in self._settings.items():
-                await self._connection.execute("SELECT set_config(%s, %s, false)", [name, value], prepare=False)
+            self._connection = await self._settled(connection)
         return self._connection
+
+    async def _settled(self, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
+        """The connection with all that holds for its length, or closed."""
+        settings = {**PINNED, **self._settings}
+        if sentence := unreadable(connection.info):
+            await connection.close()
+            raise StoreError(sentence)
+        try:
+            await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
     async def _drop(self) -> None:
         if self._connection is not None:
@@ -110,7 +125,7 @@ class Session:
 
 
 async def connect(conninfo: str, application_name: str, *, prepare_threshold: int | None) -> psycopg.AsyncConnection[Any]:
-    """A connection whose loss is noticed, and on which texts are UTF-8 whatever PGCLIENTENCODING or the role's settings say.
+    """A connection whose loss is noticed, and on which texts are UTF-8; what else is pinned is the caller's to set.
 
     Raises:
         psycopg.Error: no connection.
@@ -120,8 +135,8 @@ async def connect(conninfo: str, application_name: str, *, prepare_threshold: in
         conninfo,
         autocommit=True,
         application_name=application_name,
-        client_encoding="UTF8",
         prepare_threshold=prepare_threshold,
+        client_encoding=ENCODING,
         **KEEPALIVE,  # type: ignore[arg-type]
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from relay.database import connect
+from relay.pinned import PIN
 from relay.statements import Statements
 
 HINTS = "queue_message_notify"
@@ -107,7 +108,14 @@ class Ear:
         self._signal.set()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await connect(self._conninfo, self._application_name, prepare_threshold=None)
+        connection = await connect(self._conninfo, self._application_name, prepare_threshold=None)
+        try:
+            with _answered(connection):
+                await connection.execute(PIN)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
     async def _prove_from_outside(self) -> None:
         """Have another session notify while this one is idle: what a pool that shares sessions does not pass on."""

@@ -16,7 +16,8 @@ import psycopg
 from psycopg import errors, sql
 
 from relay.errors import MigrationError, StoreError
-from relay.postgres_errors import no_connection, reason
+from relay.pinned import ENCODING, pin, unreadable
+from relay.postgres_errors import READ_ONLY, no_connection, reason
 
 LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
@@ -207,13 +208,16 @@ def _silent(_: str) -> None:
 def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.Connection]:
     try:
         connection = psycopg.connect(
-            conninfo, autocommit=True, application_name="outbox-relay migrate", client_encoding="UTF8", connect_timeout=10
+            conninfo, autocommit=True, application_name="outbox-relay migrate", connect_timeout=10, client_encoding=ENCODING
         )
+        pin(connection)
     except psycopg.Error as error:
         raise StoreError(no_connection(error)) from error
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     connection.add_notice_handler(lambda notice: say(notice.message_primary or ""))
     with connection:
+        if sentence := unreadable(connection.info):
+            raise MigrationError(sentence)
         yield connection
 
 
@@ -228,6 +232,8 @@ def _translated() -> Iterator[None]:
         raise MigrationError(
             f"Not allowed ({reason(error)}): run `relay migrate` as the owner of the schema, or hand `relay migrate --sql` to who is."
         ) from error
+    except errors.ReadOnlySqlTransaction as error:
+        raise MigrationError(f"{READ_ONLY} ({reason(error)}).") from error
     except errors.LockNotAvailable as error:
         raise MigrationError(
             "A long transaction holds the tables that must change and nothing was changed: run `relay migrate` again when it has ended."

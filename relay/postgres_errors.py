@@ -6,6 +6,7 @@ import re
 
 import psycopg
 
+READ_ONLY = "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)"
 _CONNECTING = (
     (r"password authentication failed|no password supplied", "PostgreSQL refused the password: correct RELAY_DATABASE_URL or PGPASSWORD"),
     (r"role .* does not exist|no pg_hba\.conf entry", "PostgreSQL refused the user: correct RELAY_DATABASE_URL or pg_hba.conf"),
@@ -14,7 +15,7 @@ _CONNECTING = (
         r"too many clients|connection slots are reserved|too many connections",
         "PostgreSQL has no connection left: raise max_connections or stop what holds them",
     ),
-    (r"read-only|hot standby", "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)"),
+    (r"read-only|hot standby", READ_ONLY),
     (r"certificate|SSL", "TLS with PostgreSQL failed: correct sslmode and sslrootcert in RELAY_DATABASE_URL"),
 )
 """What a refused connection says, in English. libpq passes on no SQLSTATE for it, so the words are all there is."""

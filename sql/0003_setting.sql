@@ -41,7 +41,7 @@ BEGIN
         RETURN format('There is no setting "%s"; there are %s.', setting,
                       (SELECT string_agg(r.name, ', ' ORDER BY r.name) FROM @schema@.queue_message_setting_rule() r));
     ELSIF rule.kind IN ('integer', 'number') THEN
-        fine := value ~ CASE rule.kind WHEN 'integer' THEN '^\d{1,9}$' ELSE '^\d{1,9}(\.\d{1,6})?$' END;
+        fine := value ~ CASE rule.kind WHEN 'integer' THEN '^[0-9]{1,9}$' ELSE '^[0-9]{1,9}([.][0-9]{1,6})?$' END;
         IF NOT fine OR value::numeric NOT BETWEEN rule.low AND rule.high THEN
             RETURN format('Setting "%s" is "%s"; it must be %s from %s to %s.', setting, value,
                           CASE rule.kind WHEN 'integer' THEN 'a whole number' ELSE 'a number' END, rule.low, rule.high);

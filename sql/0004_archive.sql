@@ -92,7 +92,7 @@ CREATE TABLE @schema@.queue_message_export_position (
 -- One line of printable text for a log: control characters, line ends and terminal escapes become spaces.
 CREATE FUNCTION @schema@.queue_message_one_line(words text, longest integer DEFAULT 255) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
-    SELECT left(regexp_replace(coalesce(words, ''), '[[:cntrl:]\x7f-\x9f]+', ' ', 'g'), longest)
+    SELECT left(regexp_replace(coalesce(words, ''), E'[[:cntrl:]\\x7f-\\x9f]+', ' ', 'g'), longest)
 $body$;
 
 -- Payload of a notification: the message's id and, outside the schema public, which table it is about.
@@ -167,7 +167,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
     SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
         @schema@.queue_message_setting_value('retention_days') AS days
     WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND days::integer > 0
-      AND c.relname ~ '^queue_message_archive_\d{8}$' AND c.relname < 'queue_message_archive_' || to_char((coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
+      AND c.relname ~ '^queue_message_archive_[0-9]{8}$' AND c.relname < 'queue_message_archive_' || to_char((coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
     ORDER BY c.relname
 $body$;
 

@@ -43,7 +43,7 @@ BEGIN
       AND a.archived_at >= coalesce(archived_from, '-infinity') AND a.archived_at < coalesce(archived_to, 'infinity')
       AND (queue_message_find.exchange IS NULL OR a.exchange = queue_message_find.exchange)
       AND (queue_message_find.routing_key IS NULL OR a.routing_key LIKE
-           replace(replace(replace(replace(queue_message_find.routing_key, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'))
+           replace(replace(replace(replace(queue_message_find.routing_key, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%'))
       AND (queue_message_find.result IS NULL OR a.result = queue_message_find.result)
       AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
       AND (again OR NOT EXISTS (SELECT FROM @schema@.queue_message_archive r WHERE r.replay_of = a.id)

@@ -130,7 +130,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
         SELECT day - today AS ahead, row_number() OVER (ORDER BY day) - 1 AS place
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
             to_date(right(c.relname, 8), 'YYYYMMDD') AS day, date(now() AT TIME ZONE 'UTC') AS today
-        WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname ~ '_\d{8}$' AND day >= today
+        WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND c.relname ~ '_[0-9]{8}$' AND day >= today
     ) AS days
 $body$;
 

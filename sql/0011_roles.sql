@@ -63,7 +63,7 @@ BEGIN
         EXECUTE format('GRANT %s TO %s', one, grantee);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-               WHERE n.nspname = @schema_literal@ AND p.proname LIKE 'queue\_message\_%' AND p.provolatile = 'i' LOOP
+               WHERE n.nspname = @schema_literal@ AND p.proname LIKE E'queue\\_message\\_%' AND p.provolatile = 'i' LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one, grantee);
     END LOOP;
 END
@@ -79,7 +79,7 @@ DECLARE
 BEGIN
     -- Functions are executable by everybody when they are made.
     FOR one IN SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-               WHERE n.nspname = @schema_literal@ AND p.proname LIKE 'queue\_message\_%' AND pg_has_role(p.proowner, 'USAGE')
+               WHERE n.nspname = @schema_literal@ AND p.proname LIKE E'queue\\_message\\_%' AND pg_has_role(p.proowner, 'USAGE')
                  AND has_function_privilege('public', p.oid, 'EXECUTE') LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', one);
     END LOOP;

@@ -20,7 +20,7 @@ BEGIN
     LOOP
         EXECUTE 'SELECT cron.schedule($1, $2, $3)' USING
             format('queue_message %s %s', @schema_literal@::text, job.column1), job.column2,
-            format(job.column3, @schema_literal@::text, 'queue\_message %');
+            format(job.column3, @schema_literal@::text, E'queue\\_message %');
     END LOOP;
     RETURN true;
 END

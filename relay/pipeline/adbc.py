@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from relay.errors import PipelineError, UnreachableError
+from relay.pinned import PIN
 from relay.pipeline.archive import OUT_OF_BOUNDS
 
 BYTES_OF_A_BATCH = 16 << 20
@@ -57,7 +58,9 @@ def connected(conninfo: str) -> Iterator[Connection]:
         connection = dbapi.connect(conninfo, autocommit=True)
     with connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BYTES_OF_A_BATCH)})
-        yield Connection(cursor)
+        opened = Connection(cursor)
+        opened.one(PIN.decode())
+        yield opened
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import PipelineError, UnreachableError
+from relay.pinned import ENCODING, pin
 from relay.pipeline.archive import Column
 from relay.postgres_errors import no_connection, reason
 
@@ -91,7 +92,9 @@ class Database:
         with self.connection() as connection:
             info = connection.info
             known = {**info.get_parameters(), **_parts(self._conninfo), **({"password": info.password} if info.password else {})}
-            return make_conninfo("", **{name: value for name, value in known.items() if name not in {"passfile", "service"}})
+            return make_conninfo(
+                "", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | {"client_encoding": ENCODING}
+            )
 
     def close(self) -> None:
         """Close the connection; the next statement opens a new one."""
@@ -110,9 +113,11 @@ class Database:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            conninfo = make_conninfo("", **{**_USUAL, **_parts(self._conninfo)})
-            # Nothing is prepared and no session setting is made: a pooler in transaction mode may stand in between.
-            self._connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+            conninfo = make_conninfo("", **{**_USUAL, **_parts(self._conninfo), "client_encoding": ENCODING})
+            # Nothing is prepared, and nothing is set but what a PgBouncer in transaction mode, which may stand in between, minds.
+            connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+            pin(connection)
+            self._connection = connection
         return self._connection
 
 

@@ -34,6 +34,18 @@ async def test_a_host_that_cannot_be_looked_up_is_a_sentence() -> None:
         await session.fetch(b"SELECT 1", {})
 
 
+async def test_a_schema_that_is_not_there_says_who_makes_it_and_what_else_may_be_wrong(empty_database_url: str) -> None:
+    """Whoever runs the relay is seldom the owner of the schema, and the URL may lead to the wrong database."""
+    session = Session(empty_database_url, application_name="relay")
+
+    for statement in (b"TABLE queue_message", b"SELECT queue_message_clock(now())"):
+        with pytest.raises(
+            StoreError, match=r"let its owner run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA \(.* does not exist\)\.$"
+        ):
+            await session.fetch(statement, {})
+    await session.aclose()
+
+
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 async def test_texts_are_read_whole_whatever_encoding_the_environment_names(
     database_url: str, monkeypatch: pytest.MonkeyPatch, encoding: str

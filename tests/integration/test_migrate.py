@@ -169,6 +169,16 @@ def test_an_unreachable_server_is_one_sentence(empty_database_url: str) -> None:
         check(make_conninfo(empty_database_url, dbname="no_such"))
 
 
+def test_a_standby_or_a_read_only_database_is_one_sentence(empty_database_url: str) -> None:
+    """With the way to the primary."""
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        name = sql.Identifier(owner.info.dbname)
+        owner.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+
+    with pytest.raises(MigrationError, match=r"^PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary .*\)\.$"):
+        migrate(empty_database_url)
+
+
 def test_settings_are_seeded_once(empty_database_url: str, database: psycopg.Connection) -> None:
     """The environment fills what is not there; what somebody changed stays."""
     migrate(empty_database_url, seed={"max_attempts": "3", "notify": "off"})

@@ -4,7 +4,7 @@ SELECT p.name, p.day,
          WHEN p.day >= (coalesce(%(now)s, now()) AT TIME ZONE 'UTC')::date THEN 'open' ELSE 'unverified' END,
     e.rows, e.verified_at, e.difference
 FROM (
-    SELECT name, CASE WHEN name ~ '_\d{8}$' THEN to_date(right(name, 8), 'YYYYMMDD') END AS day
+    SELECT name, CASE WHEN name ~ '_[0-9]{8}$' THEN to_date(right(name, 8), 'YYYYMMDD') END AS day
     FROM (
         SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = format('%%I.queue_message_archive_daily', %(schema)s::text)::regclass

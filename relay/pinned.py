@@ -1,0 +1,41 @@
+"""What every connection holds to, whatever the environment, the role, the database or the server's settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+ENCODING = "UTF8"
+"""The client_encoding, given when connecting, since a role's setting yields to that: in LATIN1 one letter would refuse whole claims."""
+PINNED: Mapping[str, str] = {"DateStyle": "ISO, MDY", "IntervalStyle": "postgres", "standard_conforming_strings": "on"}
+"""Set after connecting, before anything else: how times are written, and that a backslash in a literal is itself.
+
+PgBouncer reports these to each of its clients, and refuses them as start-up options.
+"""
+PIN = ("SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in PINNED.items())).encode()
+"""The statement that sets them."""
+
+
+def pin(connection: psycopg.Connection[Any]) -> None:
+    """Set them on a fresh connection, which is closed if that fails.
+
+    Raises:
+        psycopg.Error: as of any statement.
+    """
+    try:
+        connection.execute(PIN)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def unreadable(info: psycopg.ConnectionInfo) -> str | None:
+    """Why texts of this database cannot be relied on, as one sentence; None where they can."""
+    if info.parameter_status("server_encoding") != "SQL_ASCII":
+        return None
+    return (
+        "The database has the encoding SQL_ASCII, so PostgreSQL does not know which letters its bytes are: create one with "
+        "ENCODING 'UTF8' TEMPLATE template0, and point RELAY_DATABASE_URL to it."
+    )

@@ -1,0 +1,143 @@
+"""What holds on every connection, whatever the environment, the role or the database is set to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from relay import migrate as migrations
+from relay.console import Console
+from relay.database import Session
+from relay.ear import Ear
+from relay.errors import MigrationError, StoreError
+from relay.migrate import migrate
+from relay.pinned import ENCODING, PINNED
+from relay.pipeline import adbc
+from relay.pipeline.database import Database
+from relay.statements import Statements
+from tests.support.logins import login
+from tests.support.pgbouncer import pgbouncer
+from tests.support.queue import Queue
+from tests.support.servers import Databases, Say
+
+HOSTILE = {"client_encoding": "latin1", "datestyle": "German, DMY", "intervalstyle": "iso_8601", "standard_conforming_strings": "off"}
+WANTED = {"client_encoding": ENCODING, **PINNED}
+SHOWN = "SELECT " + ", ".join(f"current_setting('{name}')" for name in WANTED)
+EXPECTED = tuple(WANTED.values())
+
+
+@pytest.fixture
+def hostile(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A login whose role, whose database and whose environment all say otherwise."""
+    monkeypatch.setenv("PGCLIENTENCODING", "latin1")
+    monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
+    monkeypatch.setenv("PGOPTIONS", "-c standard_conforming_strings=off -c intervalstyle=sql_standard")
+    with login(database_url, "queue_message_etl", "queue_message_relay", "queue_message_operator") as url:
+        parts = conninfo_to_dict(url)
+        with psycopg.connect(database_url, autocommit=True, client_encoding="UTF8") as owner:
+            for name, value in HOSTILE.items():
+                owner.execute(f"ALTER ROLE \"{parts['user']}\" SET {name} = '{value}'".encode())
+                owner.execute(f"ALTER DATABASE \"{parts['dbname']}\" SET {name} = '{value}'".encode())
+        yield url
+
+
+async def test_the_relays_connection_is_pinned(hostile: str) -> None:
+    """Also that of a relay behind a pool."""
+    for prepare in (True, False):
+        session = Session(hostile, application_name="relay", prepare=prepare)
+        assert [EXPECTED] == await session.fetch(SHOWN.encode(), {})
+        await session.aclose()
+
+
+async def test_the_listening_connection_is_pinned(hostile: str) -> None:
+    """It hears, and its texts are read alike."""
+    ear = Ear(conninfo=hostile, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
+    await ear.open()
+
+    assert ear._connection is not None
+    assert EXPECTED == await (await ear._connection.execute(SHOWN.encode())).fetchone()
+    await ear.aclose()
+
+
+def test_the_consoles_and_the_migrations_connection_are_pinned(hostile: str) -> None:
+    """What an operator reads, and what is written into the catalog."""
+    with Console(hostile, schema="public") as console:
+        assert [{"all": [*EXPECTED]}] == console.connection.execute(f"SELECT ARRAY[{SHOWN[7:]}] AS all".encode()).fetchall()
+    with migrations._connection(hostile, print) as connection:
+        assert EXPECTED == connection.execute(SHOWN.encode()).fetchone()
+
+
+def test_the_pipelines_connections_are_pinned(hostile: str) -> None:
+    """That of the jobs and that of Spark's tasks, where texts travel in the client's encoding."""
+    with Database(hostile) as database, database.connection() as connection:
+        assert EXPECTED == connection.execute(SHOWN.encode()).fetchone()
+        complete = database.complete_conninfo()
+    with adbc.connected(complete) as task:
+        assert EXPECTED == tuple(task.one(SHOWN))
+        assert "→" == task.one("SELECT chr(8594)")[0]
+
+
+@pytest.mark.parametrize("pool_mode", ["transaction", "session"])
+async def test_a_pool_pins_what_its_client_pins(
+    database_url: str, hostile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, say: Say, pool_mode: str
+) -> None:
+    """PgBouncer knows these settings, refuses none, and hands none on to a client that has its own."""
+    assert hostile
+    monkeypatch.delenv("PGOPTIONS")  # which PgBouncer may refuse
+    with pgbouncer(database_url, pool_mode=pool_mode, folder=tmp_path, say=say) as url:
+        session = Session(url, application_name="relay", prepare=False)
+        with psycopg.connect(url, autocommit=True) as other:
+            for _ in range(3):
+                assert [EXPECTED] == await session.fetch(SHOWN.encode(), {})
+                other.execute("SET standard_conforming_strings = off")
+                assert ("off",) == other.execute("SHOW standard_conforming_strings").fetchone()
+        await session.aclose()
+
+
+@pytest.fixture
+def ascii_url(databases: Databases) -> Iterator[str]:
+    """A database whose server does not know which letters its bytes are."""
+    name = databases.create()
+    databases.drop(name)
+    with psycopg.connect(databases.url("postgres"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode())
+        yield databases.url(name)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+async def test_a_database_without_an_encoding_is_refused(ascii_url: str) -> None:
+    """By the migration, the relay and the console, in one sentence with what to do."""
+    sentence = r"^The database has the encoding SQL_ASCII, .* ENCODING 'UTF8' .*\.$"
+    session = Session(ascii_url, application_name="relay")
+
+    with pytest.raises(StoreError, match=sentence):
+        await session.fetch(b"SELECT 1", {})
+    with pytest.raises(MigrationError, match=sentence):
+        migrate(ascii_url)
+    with pytest.raises(StoreError, match=sentence), Console(ascii_url, schema="public"):
+        pass
+
+
+async def test_the_schema_reads_its_patterns_alike_where_backslashes_escape(queue: Queue) -> None:
+    """Whoever calls: no partition seems to be missing, a setting's value is understood, a pattern of a replay stays one."""
+    await queue.sql("SET standard_conforming_strings = off")
+    await queue.sql("SELECT queue_message_ensure_partitions()")
+
+    assert 6 < await queue.value("SELECT partition_days_ahead FROM queue_message_status")
+    await queue.sql("SELECT queue_message_config_set('max_attempts', '7')")
+    assert "a b" == await queue.value("SELECT queue_message_one_line(E'a\\u0085b', 100)")
+
+
+@pytest.mark.parametrize("folder", ["sql", "relay/queries", "relay/pipeline/queries"])
+def test_no_plain_literal_of_ours_holds_a_backslash(folder: str) -> None:
+    """It would mean something else in a session with standard_conforming_strings off; E'…' never does."""
+    files = sorted((Path(__file__).parents[2] / folder).glob("*.sql"))
+    code = {file.name: re.sub(r"--.*|E'(?:[^'\\]|\\.|'')*'", "", file.read_text()) for file in files}
+
+    assert files
+    assert [] == [name for name, text in code.items() if "\\" in text]
