@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import count, show_fields, show_json, show_table
+from relay.cli.output import count, named, show_fields, show_json, show_table
 from relay.cli.support import NOT_FOUND, complain, console, new_group
 from relay.cli.types import Json, MessageId, MessageIds, SameId
 
@@ -119,7 +119,11 @@ def _list_row(row: dict[str, Any]) -> dict[str, Any]:
     code = f" ({row['error_code']})" if row["error_code"] else ""
     answer = f"; acknowledged by {row['acknowledged_by']}" if row["acknowledged_at"] else ""
     why = f"{row['result']}{code} after {count(row['attempts'], 'attempt')}: {row['error_detail'] or 'no detail'}{answer}"
-    return {"id": row["id"], "archived_at": row["archived_at"], "sent_to": f"{row['exchange']} {row['routing_key']}".strip(), "why": why}
+    return {"id": row["id"], "archived_at": row["archived_at"], "sent_to": _sent_to(row), "why": why}
+
+
+def _sent_to(row: dict[str, Any]) -> str:
+    return named(row["exchange"]) + (f" {named(row['routing_key'])}" if row["routing_key"] else "")
 
 
 def _argv(command: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relay.cli.output import show_json, show_table, typed, words
+from relay.cli.output import quoted, show_json, show_table, typed, words
 from relay.cli.support import NOT_FOUND, changed, complain, console, new_group
 from relay.cli.types import Json, OrderingKey, Reason
 
@@ -25,7 +25,9 @@ def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At
     if as_json:
         show_json(rows)
     else:
-        show_table([{**row, "why": _why(row)} for row in rows], COLUMNS, nothing="no key waits")
+        show_table(
+            [{**row, "ordering_key": quoted(row["ordering_key"]), "why": _why(row)} for row in rows], COLUMNS, nothing="no key waits"
+        )
 
 
 @app.command("skip")
@@ -41,7 +43,7 @@ def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
     """Hold a key: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
     with console() as opened:
         held = opened.row("park_key", key=key, reason=reason)["held"]
-    typer.echo(f"key {key!r} {changed(held, 'parked', reason)}")
+    typer.echo(f"key {quoted(key)} {changed(held, 'parked', reason)}")
 
 
 @app.command("resume")
@@ -50,15 +52,15 @@ def resume_key(key: OrderingKey) -> None:
     with console() as opened:
         freed = opened.row("resume_key", key=key)["freed"]
     if not freed:
-        complain(f"Key {key!r} is not parked; `relay key list` shows those that wait.")
+        complain(f"Key {quoted(key)} is not parked; `relay key list` shows those that wait.")
         raise typer.Exit(NOT_FOUND)
-    typer.echo(f"key {key!r} goes on")
+    typer.echo(f"key {quoted(key)} goes on")
 
 
 def _why(row: dict[str, Any]) -> str:
     """Why a key waits and until when, so that the table fits a terminal."""
     said = f": {row['reason'] or row['last_error']}" if row["reason"] or row["last_error"] else ""
     if row["why"] == "exchange paused":
-        return f"exchange {row['exchange']!r} is paused{said} ({typed('resume', row['exchange'])})"
+        return f"exchange {quoted(row['exchange'])} is paused{said} ({typed('resume', row['exchange'])})"
     until = f" until {words(row['available_at'])}" if row["available_at"] and row["why"] != "parked" else ""
     return f"{row['why']}{until}{said}"

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import typer
 
-from relay.cli.output import count, show_fields, show_json
+from relay.cli.output import count, quoted, show_fields, show_json
 from relay.cli.support import NOT_FOUND, USAGE, changed, complain, console, moment, refuse
 from relay.cli.types import Exchange, Json, MessageId, Reason
 
@@ -85,7 +85,7 @@ def pause(exchange: Exchange, *, reason: Reason = "") -> None:
     """Hold an exchange: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
-    typer.echo(f"exchange {exchange!r} {changed(held, 'paused', reason)}")
+    typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}")
 
 
 def resume(exchange: Exchange) -> None:
@@ -93,9 +93,9 @@ def resume(exchange: Exchange) -> None:
     with console() as opened:
         freed = opened.row("resume_exchange", exchange=exchange)["freed"]
     if not freed:
-        complain(f"Exchange {exchange!r} is not paused; `relay status` lists those that are.")
+        complain(f"Exchange {quoted(exchange)} is not paused; `relay status` lists those that are.")
         raise typer.Exit(NOT_FOUND)
-    typer.echo(f"exchange {exchange!r} goes on")
+    typer.echo(f"exchange {quoted(exchange)} goes on")
 
 
 def _options(text: str | None) -> Any:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+NAMES = ("exchange", "ordering_key")
+"""Fields that are shown although they are empty: the default exchange, and a key like any other."""
+QUOTES = {"'", '"', "\\"}
 PIPE_WIDTH = 240
 """Columns of a table that goes into a pipe, where nothing tells the width."""
 
@@ -60,8 +63,12 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    """Print names and values, one a line; what is empty is left out."""
-    shown = {name.replace("_", " "): words(value) for name, value in fields.items() if value not in (None, "", {}, [])}
+    """Print names and values, one a line; what is empty is left out, but for a name that may be empty."""
+    shown = {
+        field.replace("_", " "): named(value) if field in NAMES and isinstance(value, str) else words(value)
+        for field, value in fields.items()
+        if value not in (None, "", {}, []) or (value == "" and field in NAMES)
+    }
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         typer.echo(f"{name:{width}}  {value}")
@@ -99,7 +106,25 @@ def count(number: float, one: str, many: str | None = None) -> str:
 
 def typed(command: str, name: str) -> str:
     """A command as a person would type it, with a foreign name quoted for the shell."""
-    return visible(f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}`")
+    return f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name) if name.isprintable() else quoted(name)}`"
+
+
+def quoted(name: str) -> str:
+    r"""A foreign name as a shell takes it, always in quotes; what cannot be printed as its bytes: $'a\x0ab'."""
+    if name.isprintable():
+        return "'" + name.replace("'", "'\"'\"'") + "'"
+    return "$'" + "".join(map(_escaped, name)) + "'"
+
+
+def named(name: str) -> str:
+    """A foreign name in a field or a column of its own: in quotes only where it would be misread without."""
+    return name if name.isprintable() and name.split() == [name] and not set(name) & QUOTES else quoted(name)
+
+
+def _escaped(letter: str) -> str:
+    if letter in QUOTES:
+        return f"\\{letter}"
+    return letter if letter.isprintable() else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
 
 
 def plain(value: object) -> object:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import count, length, show_json, show_json_line, table, terminal, typed, words
+from relay.cli.output import count, length, quoted, show_json, show_json_line, table, terminal, typed, words
 from relay.cli.support import console, settings
 from relay.cli.types import Json
 
@@ -149,7 +149,9 @@ def _troubles(found: Status) -> list[str]:
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
-    lines += [f"{row['name']}: {exchange!r} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)]
+    lines += [
+        f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)
+    ]
     if writing["writing"]:
         oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
         lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
@@ -167,7 +169,7 @@ def _troubles(found: Status) -> list[str]:
 def _paused(row: Status) -> str:
     why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
     since, by = words(row["paused_at"]), words(row["paused_by"])
-    return f"exchange {row['exchange']!r} is paused since {since} by {by}{why}; {typed('resume', row['exchange'])}"
+    return f"exchange {quoted(row['exchange'])} is paused since {since} by {by}{why}; {typed('resume', row['exchange'])}"
 
 
 def _partitions(days_ahead: int) -> list[str]:
@@ -191,7 +193,7 @@ def _export(queue: Status) -> list[str]:
 def _blocked(row: Status) -> str:
     reason = row["reason"] or row["last_error"]
     waiting = f"{row['behind']} behind {row['head_id']}" if row["head_id"] else "no message of it waits"
-    return f"key {row['ordering_key']!r}: {row['why']}, {waiting}" + (f": {reason}" if reason else "")
+    return f"key {quoted(row['ordering_key'])}: {row['why']}, {waiting}" + (f": {words(reason)}" if reason else "")
 
 
 def _silent(row: Status) -> list[tuple[str, float]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import typer
 
-from relay.cli.output import count, plain, show_json_line, words
+from relay.cli.output import count, plain, quoted, show_json_line, words
 from relay.cli.support import REFUSED, complain, console
 from relay.errors import StoreError
 
@@ -56,7 +56,7 @@ class LineHandler:
         if self._as_json:
             show_json_line(dead)
             return None
-        where = f"{dead['exchange']!r} {dead['routing_key']!r} after {count(dead['attempts'], 'attempt')}"
+        where = f"{quoted(dead['exchange'])} {quoted(dead['routing_key'])} after {count(dead['attempts'], 'attempt')}"
         why = f"{dead['error_code'] or 'no code'}: {dead['error_detail'] or 'no detail'}"
         line = f"{words(dead['archived_at'])} {dead['result']} {dead['id']} to {where}, {why}"
         typer.echo(words(line))

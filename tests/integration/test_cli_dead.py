@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
+from relay.cli.output import quoted
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 
@@ -105,6 +107,31 @@ def test_a_key_is_parked_and_resumed(cli: Cli, seeded: Seeded) -> None:
     assert "key 'k' goes on\n" == cli("key", "resume", "k")
     assert "is not parked" in cli.refused("key", "resume", "k", code=3)
     assert "no key waits\n" == cli("key", "list")
+
+
+@pytest.mark.parametrize("key", ["k", "", "a b", "it's", "a\nb\x1b[31m'\\\"c", "tab\tf\u202eg\x85", "Ü $HOME `x`"])
+def test_a_key_is_shown_as_a_shell_takes_it(cli: Cli, seeded: Seeded, key: str) -> None:
+    """The same in the list of keys, in the status and in what the commands say, to be copied into the next command."""
+    cli("key", "park", "--", key)
+    words = quoted(key)
+
+    assert subprocess.run(["bash", "-c", f"printf %s {words}"], check=True, capture_output=True, env={}).stdout == key.encode()
+    assert any(line.startswith(f"{words} ") for line in cli("key", "list").splitlines())
+    assert any(line.startswith(f"key {words}: parked") for line in cli("status").splitlines())
+    assert f"key {words} goes on\n" == cli("key", "resume", "--", key)
+    assert f"Key {words} is not parked" in cli.refused("key", "resume", "--", key, code=3)
+    assert [] == seeded.run("SELECT FROM queue_message_key_hold")
+
+
+def test_an_exchange_is_shown_as_a_shell_takes_it(cli: Cli, seeded: Seeded) -> None:
+    """Also within the command that the status proposes."""
+    cli("pause", "a\x1bb")
+
+    assert any(
+        line.startswith("exchange $'a\\x1bb' is paused since") and line.rstrip().endswith("`relay resume $'a\\x1bb'`")
+        for line in cli("status").splitlines()
+    )
+    assert [("a\x1bb",)] == seeded.run("SELECT exchange FROM queue_message_pause")
 
 
 def test_a_key_of_a_paused_exchange_says_so(cli: Cli, seeded: Seeded) -> None:

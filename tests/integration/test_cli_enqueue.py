@@ -153,13 +153,26 @@ def test_show_tells_a_message_from_the_queue_to_its_replay(cli: Cli, seeded: See
     assert dead == cli.json("show", again)["story"][0]["replay_of"]
 
 
+def test_show_names_the_default_exchange_and_an_empty_key(cli: Cli, seeded: Seeded) -> None:
+    """They are empty, and not left out; a list shows where the routing key begins."""
+    waiting = seeded.insert(exchange="", routing_key="work", ordering_key="")
+    dead = seeded.archive("failed", "unroutable", exchange="", routing_key="work")
+
+    lines = [line.split() for line in cli("show", waiting).splitlines()]
+    assert ["exchange", "''"] in lines
+    assert ["routing", "key", "work"] in lines
+    assert ["ordering", "key", "''"] in lines
+    assert ["exchange", "''"] in [line.split() for line in cli("dead", "show", dead).splitlines()]
+    assert " '' work " in cli("dead", "list")
+
+
 def test_show_says_so_where_there_is_no_such_message(cli: Cli) -> None:
     """With the exit code for what is not there."""
     assert "No message has the id" in cli.refused("show", "00000000-0000-0000-0000-000000000000", code=3)
 
 
 def test_foreign_text_cannot_reach_the_terminal_as_a_command(cli: Cli, seeded: Seeded) -> None:
-    """Control characters of names and details are shown as question marks, markup as itself."""
+    """Control characters of details are shown as question marks, those of names as a shell takes them, markup as itself."""
     dead = seeded.archive("failed", "code", "\x1b[2J[red]", exchange="\x1b[31m[bold]x")
 
     for printed in (cli("show", dead), cli("dead", "list"), cli("dead", "show", dead), cli("dead", "watch", "--once")):
