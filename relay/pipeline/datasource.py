@@ -66,7 +66,7 @@ class Archive(DataSource):
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """A reader of these columns."""
-        return ArchiveReader(*self._asked(), [field.name for field in schema], int(self.options.get("partitions", "1")))
+        return ArchiveReader(*self._asked(), {field.name: field.nullable for field in schema}, int(self.options.get("partitions", "1")))
 
     def _database(self) -> Database:
         url = self.options.get("url") or os.environ.get("RELAY_PIPELINE_DATABASE_URL") or os.environ.get("RELAY_DATABASE_URL", "")
@@ -82,7 +82,7 @@ class PushingArchive(Archive):
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """A reader that takes filters."""
-        return PushingReader(*self._asked(), [field.name for field in schema], int(self.options.get("partitions", "1")))
+        return PushingReader(*self._asked(), {field.name: field.nullable for field in schema}, int(self.options.get("partitions", "1")))
 
 
 class Range(InputPartition):
@@ -96,12 +96,13 @@ class Range(InputPartition):
 class ArchiveReader(DataSourceReader):
     """Reads what is committed now, by ADBC in each task; rows that come meanwhile may be in some tasks and not in others."""
 
-    def __init__(self, conninfo: str, query: str, columns: list[Column], wanted: list[str], tasks: int) -> None:
+    def __init__(self, conninfo: str, query: str, columns: list[Column], wanted: Mapping[str, bool], tasks: int) -> None:
         known = schema_of(columns)
         if unknown := [name for name in wanted if name not in known.names]:
             raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
         self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, max(1, tasks)
-        self._schema = pa.schema([known.field(name) for name in wanted])
+        # What the user calls nullable has to be, also where the archive never has a null.
+        self._schema = pa.schema([known.field(name).with_nullable(nullable) for name, nullable in wanted.items()])
         self._conditions: list[str] = []
 
     def partitions(self) -> list[Range]:
