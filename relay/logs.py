@@ -6,13 +6,16 @@ exception's text may quote either. What they still say is cut to its first line,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -77,8 +80,9 @@ class LogSink:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next: dict[type[events.Event], float] = {}
-        self._held: dict[type[events.Event], tuple[events.Event, int]] = {}
-        """Of each kind the last event that was held back, and how many before it."""
+        self._held: dict[type[events.Event], tuple[events.Event, int, str]] = {}
+        """Of each kind the last event that was held back, how many before it, and when it came."""
+        self._timer: asyncio.TimerHandle | None = None
         self._logger = structlog.wrap_logger(
             logging.getLogger("relay"),
             wrapper_class=structlog.stdlib.BoundLogger,
@@ -95,11 +99,29 @@ class LogSink:
         values = _values(event)
         if kind in FLOODS:
             if not self._may_speak(kind):
-                self._held[kind] = (event, self._held[kind][1] + 1 if kind in self._held else 0)
+                self._hold(event)
                 return
             if kind in self._held:
                 values["suppressed"] = self._held.pop(kind)[1] + 1
         self._logger.log(LEVELS[event.level], _word(kind.__name__), **values)
+
+    def _hold(self, event: events.Event) -> None:
+        """Keep the event for its second's end, of which a timer tells where a loop runs."""
+        kind = type(event)
+        self._held[kind] = (
+            event,
+            self._held[kind][1] + 1 if kind in self._held else 0,
+            datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        )
+        if self._timer is None:
+            with suppress(RuntimeError):
+                self._timer = asyncio.get_running_loop().call_later(GAP, self._tell_in_time)
+
+    def _tell_in_time(self) -> None:
+        self._timer = None
+        self._tell_held(self._clock())
+        if self._held:
+            self._timer = asyncio.get_running_loop().call_later(GAP / 10, self._tell_in_time)
 
     def flush(self) -> None:
         """Tell at once what was held back: before the end."""
@@ -115,8 +137,8 @@ class LogSink:
     def _tell_held(self, now: float, but: type[events.Event] | None = None) -> None:
         for kind in [kind for kind in self._held if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
             self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
-            event, before = self._held.pop(kind)
-            values = _values(event) | ({"suppressed": before} if before else {})
+            event, before, came = self._held.pop(kind)
+            values = _values(event) | ({"suppressed": before} if before else {}) | {"timestamp": came}
             self._logger.log(LEVELS[kind.level], _word(kind.__name__), **values)
 
 
@@ -140,7 +162,7 @@ def _formatter(stream: TextIO, log_format: str | None) -> structlog.stdlib.Proce
         processors=[
             _name_and_error,
             structlog.stdlib.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             _fit,
             renderer,

@@ -86,5 +86,9 @@ def _unroutable(claim: Claim, result: PublishResult, policy: RetryPolicy, chance
 
 def _attempt(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float) -> Outcome:
     if claim.attempts >= policy.max_attempts:
-        return Archive(Result.FAILED, result.code, f"{result.detail} (attempt {claim.attempts} of {policy.max_attempts})")
+        # The limit may have been lowered since.
+        allowed = (
+            f"of {policy.max_attempts}" if claim.attempts == policy.max_attempts else f"and max_attempts is {policy.max_attempts} by now"
+        )
+        return Archive(Result.FAILED, result.code, f"{result.detail} (attempt {claim.attempts} {allowed})")
     return Retry(backoff(claim.attempts, policy, chance), result.code, result.detail)

@@ -7,12 +7,17 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from relay import events, logs
+from relay.app import Relay
 from relay.errors import BrokerError
+from relay.settings import Settings
 
 CANARY = "hunter2-canary"
 THIRD_PARTIES = ("aiormq", "aiormq.connection", "aio_pika.exchange", "pamqp", "psycopg", "psycopg.pool", "uvicorn.error", "uvicorn.access")
@@ -117,6 +122,65 @@ def test_what_was_held_back_is_told_by_the_next_event_of_any_kind(configured: Co
     sink(events.BatchClaimed("waiting", 1, 1, 0.0))
 
     assert ["a", "b"] == [line["id"] for line in lines(stream)]
+
+
+class Told(io.StringIO):
+    """A stream that says when a line has been written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def write(self, text: str) -> int:
+        """Hand a line on."""
+        for line in text.splitlines():
+            self.lines.put_nowait(json.loads(line))
+        return super().write(text)
+
+
+async def test_what_was_held_back_is_told_by_itself_with_its_own_time(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing else happens, and also what is held back while another waits."""
+    monkeypatch.setattr(logs, "GAP", 0.2)
+    stream = Told()
+    configured(stream=stream)
+    sink = logs.LogSink()
+    for id_ in ("first", "second", "third"):
+        sink(events.MessageDead(id_, "failed", "nacked", "", "orders"))
+    came = datetime.now(UTC)
+    assert "first" == stream.lines.get_nowait()["id"]
+
+    async with asyncio.timeout(5):
+        third = await stream.lines.get()
+    assert ("third", 1) == (third["id"], third["suppressed"])
+    assert datetime.fromisoformat(third["timestamp"]) <= came
+
+    sink(events.MessageDead("fourth", "failed", "nacked", "", "orders"))
+    async with asyncio.timeout(5):
+        assert "fourth" == (await stream.lines.get())["id"]
+
+
+async def test_the_last_line_of_a_relay_says_that_it_stopped(
+    configured: Configured, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    """After what was held back, and after what its components say while they close."""
+    away = f"127.0.0.1:{unused_tcp_port}"
+    relay = Relay(Settings(database_url=SecretStr(f"postgresql://{away}/x"), amqp_url=SecretStr(f"amqp://{away}"), http_port=None))
+
+    async def enter() -> bool:
+        return True
+
+    async def work(stack: AsyncExitStack) -> None:
+        stack.callback(relay._emit, events.BrokerDown("closing", 3))
+        for attempt in (1, 2):
+            relay._emit(events.BrokerDown("refused", attempt))
+
+    monkeypatch.setattr(relay, "_enter", enter)
+    monkeypatch.setattr(relay, "_work", work)
+    stream = configured()
+
+    assert 0 == await relay.serve()
+
+    assert ["broker_down", "broker_down", "stopped"] == [line["event"] for line in lines(stream)]
 
 
 def test_what_happens_once_is_never_held_back(configured: Configured) -> None:

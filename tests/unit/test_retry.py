@@ -83,6 +83,15 @@ def test_the_last_attempt_is_the_one_that_the_policy_names() -> None:
     )
 
 
+def test_a_limit_that_was_lowered_meanwhile_is_named_as_such() -> None:
+    """Nobody reads of attempt 6 of 2."""
+    lowered = RetryPolicy(max_attempts=2)
+
+    assert Archive(Result.FAILED, "code", "Why. (attempt 6 and max_attempts is 2 by now)") == decide(
+        a_claim(attempts=6), result(Verdict.REFUSED), lowered, chance=EVEN
+    )
+
+
 def test_the_default_waits_come_to_half_an_hour() -> None:
     """Twelve attempts have eleven waits between them."""
     waits = [backoff(attempt, RetryPolicy(), EVEN) for attempt in range(1, RetryPolicy().max_attempts)]
