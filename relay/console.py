@@ -16,13 +16,20 @@ from relay.pinned import ENCODING, pin, unreadable
 from relay.postgres_errors import no_connection, reason
 from relay.statements import Statements
 
+OPERATOR = "Your role lacks a permission: be granted queue_message_operator"
+PRODUCER = "Your role lacks a permission: be granted queue_message_producer"
+"""What to do where a permission is missing."""
+_NEEDS: Mapping[str, str] = {
+    "read_dead_content": "Your role may not read contents: be granted SELECT on queue_message_dead, which queue_message_etl has, "
+    "or leave out --content",
+}
+"""Statements that need more than an operator's role."""
 _MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
 _ADVICE: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedTable: _MIGRATE,
     errors.UndefinedColumn: _MIGRATE,
     errors.UndefinedFunction: _MIGRATE,
     errors.InvalidSchemaName: _MIGRATE,
-    errors.InsufficientPrivilege: "Your role lacks a permission: be granted queue_message_operator, or queue_message_producer to enqueue",
     errors.ReadOnlySqlTransaction: "This PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary",
     errors.LockNotAvailable: "Another session holds a lock that this needs, and nothing was changed: try again; if it comes again, look "
     "for a migration, a long transaction or VACUUM FULL in pg_stat_activity and let it end",
@@ -89,7 +96,7 @@ class Console:
             NotFoundError: the database says that there is no such thing.
             RefusedError: the database refused for another reason.
         """
-        with translated():
+        with translated(_NEEDS.get(name, OPERATOR)):
             return self.connection.execute(self._statements[name], values).fetchall()
 
     def row(self, name: str, /, **values: object) -> DictRow:
@@ -98,9 +105,9 @@ class Console:
         return found
 
     @contextmanager
-    def transaction(self) -> Iterator[psycopg.Connection[DictRow]]:
-        """A transaction on the connection, with errors as `rows`."""
-        with translated(), self.connection.transaction():
+    def transaction(self, *, needs: str = OPERATOR) -> Iterator[psycopg.Connection[DictRow]]:
+        """A transaction on the connection, with errors as `rows`; `needs` says what to do where a permission is missing."""
+        with translated(needs), self.connection.transaction():
             yield self.connection
 
     def listen(self, channel: str) -> None:
@@ -115,20 +122,23 @@ class Console:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Turn the driver's errors into one sentence, without the values of rows that DETAIL may hold."""
+def translated(needs: str = OPERATOR) -> Iterator[None]:
+    """Turn the driver's errors into one sentence, without the values of rows that DETAIL may hold; `needs` as in `transaction`."""
     try:
         yield
     except psycopg.Error as error:
-        raise _translation(error) from error
+        raise _translation(error, needs) from error
 
 
-def _translation(error: psycopg.Error) -> RelayError:
+def _translation(error: psycopg.Error, needs: str) -> RelayError:
     words = reason(error)
+    if isinstance(error, errors.InsufficientPrivilege):
+        return RefusedError(f"{needs} ({words}).")
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     if advice:
         return RefusedError(f"{advice} ({words}).")
-    if error.sqlstate is None or error.sqlstate[:2] in {"08", "57"}:
+    # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.
+    if (error.sqlstate is None and not isinstance(error, errors.DataError)) or (error.sqlstate or "")[:2] in {"08", "57"}:
         return StoreError(f"PostgreSQL went away: check that it runs, and try again ({words}).")
     if isinstance(error, errors.NoDataFound):
         return NotFoundError(f"{words}.")

@@ -16,6 +16,11 @@ _CONNECTING = (
         "PostgreSQL has no connection left: raise max_connections or stop what holds them",
     ),
     (r"read-only|hot standby", READ_ONLY),
+    (
+        r"invalid response to \w+ negotiation|expected authentication request",
+        "No PostgreSQL answers there: correct the host and the port in RELAY_DATABASE_URL",
+    ),
+    (r"permission denied for database", "PostgreSQL refused the user: GRANT CONNECT ON DATABASE to it, or correct RELAY_DATABASE_URL"),
     (r"certificate|SSL", "TLS with PostgreSQL failed: correct sslmode and sslrootcert in RELAY_DATABASE_URL"),
 )
 """What a refused connection says, in English. libpq passes on no SQLSTATE for it, so the words are all there is."""

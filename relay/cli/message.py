@@ -124,9 +124,15 @@ def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client import enqueue as insert  # noqa: PLC0415
 
-    with opened.transaction() as connection:
+    with opened.transaction(needs=_producer()) as connection:
         made = insert(connection, {**fields, "content": JsonText(content)}, schema=opened.schema)
     typer.echo(str(made))
+
+
+def _producer() -> str:
+    from relay.console import PRODUCER  # noqa: PLC0415 - heavy for --help
+
+    return PRODUCER
 
 
 def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> None:
@@ -134,7 +140,7 @@ def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> Non
 
     made: list[UUID] = []
     bad: list[str] = []
-    with opened.transaction() as connection:
+    with opened.transaction(needs=_producer()) as connection:
         for chunk in _chunks(fields, bad):
             made += insert(connection, chunk, schema=opened.schema)
         if bad:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -16,7 +17,7 @@ from relay import __version__, local
 from relay.cli import status as cli_status
 from relay.cli.main import app
 from relay.migrate import migrations
-from tests.support.cli import Cli
+from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 
 NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"
@@ -149,7 +150,33 @@ def test_a_role_without_permission_is_told_which_role_it_needs(cli: Cli) -> None
     """A producer may enqueue and not look."""
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_producer") as url:
         cli("enqueue", "orders", "key", "1", RELAY_DATABASE_URL=url)
-        assert "queue_message_operator" in cli.refused("dead", "list", code=1, RELAY_DATABASE_URL=url)
+        assert "be granted queue_message_operator (" in cli.refused("dead", "list", code=1, RELAY_DATABASE_URL=url)
+    with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator") as url:
+        assert "be granted queue_message_producer (" in cli.refused("enqueue", "orders", "key", "1", code=1, RELAY_DATABASE_URL=url)
+        assert "be granted queue_message_producer (" in cli.refused("enqueue", "orders", "key", code=1, stdin="1\n", RELAY_DATABASE_URL=url)
+
+
+def test_a_value_that_the_driver_refuses_is_no_lost_connection(cli: Cli) -> None:
+    """It is said of the value, and the exit code is that of a refusal."""
+    assert "NUL" in cli.refused("pause", "a\0b", code=1)
+
+
+def test_a_login_that_may_not_connect_is_told_what_it_lacks(cli: Cli, seeded: Seeded) -> None:
+    """PostgreSQL answers, so it is not said that it does not."""
+    [(database,)] = seeded.run("SELECT quote_ident(current_database())")
+    seeded.run(f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC")
+    with login(cli.env["RELAY_DATABASE_URL"]) as url:
+        assert "GRANT CONNECT ON DATABASE" in cli.refused("status", code=4, RELAY_DATABASE_URL=url)
+
+
+@pytest.mark.parametrize("sslmode", ["prefer", "require", "disable"])
+def test_another_server_on_the_port_is_told_from_wrong_tls(cli: Cli, amqp_url: str, sslmode: str) -> None:
+    """The broker's port in RELAY_DATABASE_URL: the first thing that goes wrong with two servers."""
+    broker = urlsplit(amqp_url)
+
+    sentence = cli.refused("status", code=4, RELAY_DATABASE_URL=f"postgresql://a:b@{broker.hostname}:{broker.port}/c?sslmode={sslmode}")
+
+    assert sentence.startswith("No PostgreSQL answers there: correct the host and the port in RELAY_DATABASE_URL")
 
 
 def test_an_operators_role_is_enough_for_every_look_and_answer(cli: Cli) -> None:
