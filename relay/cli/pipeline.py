@@ -132,11 +132,12 @@ def demo(
     *,
     messages: Annotated[int, typer.Option(min=600, help="About so many messages are moved.")] = 3000,
     folder: Annotated[Path | None, typer.Option(help="Keep ledger, lake and report in this folder.")] = None,
+    check: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Play nothing, only check what --folder has kept.")] = None,
 ) -> None:
     """All of it end to end on private servers, over simulated days, with a summary that adds up."""
     from relay.demo.history import run as story  # noqa: PLC0415 - see relay.cli.main
 
-    raise typer.Exit(story.main(messages=messages, folder=folder))
+    raise typer.Exit(story.check(check) if check else story.main(messages=messages, folder=folder))
 
 
 @app.command()

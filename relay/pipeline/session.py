@@ -19,6 +19,7 @@ _ALWAYS = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+_PARTS = "spark.sql.shuffle.partitions"
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -44,9 +45,17 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
         return running
     _find_java()
     try:
-        return _builder(SparkSession.Builder(), app, master, options or {}).getOrCreate()
+        return _fitted(_builder(SparkSession.Builder(), app, master, options or {}).getOrCreate())
     except PySparkException as error:
         raise PipelineError(f"Spark does not start: it needs Java 17 or 21 by JAVA_HOME or on the PATH ({_first_line(error)}).") from error
+
+
+def _fitted(session: SparkSession) -> SparkSession:
+    """Shuffles in as many parts as there are cores where nobody chose: Spark's 200 made 12 s of work 42 s on two cores."""
+    context = session.sparkContext
+    if not context.getConf().contains(_PARTS):
+        session.conf.set(_PARTS, str(max(2, context.defaultParallelism)))
+    return session
 
 
 def started() -> bool:

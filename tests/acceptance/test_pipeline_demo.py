@@ -74,7 +74,7 @@ def spoilt(run: Run, tmp_path: Path) -> Path:
 
 def check(wheel_relay: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Check what an earlier demo has kept."""
-    command = [str(wheel_relay.with_name("python")), "-m", "relay.demo.history", str(folder)]
+    command = [str(wheel_relay), "pipeline", "demo", "--check", str(folder)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
 
