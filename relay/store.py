@@ -102,7 +102,7 @@ class Store:
             if error.no_partition:
                 await self._control.fetch(self._statements["ensure_partitions"], {})
             raise
-        return await self._not_archived(batch, lost) if again and lost else lost
+        return await self._not_archived(batch, rows, lost) if again and lost else lost
 
     async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """See `relay.ports.SettleStore`."""
@@ -215,11 +215,11 @@ class Store:
         ours = _ids(unclear, await self._settles.fetch(self._statements["find_released"], values))
         return [id_ for id_ in lost if id_ not in ours]
 
-    async def _not_archived(self, batch: Batch, lost: list[str]) -> list[str]:
+    async def _not_archived(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
         """As `_not_released`, for an earlier settle."""
-        if not self._policy().keep_successes:
-            return []
-        values = {"ids": lost, "handled_by": self._name, "claimed_at": batch.claimed_at}
+        unclear = [row for row in rows if row.claim.id in lost]
+        successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
+        values = {"ids": lost, "successes": successes, "handled_by": self._name, "claimed_at": batch.claimed_at}
         ours = {id_ for (id_,) in await self._settles.fetch(self._statements["find_archived"], values)}
         return [id_ for id_ in lost if id_ not in ours]
 

@@ -131,7 +131,7 @@ BEGIN
 END
 $body$;
 
--- Makes the day partitions from yesterday to days_ahead from now (UTC); returns how many it made.
+-- Makes the day partitions from yesterday to days_ahead (at most 366) from now (UTC); returns how many it made.
 -- Attaching takes no lock that a settle waits for; CREATE … PARTITION OF would. A lock not got within 200 ms is left to the next call.
 CREATE FUNCTION @schema@.queue_message_ensure_partitions(days_ahead integer DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
@@ -141,6 +141,10 @@ DECLARE
     partition text;
     created integer := 0;
 BEGIN
+    IF (days_ahead BETWEEN 0 AND 366) IS NOT TRUE THEN
+        RAISE EXCEPTION 'Between 0 and 366 days can be made ahead, not %.', coalesce(days_ahead::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     -- One at a time; who finds another at it has nothing left to do.
     IF NOT pg_try_advisory_xact_lock(724017724, hashtext(@schema_literal@)) THEN
         RETURN 0;

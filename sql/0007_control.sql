@@ -101,8 +101,9 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
 $body$;
 
 -- Archives the head of an ordering key as discarded, code skipped, and makes its successor due. Returns the head's id.
--- Refused while a living lock holds the head: it may be with the broker.
-CREATE FUNCTION @schema@.queue_message_key_skip(key text, by text DEFAULT session_user) RETURNS uuid
+-- Refused while a living lock holds the head, as it may be with the broker, and where the head is not the expected one: that may have been
+-- settled since somebody looked, and its successor is another message.
+CREATE FUNCTION @schema@.queue_message_key_skip(key text, by text DEFAULT session_user, expected uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     head record;
@@ -111,6 +112,9 @@ BEGIN
     FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1 FOR UPDATE;
     IF head.id IS NULL THEN
         RAISE EXCEPTION 'No message waits under the ordering key "%".', @schema@.queue_message_one_line(key) USING ERRCODE = 'no_data_found';
+    ELSIF head.id <> expected THEN
+        RAISE EXCEPTION 'The first message of the ordering key "%" is %, not % any more: look again.',
+            @schema@.queue_message_one_line(key), head.id, expected USING ERRCODE = 'object_not_in_prerequisite_state';
     ELSIF head.lock_expires_at > now() THEN
         RAISE EXCEPTION 'Message % is locked until %; try again after that.', head.id, head.lock_expires_at USING ERRCODE = 'object_in_use';
     END IF;

@@ -86,6 +86,7 @@ $body$;
 
 -- A content of a few bytes may be a gigabyte as text (1e131071, ten thousand times), and a claim that meets it fails with everything beside
 -- it. Tries the messages that a claim may meet next one by one and archives those that cannot be printed; returns how many.
+-- A server that has no memory for it just now says so by another error, and nothing is archived for that.
 CREATE FUNCTION @schema@.queue_message_reject_unprintable(most integer DEFAULT 20000) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -101,7 +102,7 @@ BEGIN
     LOOP
         BEGIN
             PERFORM octet_length(one.content::text);
-        EXCEPTION WHEN program_limit_exceeded OR out_of_memory THEN
+        EXCEPTION WHEN program_limit_exceeded THEN
             rejected := rejected + @schema@.queue_message_archive_now(
                 ARRAY[one.id], 'rejected', 'content_unprintable', 'content is larger than a gigabyte as text: write its numbers shorter.', 'relay');
         END;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -31,10 +32,12 @@ def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At
 
 
 @app.command("skip")
-def skip_key(key: OrderingKey) -> None:
+def skip_key(
+    key: OrderingKey, *, head: Annotated[UUID | None, typer.Option(help="Only if this message, by its id, is still the first one.")] = None
+) -> None:
     """Archive a key's first message as discarded, code skipped, and let the next one go. Refused while it is locked."""
     with console() as opened:
-        skipped = opened.row("skip_key", key=key)["id"]
+        skipped = opened.row("skip_key", key=key, expected=head)["id"]
     typer.echo(f"message {skipped} is archived as discarded; replay it with `relay dead replay {skipped}`")
 
 

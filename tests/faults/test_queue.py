@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import errors
 
 from relay import local
 from tests.faults.conftest import Scene
 from tests.support.queue import Queue
+
+ROOM = 64 << 20
+"""Bytes that a process of the server may still take: less than the text needs."""
 
 
 @pytest.mark.ids("A1", "C8")
@@ -32,3 +38,21 @@ async def test_messages_wait_in_the_database_alone(scene: Scene, own_postgres: l
         scene.queue = Queue(scene.queue.url, connection)
         report = await scene.check_after_restart(relay)
     assert (300, 0) == (report.delivered, report.duplicates)
+
+
+async def test_a_server_without_memory_rejects_nothing(queue: Queue) -> None:
+    """A content that cannot be printed for want of memory just now is no content that can never be printed."""
+    await queue.sql("INSERT INTO queue_message (exchange, content) SELECT 'e', jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 900)")
+    pid = await queue.value("SELECT pg_backend_pid()")
+    resource.prlimit(pid, resource.RLIMIT_AS, (mapped(pid) + ROOM, resource.RLIM_INFINITY))
+
+    with pytest.raises(errors.OutOfMemory):
+        await queue.sql("SELECT queue_message_reject_unprintable()")
+
+    resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert (0, {}) == (await queue.value("SELECT queue_message_reject_unprintable()"), await queue.results())
+
+
+def mapped(pid: int) -> int:
+    """Bytes of a process's address space."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()

@@ -97,6 +97,13 @@ async def test_days_are_made_ahead_and_once(queue: Queue) -> None:
     assert [await day_from_today(queue, shift) for shift in range(-1, 11)] == await days(queue)
 
 
+@pytest.mark.parametrize("days_ahead", ["-1", "367", "NULL"])
+async def test_more_than_a_year_of_days_is_refused(queue: Queue, days_ahead: str) -> None:
+    """Who may have days made cannot fill the catalog with them."""
+    with pytest.raises(errors.InvalidParameterValue, match=r"Between 0 and 366 days can be made ahead, not "):
+        await queue.sql(f"SELECT queue_message_ensure_partitions({days_ahead})")
+
+
 async def test_making_days_waits_for_no_settle(queue: Queue, database_url: str) -> None:
     """A settle in the middle of its transaction neither stops new days nor is stopped by them."""
     async with await psycopg.AsyncConnection.connect(database_url) as settling:

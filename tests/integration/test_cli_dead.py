@@ -86,7 +86,8 @@ def test_a_blocked_key_is_listed_and_skipped(cli: Cli, seeded: Seeded) -> None:
 
     [row] = cli.json("key", "list")
     assert ("k", "head waits", 1, head) == (row["ordering_key"], row["why"], row["behind"], row["head_id"])
-    assert f"message {head} is archived as discarded" in cli("key", "skip", "k")
+    assert f"is {head}, not {successor} any more" in cli.refused("key", "skip", "k", "--head", successor, code=1)
+    assert f"message {head} is archived as discarded" in cli("key", "skip", "k", "--head", head)
     assert [(head, "discarded", "skipped")] == seeded.run("SELECT id::text, result, error_code FROM queue_message_archive")
     assert [(successor, True)] == seeded.run("SELECT id::text, available_at <= now() FROM queue_message")
     assert "No message waits" in cli.refused("key", "skip", "nobody", code=3)

@@ -80,6 +80,17 @@ async def test_a_head_in_flight_is_not_skipped(queue: Queue) -> None:
         await queue.sql("SELECT queue_message_key_skip('k')")
 
 
+async def test_a_successor_is_not_skipped_in_the_place_of_its_head(queue: Queue) -> None:
+    """Who names the head that was seen skips it or nothing: it may have been settled meanwhile."""
+    first, second = await queue.insert(2, ordering_key="k")
+    await queue.sql("SELECT queue_message_key_skip('k', expected => %s)", first)
+
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f'The first message of the ordering key "k" is {second}, not {first}'):
+        await queue.sql("SELECT queue_message_key_skip('k', expected => %s)", first)
+
+    assert (1, {first: "discarded"}) == (await queue.waiting(), await queue.results())
+
+
 @pytest.mark.ids("A12", "A28", "B9")
 async def test_expired_locks_come_back_as_suspects(queue: Queue, store: MadeStore) -> None:
     """Due at once with the attempt counted and the holder remembered, so that they are claimed alone; living locks stay."""

@@ -160,6 +160,26 @@ async def test_a_settle_whose_answer_was_lost_is_read_again(queue: Queue, store:
     assert ids == await store.archive(batch, rows(batch.claims), again=False)
 
 
+async def test_a_settle_whose_answer_was_lost_is_read_again_where_successes_are_not_kept(queue: Queue, make_store: MakeStore) -> None:
+    """A success that is gone was ours. What others hold or archived is lost, and so is a dead message that was not archived by us."""
+    store = make_store(policy=Policy(keep_successes=False))
+    await store.register()
+    done, dead, taken, expired = await queue.insert(4)
+    batch = await store.batch()
+    outcomes = [SUCCESS, Archive(Result.FAILED, "no", "No."), SUCCESS, Archive(Result.FAILED, "no", "No.")]
+    told = [Row(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)]
+    await store.archive(batch, told[:2], again=False)
+    await queue.sql("UPDATE queue_message_setting SET value = '1' WHERE name = 'max_attempts'")
+    await queue.expire(expired)
+    await store.run("sweep_all", now=None)
+    await queue.expire(taken)
+    await queue.sql("UPDATE queue_message SET lock_token = gen_random_uuid() WHERE id = %s", taken)
+
+    assert [taken, expired] == await store.archive(batch, told, again=True)
+    assert {dead: "failed", expired: "lock_expired"} == await queue.results()
+    assert done not in await queue.results()
+
+
 GONE, NACKED = GiveBack("gone", "The broker went."), Retry(0.0, "nacked", "Full.")
 
 
