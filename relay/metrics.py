@@ -26,6 +26,7 @@ _QUEUE: Mapping[str, str] = {
     "dead_unacknowledged": "Dead messages that no operator has acknowledged.",
     "blocked_keys": "Ordering keys that stand still.",
     "paused_exchanges": "Exchanges that an operator holds.",
+    "suspects": "Messages back from an expired lock that go out one by one, up to 10,000.",
     "relays_alive": "Relays that reported within the last seconds.",
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",

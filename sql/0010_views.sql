@@ -68,11 +68,17 @@ CREATE VIEW @schema@.queue_message_recent AS
     FROM (SELECT a.result, a.error_code, a.archived_at FROM @schema@.queue_message_archive a ORDER BY a.archived_xid DESC LIMIT 5000) newest
     GROUP BY result, error_code;
 
--- Relays that run or ran lately. alive: heard from within the lock time.
+-- Relays that run or ran lately. alive: heard from within the lock time, and not left. kept: of a relay that left in order, how many of its
+-- messages still carry its lock, looked for among the 100,000 from its lowest position on; null for the others.
 CREATE VIEW @schema@.queue_message_relay_state AS
     SELECT r.id, r.name, r.version, r.host, r.pid, r.started_at, r.heartbeat_at, now() - r.heartbeat_at AS silent_for,
-        r.heartbeat_at > now() - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS alive,
-        (SELECT count(*) FROM @schema@.queue_message_lane l WHERE l.owner = r.id AND l.lease_expires_at > now()) AS lanes, r.state
+        r.heartbeat_at > now() - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision)
+            AND NOT r.state ? 'left' AS alive,
+        (SELECT count(*) FROM @schema@.queue_message_lane l WHERE l.owner = r.id AND l.lease_expires_at > now()) AS lanes, r.state,
+        CASE WHEN r.state ? 'left' THEN
+            (SELECT count(*) FROM (SELECT m.locked_by, m.lock_expires_at FROM @schema@.queue_message m
+                                   WHERE (m.xid, m.seq) >= (r.low_xid, r.low_seq) ORDER BY m.xid, m.seq LIMIT 100000) near
+             WHERE near.locked_by = r.id AND near.lock_expires_at IS NOT NULL) END AS kept
     FROM @schema@.queue_message_relay r;
 
 -- Counts of the queue. A large queue is not walked for them: then waiting comes from the statistics (counted is false),
@@ -142,6 +148,11 @@ CREATE VIEW @schema@.queue_message_status AS
          WHERE NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq)) LIMIT 10000) AS first) AS dead_unacknowledged,
         (SELECT count(*) FROM @schema@.queue_message_blocked_key k WHERE k.why <> 'exchange paused') AS blocked_keys,
         (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
+        -- What came back from an expired lock and goes one by one, by the rule of due_suspect; by queue_message_available_at_idx.
+        (SELECT count(*) FROM (SELECT FROM @schema@.queue_message m
+         WHERE m.available_at <= now() AND m.lock_expires_at IS NULL AND m.locked_by IS NOT NULL AND m.attempts >
+             (SELECT CASE WHEN @schema@.queue_message_setting_value('max_attempts')::integer >= 4 THEN 1 ELSE 0 END)
+         LIMIT 10000) AS alone) AS suspects,
         (SELECT count(*) FROM @schema@.queue_message_relay_state s WHERE s.alive) AS relays_alive,
         @schema@.queue_message_days_ahead() AS partition_days_ahead,
         pg_notification_queue_usage() AS notification_queue_usage,

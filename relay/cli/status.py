@@ -129,9 +129,9 @@ def _relay_row(row: Status) -> Status:
     return {
         "relay": f"{row['name']} ({row['id']}, {row['version']})",
         "host": f"{row['host']}:{row['pid']}",
-        "broker": state.get("broker") if row["alive"] else "silent",
+        "broker": state.get("broker") if row["alive"] else "silent" if row["kept"] is None else "left",
         "listen": state.get("listen"),
-        "in_flight": state.get("in_flight"),
+        "in_flight": state.get("in_flight") if row["kept"] is None else row["kept"],
         "lanes": row["lanes"],
         "heard": f"{length(max(row['silent_seconds'], 0))} ago",
     }
@@ -145,7 +145,7 @@ def _troubles(found: Status) -> list[str]:
     lines += [f"{row['name']}: the broker is {row['state']['broker']}" for row in alive if row["state"].get("broker", "up") != "up"]
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
-    lines += [_paused(row) for row in found["paused"]]
+    lines += _suspects(queue["suspects"]) + [_paused(row) for row in found["paused"]]
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
@@ -164,6 +164,11 @@ def _troubles(found: Status) -> list[str]:
         for row in found["overruled"]
     ]
     return ["", *lines] if lines else []
+
+
+def _suspects(waiting: int) -> list[str]:
+    """What takes longer than the promised five seconds after the lock time."""
+    return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
 
 
 def _paused(row: Status) -> str:

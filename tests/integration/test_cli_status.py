@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import psycopg
 import pytest
 
+from relay.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 
@@ -107,6 +109,39 @@ def test_one_of_anything_is_singular(cli: Cli, seeded: Seeded) -> None:
     assert lines[0].startswith("1 message waits in schema public: 1 ready")
     assert ": 1 success" in lines[1]
     assert "the only one within" in lines[1]
+
+
+def test_a_relay_that_left_is_listed_while_messages_carry_its_locks(cli: Cli, seeded: Seeded, relay_row: int) -> None:
+    """As one that left, with their number; neither alive nor silent, and gone with the last of them."""
+    seeded.insert()
+    for _ in range(2):
+        id_ = seeded.insert()
+        seeded.run("UPDATE queue_message SET lock_expires_at = now() + interval '1 min', locked_by = %s WHERE id = %s", relay_row, id_)
+    leave = Statements("public")["unregister_relay"].decode()
+    seeded.run(leave.replace("%(relay_id)s", str(relay_row)).replace("%(holds_locks)s", "true"))
+
+    [row] = cli.json("status")["relays"]
+    assert (False, 2, False) == (row["alive"], row["kept"], row["gone"])
+    shown = cli("status")
+    assert [True] == [bool(re.search(r"\bleft\b\W+2\b", line)) for line in shown.splitlines() if "relay-1" in line]
+    assert "no relay is alive" in shown
+
+    seeded.run("UPDATE queue_message SET lock_expires_at = NULL")
+    assert [] == cli.json("status", "--all")["relays"]
+    assert 0 == cli.json("status")["relays_left_out"]
+
+
+@pytest.mark.parametrize(("max_attempts", "alone"), [("12", 1), ("3", 2)])
+def test_what_goes_one_by_one_after_lost_locks_is_counted(cli: Cli, seeded: Seeded, max_attempts: str, alone: int) -> None:
+    """After the second lost lock, or after the first where fewer than four attempts are allowed; a retry is none of them."""
+    seeded.run("SELECT queue_message_config_set('max_attempts', %s)", max_attempts)
+    for attempts, holder in ((1, 7), (2, 7), (2, None)):
+        id_ = seeded.insert()
+        for _ in range(attempts):
+            seeded.run("UPDATE queue_message SET available_at = now(), locked_by = %s, attempts = attempts + 1 WHERE id = %s", holder, id_)
+
+    assert alone == cli.json("status")["queue"]["suspects"]
+    assert f"{alone} message{'s' if alone > 1 else ''} back from an expired lock: each goes out alone" in cli("status")
 
 
 def test_relays_that_fell_silent_long_ago_are_left_out(cli: Cli, seeded: Seeded, relay_row: int) -> None:
