@@ -80,19 +80,11 @@ class Relay:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._store.aclose)
             await self._serve_http(stack)
-            kept = await self._serve_messages(stack)
-        # Nothing may be told after it: not what is held back, nor what components say while they close.
+            if await self._enter():
+                await self._work(stack)
+                await self._leave()
         self._log.flush()
-        if kept is not None:
-            self._emit(events.Stopped(kept))
         return 0
-
-    async def _serve_messages(self, stack: AsyncExitStack) -> int | None:
-        """Work until the end and leave; return how many messages keep their lock, None if a signal came before the start."""
-        if not await self._enter():
-            return None
-        await self._work(stack)
-        return await self._leave()
 
     async def _enter(self) -> bool:
         """Register with the database as soon as it is there; False if a signal came first."""
@@ -138,13 +130,13 @@ class Relay:
             for helper in helpers:
                 helper.cancel()
 
-    async def _leave(self) -> int:
-        """Free the lanes and the row; a database that is away finds out by the heartbeat. Return how many locks are kept."""
+    async def _leave(self) -> None:
+        """Free the lanes and the row; a database that is away finds out by the heartbeat."""
         kept = self._in_hand.messages + (self._engine.kept if self._engine else 0)
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(5):
                 await self._store.unregister(holds_locks=kept > 0)
-        return kept
+        self._emit(events.Stopped(kept))
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
         if self._settings.http_port is None:

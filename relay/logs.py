@@ -83,6 +83,7 @@ class LogSink:
         self._held: dict[type[events.Event], tuple[events.Event, int, str]] = {}
         """Of each kind the last event that was held back, how many before it, and when it came."""
         self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
         self._logger = structlog.wrap_logger(
             logging.getLogger("relay"),
             wrapper_class=structlog.stdlib.BoundLogger,
@@ -92,6 +93,12 @@ class LogSink:
     def __call__(self, event: events.Event) -> None:
         """Write the event now, or count it."""
         kind = type(event)
+        if kind is events.Stopped:
+            self.flush()
+            self._ended = True
+        elif self._ended and event.level != "error":
+            # What components say of connections that they close themselves.
+            return
         if self._held:
             self._tell_held(self._clock(), but=kind)
         if event.level == "none":

@@ -159,10 +159,10 @@ async def test_what_was_held_back_is_told_by_itself_with_its_own_time(configured
         assert "fourth" == (await stream.lines.get())["id"]
 
 
-async def test_the_last_line_of_a_relay_says_that_it_stopped(
+async def test_the_last_line_of_a_relay_in_order_says_that_it_stopped(
     configured: Configured, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    """After what was held back, and after what its components say while they close."""
+    """After what was held back; connections that it closes itself are nothing to tell of, but an end without order is."""
     away = f"127.0.0.1:{unused_tcp_port}"
     relay = Relay(Settings(database_url=SecretStr(f"postgresql://{away}/x"), amqp_url=SecretStr(f"amqp://{away}"), http_port=None))
 
@@ -170,6 +170,7 @@ async def test_the_last_line_of_a_relay_says_that_it_stopped(
         return True
 
     async def work(stack: AsyncExitStack) -> None:
+        stack.callback(relay._emit, events.Abandoned(0))
         stack.callback(relay._emit, events.BrokerDown("closing", 3))
         for attempt in (1, 2):
             relay._emit(events.BrokerDown("refused", attempt))
@@ -180,7 +181,7 @@ async def test_the_last_line_of_a_relay_says_that_it_stopped(
 
     assert 0 == await relay.serve()
 
-    assert ["broker_down", "broker_down", "stopped"] == [line["event"] for line in lines(stream)]
+    assert ["broker_down", "broker_down", "stopped", "abandoned"] == [line["event"] for line in lines(stream)]
 
 
 def test_what_happens_once_is_never_held_back(configured: Configured) -> None:
