@@ -8,7 +8,7 @@ STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TESTS := $(wildcard $(addprefix tests/,unit contract integration pipeline acceptance containers faults))
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo conventions wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults bench bench-long conventions wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -57,6 +57,16 @@ demo: $(VENV)/.demo ## the product end to end, on private servers
 
 pipeline-demo: $(VENV)/.pipeline ## archive, lake, numbers, retention and replay end to end; what is missing is fetched, Java too
 	@$(BIN)/relay pipeline demo
+
+test-faults: $(STAMP) ## the pipeline under faults, long: 20 kills among 4 million rows, 10 races of two exports
+	@FAULT_REPEATS=20 FAULT_ROWS=200000 $(BIN)/python -m pytest -q --durations=0 --durations-min=1 \
+		tests/pipeline/test_export_faults.py tests/pipeline/test_export_refused.py
+
+bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine
+	@$(BIN)/python -m tests.bench.pipeline
+
+bench-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows beside many; 20 GB below /tmp
+	@$(BIN)/python -m tests.bench.pipeline --long
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it
 	@$(BIN)/python -m pytest -q --conventions $(TESTS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import pyarrow as pa
@@ -45,6 +47,56 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         return pc.cast(column, pa.int64())
     return pc.cast(column, pa.string()) if pa.types.is_date(column.type) else column
+
+
+_AT_ONCE = 20_000
+
+
+class Compared(NamedTuple):
+    """Rows of the archive, and how many the lake lacks, has more than once or that PostgreSQL does not have, and has otherwise."""
+
+    rows: int
+    lost: int
+    doubled: int
+    different: int
+
+
+def compare(url: str, lake: Lake) -> Compared:
+    """Hold every row of the lake against PostgreSQL's, side by side in the order of identities; in memory is the lake alone, as Arrow."""
+    rows = lost = doubled = different = 0
+    with psycopg.connect(url) as connection, connection.cursor("every") as cursor:
+        cursor.itersize = _AT_ONCE
+        cursor.execute(AS_TEXT)
+        theirs = _in_order(lake)
+        there = next(theirs, None)
+        for here in cursor:
+            rows += 1
+            while there is not None and there[:2] < here[:2]:
+                doubled, there = doubled + 1, next(theirs, None)
+            if there is None or there[:2] != here[:2]:
+                lost += 1
+                continue
+            different, there = different + (here != there), next(theirs, None)
+        return Compared(rows, lost, doubled + (there is not None) + sum(1 for _ in theirs), different)
+
+
+def _in_order(lake: Lake) -> Iterator[tuple[Any, ...]]:
+    """The lake's rows by identity, in the form of AS_TEXT, some at a time."""
+    table = lake.dataset("archive").to_table().sort_by([("xid", "ascending"), ("seq", "ascending")])
+    slices = (table.slice(start, _AT_ONCE) for start in range(0, table.num_rows, _AT_ONCE))
+    return itertools.chain.from_iterable(map(rows_of, slices))
+
+
+def strangers(url: str, lake: Lake) -> int:
+    """How many identities of the lake PostgreSQL does not have, or the lake more than once; only identities are in memory."""
+    ours = lake.dataset("archive").to_table(columns=["xid", "seq"])
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT array_agg(xid::text::bigint), array_agg(seq) FROM queue_message_archive").fetchone()
+    xids, seqs = found or ([], [])
+    there = pa.table({"xid": pa.array(xids or [], pa.int64()), "seq": pa.array(seqs or [], pa.int64())})
+    once = ours.group_by(["xid", "seq"]).aggregate([])
+    unknown = once.join(there, keys=["xid", "seq"], join_type="left anti")
+    return int(ours.num_rows - once.num_rows + unknown.num_rows)
 
 
 def files_below(lake: Lake) -> set[str]:
