@@ -183,4 +183,4 @@ def _computed(done: Any) -> str:
 
 
 def _verified(done: Any) -> str:
-    return f"{count(len(done.partitions), 'partition')} compared, {len(done.differing)} differ"
+    return f"{count(len(done.partitions), 'partition')} compared, {count(len(done.differing), 'differs', 'differ')}"

@@ -15,7 +15,10 @@ from relay.pipeline.archive import DAY
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_place import sentences
+from relay.pipeline.words import many
 
+VACUUMED = ("stats_window", "stats_hour", "stats_day")
+"""Tables of one file a day, whose replaced files stay behind."""
 LEAST_RETENTION = 168
 """Hours that a file stays after it left the table: readers of an older version and exports that still write need theirs."""
 
@@ -24,7 +27,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files of the table before and after, days that were rewritten, and files that the vacuum removed from the folder."""
+    """Files of the table before and after, days that were rewritten, and files that the vacuum removed, those of the numbers too."""
 
     days: tuple[date, ...]
     files_before: int
@@ -60,12 +63,15 @@ def run(
     for day in [each for each in lake.days(table) if each < today]:
         if (files := _compact(lake, lake.opened(table), day)) is not None:
             days.append(day)
-            say(f"{day}: {files[0]} files became {files[1]}")
+            say(f"{day}: {many(files[0], 'file')} became {files[1]}")
     with sentences(lake.place):
-        handle = lake.opened(table)
-        removed = len(handle.vacuum(retention_hours=retention_hours, dry_run=False, full=True))
-        say(f"{removed} files removed that no version needs")
-    return Compacted(tuple(days), before, len(handle.file_uris()), removed, time.monotonic() - begin)
+        removed = sum(_vacuum(handle, retention_hours) for name in (table, *VACUUMED) if (handle := lake.open(name)) is not None)
+        say(f"{many(removed, 'file')} removed that no version needs")
+    return Compacted(tuple(days), before, len(lake.opened(table).file_uris()), removed, time.monotonic() - begin)
+
+
+def _vacuum(handle: DeltaTable, hours: int) -> int:
+    return len(handle.vacuum(retention_hours=hours, dry_run=False, full=True))
 
 
 def _compact(lake: Lake, handle: DeltaTable, day: date) -> tuple[int, int] | None:

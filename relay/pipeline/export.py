@@ -21,6 +21,7 @@ from relay.pipeline.database import Database
 from relay.pipeline.known import known_from
 from relay.pipeline.lake import Lake, schema_of
 from relay.pipeline.source import Reading
+from relay.pipeline.words import many
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +135,7 @@ class _Export:
         while self._next():
             progress.note(self.database, self.end)
             rate = self.rows / max(time.monotonic() - self.began, 0.001)
-            self.say(f"{self.rows:,} rows exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
+            self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
         # Said again where nothing was new: the last export may have ended between its commit and this.
         progress.note(self.database, self.end)
 

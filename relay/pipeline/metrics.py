@@ -19,6 +19,7 @@ from relay.errors import PipelineError
 from relay.pipeline import stats, stats_database, stats_lake, transforms
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.words import many
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +78,7 @@ def run(
     stale = sorted(day for day, number in rows.items() if counted.get(day) != number or day in again)
     windows = 0
     for days in _groups(stale, rows):
-        say(f"{_named(days)}: {sum(rows[day] for day in days):,} messages to count")
+        say(f"{_named(days)}: {many(sum(rows[day] for day in days), 'message')} to count")
         numbers = _compute(lake, spark(), days, target_ms, top_keys)
         windows += _write(lake, database, days, numbers, version)
     copied = _copy(lake, database, say)

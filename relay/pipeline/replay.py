@@ -14,6 +14,7 @@ from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.replay_source import Source
 from relay.pipeline.selection import Selection
+from relay.pipeline.words import many
 from relay.postgres_errors import reason
 
 Progress = Callable[[str], None]
@@ -111,7 +112,7 @@ def run(
     ledger = database.fetch("read_replay_ledger", {"job": job})
     source = Source.of(lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run)
     todo = source.found if limit is None else min(source.found, limit)
-    say(f"{source.found + source.done_before:,} messages found, {source.done_before:,} of them enqueued by this job before")
+    say(f"{many(source.found + source.done_before, 'message')} found, {source.done_before:,} of them enqueued by this job before")
     work = _Work(database, say, job, same_id=same_id, todo=todo)
     if not dry_run:
         work.go(source.rows(todo), rate)
@@ -141,7 +142,7 @@ class _Work:
 
     def go(self, rows: Iterator[Row], rate: float | None) -> None:
         """Enqueue all, at most `rate` a second counted from the beginning."""
-        most = BATCH if rate is None else max(1, min(BATCH, int(rate / BATCHES_A_SECOND)))
+        most = BATCH if rate is None else max(1, int(min(BATCH, rate / BATCHES_A_SECOND)))
         tried = 0
         for batch in _batches(rows, most):
             self._enqueue(batch)
@@ -178,7 +179,7 @@ class _Work:
         if now - self._said >= _SAY_EVERY or tried == self._todo:
             self._said = now
             speed = tried / max(now - self._began, 1e-3)
-            self._say(f"{self.enqueued:,} messages enqueued, {speed:,.0f} a second, {self._todo - tried:,} left")
+            self._say(f"{many(self.enqueued, 'message')} enqueued, {speed:,.0f} a second, {self._todo - tried:,} left")
 
 
 def _batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:

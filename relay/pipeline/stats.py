@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,10 +48,16 @@ ARCHIVE_COLUMNS = (
 
 
 class _Groups(NamedTuple):
-    """Rows by window, exchange and key: the number of each row's group, and the row that each group was first seen in."""
+    """Rows by window, exchange and key.
+
+    `of_row` is the number of each row's group, `first` the row that each group was first seen in, `order` the rows in the order of their
+    groups, `begins` where each group begins there.
+    """
 
     of_row: Integers
     first: Integers
+    order: Integers
+    begins: Integers
 
     @property
     def number(self) -> int:
@@ -118,17 +125,21 @@ def _group(start: Integers, exchange: pa.ChunkedArray, routing_key: pa.ChunkedAr
     for names in (exchange, routing_key):
         encoded = names.combine_chunks().dictionary_encode()
         combined = combined * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy().astype(np.int64)
-    _, first, of_row = np.unique(combined, return_index=True, return_inverse=True)
-    return _Groups(of_row.astype(np.int64), first.astype(np.int64))
+    order = np.argsort(combined, kind="stable")
+    ordered = combined[order]
+    is_first = np.ones(len(ordered), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    begins = np.flatnonzero(is_first)
+    of_row = np.empty(len(ordered), dtype=np.int64)
+    of_row[order] = np.cumsum(is_first) - 1
+    return _Groups(of_row, order[begins], order, begins)
 
 
 def _sums(groups: _Groups, values: Integers) -> Integers:
     """Exact sums of numbers, or of rows of a matrix, by group."""
     if not len(values):
         return values
-    order = np.argsort(groups.of_row, kind="stable")
-    begins = np.searchsorted(groups.of_row[order], np.arange(groups.number))
-    sums: Integers = np.add.reduceat(values[order], begins, axis=0)
+    sums: Integers = np.add.reduceat(values[groups.order], groups.begins, axis=0)
     return sums
 
 
@@ -168,22 +179,26 @@ def _within(table: pa.Table, published: Any, target_ms: int) -> Integers:
 
 def _codes_of_rows(groups: _Groups, codes: pa.ChunkedArray, dead: Any) -> list[str]:
     places = np.flatnonzero(dead)
-    counted: list[Counter[str]] = [Counter() for _ in range(groups.number)]
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
     for group, code in zip(groups.of_row[places].tolist(), codes.take(pa.array(places)).to_pylist(), strict=True):
         counted[group][code or ""] += 1
-    return [_json(one) for one in counted]
+    return _jsons(groups, counted)
 
 
 def _codes_of_numbers(groups: _Groups, codes: pa.ChunkedArray) -> list[str]:
-    counted: list[Counter[str]] = [Counter() for _ in range(groups.number)]
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
     for group, text in zip(groups.of_row.tolist(), codes.to_pylist(), strict=True):
         if text != "{}":
             counted[group].update(json.loads(text))
-    return [_json(one) for one in counted]
+    return _jsons(groups, counted)
 
 
-def _json(counted: Counter[str]) -> str:
-    return json.dumps(counted, sort_keys=True, ensure_ascii=False) if counted else "{}"
+def _jsons(groups: _Groups, counted: Mapping[int, Counter[str]]) -> list[str]:
+    """The codes of each group; few have any."""
+    texts = ["{}"] * groups.number
+    for group, codes in counted.items():
+        texts[group] = json.dumps(codes, sort_keys=True, ensure_ascii=False)
+    return texts
 
 
 def _matrix(lists: pa.ChunkedArray) -> Integers:

@@ -17,6 +17,7 @@ from relay.pipeline.checksum import Sum, differing, total
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.partitions import DEAD, Digests, Partition, Sides
+from relay.pipeline.words import many
 
 FINDINGS = 20
 """Rows that are named."""
@@ -195,7 +196,7 @@ def _findings(ours: Digests, theirs: Digests) -> list[Finding]:
 
 def _difference(ours: Sum, theirs: Sum, findings: Sequence[Finding]) -> str:
     """One sentence on what differs."""
-    rows = f"PostgreSQL has {ours.rows} rows and the lake {theirs.rows}"
+    rows = f"PostgreSQL has {many(ours.rows, 'row')} and the lake {theirs.rows}"
     kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
     named = [
         f"{words}: {', '.join(f'({one.xid}, {one.seq})' for one in findings if one.kind == kind)}"
@@ -214,4 +215,4 @@ def _line(one: Compared) -> str:
         "unchanged": "verified before",
         "unexported": "equal, but not exported whole: run the export, then this again",
     }
-    return f"{name}: {one.rows} rows, {says[one.state]}"
+    return f"{name}: {many(one.rows, 'row')}, {says[one.state]}"

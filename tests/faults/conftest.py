@@ -65,6 +65,10 @@ class Scene:
         """This relay has at least so many messages in hand."""
         return len(await self.held_by(relay)) >= count
 
+    async def waits_for_confirms(self, relay: RelayProcess) -> bool:
+        """This relay has written messages, and said that an exchange confirms nothing."""
+        return bool(await self.queue.value("SELECT state->'silent' <> '{}' FROM queue_message_relay WHERE id = %s", relay.id))
+
     async def is_gone(self, relay: RelayProcess) -> bool:
         """The database has noticed that this relay's process is gone, so none of its statements still runs."""
         mine = f"outbox-relay/{relay.name} %"

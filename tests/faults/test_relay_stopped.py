@@ -47,6 +47,7 @@ async def in_hand(scene: Scene, name: str, **settings: str) -> RelayProcess:
     scene.broker.freeze()
     await scene.producer.insert(200, ordered=False)
     await until(lambda: scene.holds(relay, 200))
+    await until(lambda: scene.waits_for_confirms(relay))
     return relay
 
 

@@ -48,7 +48,7 @@ def test_a_difference_is_an_exit_code_and_a_line(pipeline: Cli, archived: Archiv
         connection.execute("SET session_replication_role = replica")
         connection.execute("UPDATE queue_message_archive SET exchange = 'another' WHERE archived_at = '2020-01-02T03:04:05Z'")
 
-    assert "1 differ" in pipeline("pipeline", "verify", code=5)
+    assert "1 differs" in pipeline("pipeline", "verify", code=5)
     assert "queue_message_archive_20200102" in pipeline.stderr
     found = pipeline.json("pipeline", "run", code=5)["verify"]
     assert ["different"] == [one["kind"] for day in found["partitions"] for one in day["findings"]]

@@ -112,4 +112,4 @@ def test_no_secret_stands_in_a_plan(
 def test_a_column_that_is_not_there_is_named(database_url: str) -> None:
     """Before any row is asked for."""
     with pytest.raises(PipelineError, match="no column price"):
-        datasource.ArchiveReader("", "", [], ["price"], 1)
+        datasource.ArchiveReader("", "", [], {"price": True}, 1)

@@ -266,5 +266,6 @@ def test_days_are_computed_by_few_rows_at_once(run: Run, lake: Lake, database: D
     said: list[str] = []
 
     assert 5 == run(say=said.append).days
-    assert ["2026-03-02 to 2026-03-03: 2", "2026-03-04 to 2026-03-05: 2", "2026-03-06: 1"] == [one.split(" messages")[0] for one in said]
+    groups = ["2026-03-02 to 2026-03-03: 2", "2026-03-04 to 2026-03-05: 2", "2026-03-06: 1"]
+    assert groups == [one.split(" message")[0] for one in said]
     assert {NOON.date() + timedelta(days=number): 1 for number in range(5)} == stats_database.messages_by_day(database)

@@ -324,4 +324,4 @@ def test_progress_is_told_line_by_line(lake: Lake, database: Database, archived:
     assert any(
         line.startswith(f"{FIRST} DIFFERS and is kept: PostgreSQL has 2 rows and the lake 1; missing in the lake: (") for line in lines
     )
-    assert "dead messages: 1 rows, verified" in lines
+    assert "dead messages: 1 row, verified" in lines

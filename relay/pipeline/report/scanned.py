@@ -15,6 +15,7 @@ from relay.pipeline.archive import INSTANT
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_place import sentences
 from relay.pipeline.report.model import DEAD, Failure, SlowKey, Span
+from relay.pipeline.words import many
 
 FAILURES = 15
 SLOW_KEYS = 10
@@ -45,7 +46,7 @@ def read(lake: Lake, span: Span, say: Callable[[str], None]) -> Scanned:
             ordering.add(sent)
         for batch in _batches(lake, dataset, span, _EXAMPLE, only=ds.field("result").isin(DEAD)):
             failures.add(batch)
-        say(f"{day}: {rows:,} messages read so far")
+        say(f"{day}: {many(rows, 'message')} read so far")
     return Scanned(rows, failures.top(), (*routing.slowest(), *ordering.slowest()))
 
 

@@ -124,10 +124,12 @@ def facts(report: Report) -> tuple[Fact, ...]:
 def _verified(report: Report) -> Fact:
     closed = [one for one in report.quality.partitions if one.verdict != "open"]
     verified = report.quality.of("verified")
-    rows = number(sum(one.rows or 0 for one in verified))
+    rows = sum(one.rows or 0 for one in verified)
     whole = len(verified) == len(closed)
     of = f"{number(len(verified))} of {plural(len(closed), 'partition')} verified"
-    return Fact(f"{of}: {rows} rows are the same in PostgreSQL and in the lake.", "good" if whole else "plain")
+    return Fact(
+        f"{of}: {plural(rows, 'row')} {'is' if rows == 1 else 'are'} the same in PostgreSQL and in the lake.", "good" if whole else "plain"
+    )
 
 
 def _differing(report: Report) -> Iterator[Fact]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
+from relay.pipeline.words import many
+
 NOTHING = "\N{EN DASH}"
 """What stands where there is no value."""
 _SHOWN = 120
@@ -89,7 +91,7 @@ def length(step: timedelta) -> str:
 
 def plural(count: int, noun: str) -> str:
     """A count with its noun."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+    return many(count, noun)
 
 
 def _short(value: float) -> str:
