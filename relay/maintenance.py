@@ -37,7 +37,7 @@ class MaintenanceStore(Protocol):
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
         """Move locks ahead; return how many are still ours."""
 
-    async def heartbeat(self, *, low: Position, head: Position, state: Mapping[str, object]) -> None:
+    async def heartbeat(self, *, low: Position, head: Position, top: Position, state: Mapping[str, object]) -> None:
         """Tell that this relay lives."""
 
     async def sweep_silent(self, top: Position) -> tuple[int, int]:
@@ -159,7 +159,8 @@ class Maintenance:
 
     async def _heartbeat(self) -> None:
         low = min(filter(None, (self._in_hand.lowest(), self._intake.low)))
-        await self._store.heartbeat(low=low, head=self._intake.streams.head, state=self._state())
+        streams = self._intake.streams
+        await self._store.heartbeat(low=low, head=streams.head, top=streams.top, state=self._state())
 
     async def _keep_lanes(self) -> None:
         await self._intake.keep_lanes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -46,6 +47,8 @@ class Store:
         self._name = name
         self._policy = policy
         self._low = Position(0, 0)
+        self._taken: list[Position] = []
+        self._turn = asyncio.Lock()
         self._unheard_until = 0.0
         self.relay_id = 0
 
@@ -73,14 +76,16 @@ class Store:
             **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
             "lock_seconds": lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
         }  # fmt: skip
-        try:
-            rows = await self._claims.fetch(self._statements.claim(due.value), values)
-        except StoreError:
-            # It may have got through unheard: what it locked is in nobody's hand and is found by the sweep of our own locks.
-            self._unheard_until = time.monotonic() + lock_seconds + UNHEARD
-            raise
+        async with self._turn:
+            try:
+                rows = await self._claims.fetch(self._statements.claim(due.value), values)
+            except (StoreError, asyncio.CancelledError):
+                # It may have got through unheard: what it locked is in nobody's hand and is found by the sweep of our own locks.
+                self._unheard_until = time.monotonic() + lock_seconds + UNHEARD
+                raise
+            claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
+            self._taken = [min([claims[0].position, *self._taken])] if claims else self._taken
         snapshot, found, clock = rows[0][WIDTH:]
-        claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
         batch = Batch(token, claims, clock, tick, tick + lock_seconds * (1 - SAFETY), due.value) if claims else None
         return Claimed(batch, snapshot, exhausted=found < limit and len(claims) == found)
 
@@ -133,14 +138,19 @@ class Store:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
         return time.monotonic() < self._unheard_until
 
-    async def heartbeat(self, *, low: Position, head: Position, state: str) -> bool:
-        """Tell that this relay lives, how low it may hold locks and how far it has come; False if its row is gone."""
-        if self.unheard:
-            low = min(low, self._low)
-        values = {
-            **at("low", low), **at("head", head), **at("told", self._low), "state": state, "relay_id": self.relay_id, "now": None
-        }  # fmt: skip
-        rows = await self._claims.fetch(self._statements["heartbeat"], values)
+    async def heartbeat(self, *, low: Position, head: Position, top: Position, state: str) -> bool:
+        """Tell that this relay lives, how low it may hold locks, and its lowest and highest heads; False if its row is gone.
+
+        What was claimed since the last report counts too: `low` may have been found before that was in hand. No claim comes between.
+        """
+        async with self._turn:
+            low = min([low, *self._taken, *([self._low] if self.unheard else [])])
+            values = {
+                **at("low", low), **at("head", head), **at("top", top), **at("told", self._low),
+                "state": state, "relay_id": self.relay_id, "now": None,
+            }  # fmt: skip
+            rows = await self._claims.fetch(self._statements["heartbeat"], values)
+            self._taken.clear()
         if rows:
             self._low = Position(*rows[0])
         return bool(rows)

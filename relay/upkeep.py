@@ -14,6 +14,10 @@ from relay.store import Store, at
 FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
 
+APART = 15.0
+"""Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
+ordered messages. Its last lock expires within the first few; after a time without any relay the minute's sweep finds them."""
+
 
 class Upkeep:
     """What `relay.maintenance` asks of the database."""
@@ -39,9 +43,9 @@ class Upkeep:
         """Move locks ahead; return how many are still ours."""
         return await self._store.renew(batch, positions)
 
-    async def heartbeat(self, *, low: Position, head: Position, state: Mapping[str, object]) -> None:
+    async def heartbeat(self, *, low: Position, head: Position, top: Position, state: Mapping[str, object]) -> None:
         """Tell that this relay lives; one whose row was forgotten enters again."""
-        if not await self._store.heartbeat(low=low, head=head, state=json.dumps(state)):
+        if not await self._store.heartbeat(low=low, head=head, top=top, state=json.dumps(state)):
             await self._store.register()
 
     async def sweep_silent(self, top: Position) -> tuple[int, int]:
@@ -54,7 +58,8 @@ class Upkeep:
         own = self._store.relay_id if self._store.unheard else None
         # Locks shorter than that silence need not wait for it: only what has expired is freed.
         silence = min(self._silence, self._lock_seconds)
-        [row] = await self._store.run("sweep_silent", own=own, silence=silence, forgotten=FORGOTTEN, below_xid=bound, now=None)
+        values = {"own": own, "silence": silence, "lock_seconds": self._lock_seconds, "apart": APART, "forgotten": FORGOTTEN}
+        [row] = await self._store.run("sweep_silent", **values, below_xid=bound, now=None)
         return row[0], row[1]
 
     async def sweep_all(self) -> tuple[int, int]:

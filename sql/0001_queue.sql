@@ -90,6 +90,9 @@ CREATE TABLE @schema@.queue_message_relay (
     -- The lowest head of its streams: what is claimable below every head is stranded.
     head_xid xid8 NOT NULL DEFAULT '0',
     head_seq bigint NOT NULL DEFAULT 0,
+    -- The highest head: where a stream is held, far above the lowest.
+    top_xid xid8 NOT NULL DEFAULT '0',
+    top_seq bigint NOT NULL DEFAULT 0,
     -- What `relay status` shows of it: broker, LISTEN, in flight, silent exchanges.
     state jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);

@@ -1,37 +1,63 @@
 -- Expired locks: back to the queue with the attempt counted, or to the archive. Run by living relays and by pg_cron.
 
 -- Frees up to most messages whose lock has expired; call again while it returns that many.
--- holder narrows it to one relay's locks; from and below narrow it to positions (from included, below not).
--- What comes back is due at once and keeps locked_by: that marks a suspect, which is claimed alone from now on.
+-- holder narrows it to one relay's locks; from and below narrow it to positions (from included, below not). With apart also the holder's
+-- locks that stand elsewhere: on waiting and on ordered messages, which are claimed wherever they stand.
 CREATE FUNCTION @schema@.queue_message_sweep(
     now timestamptz DEFAULT NULL, holder integer DEFAULT NULL, from_xid xid8 DEFAULT '0', from_seq bigint DEFAULT 0,
-    below_xid xid8 DEFAULT NULL, below_seq bigint DEFAULT 0, most integer DEFAULT 1000, OUT released bigint, OUT archived bigint)
+    below_xid xid8 DEFAULT NULL, below_seq bigint DEFAULT 0, most integer DEFAULT 1000, apart boolean DEFAULT false,
+    OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
-    -- 'archive' is the strict convention: one lost lock, and the message is dead.
-    allowed integer := CASE @schema@.queue_message_setting_value('on_lock_expired')
-        WHEN 'archive' THEN 0 ELSE @schema@.queue_message_setting_value('max_attempts')::integer END;
-    dead uuid[];
+    expired uuid[];
 BEGIN
-    WITH expired AS MATERIALIZED (
-        SELECT m.xid, m.seq, m.id,
-            -- A lock set by hand did not count an attempt when it was taken.
-            m.attempts + (m.locked_by IS NULL)::integer AS attempts
-        FROM @schema@.queue_message m
+    expired := ARRAY(
+        SELECT m.id FROM @schema@.queue_message m
         WHERE m.lock_expires_at <= clock AND (m.xid, m.seq) >= (from_xid, from_seq)
           AND (below_xid IS NULL OR (m.xid, m.seq) < (below_xid, below_seq))
           AND (holder IS NULL OR m.locked_by = holder)
-        ORDER BY m.xid, m.seq LIMIT most FOR UPDATE SKIP LOCKED
-    ), freed AS (
-        UPDATE @schema@.queue_message m
-        SET lock_expires_at = NULL, lock_token = NULL, locked_by = coalesce(m.locked_by, 0), attempts = e.attempts, available_at = clock,
-            last_error = format('lock expired at %s', m.lock_expires_at)
-        FROM expired e WHERE (m.xid, m.seq) = (e.xid, e.seq) AND e.attempts < allowed
-        RETURNING 1
-    )
-    SELECT (SELECT count(*) FROM freed), coalesce(array_agg(e.id) FILTER (WHERE e.attempts >= allowed), '{}') INTO released, dead FROM expired e;
-    archived := @schema@.queue_message_sweep_dead(dead, clock);
+        ORDER BY m.xid, m.seq LIMIT most FOR UPDATE SKIP LOCKED);
+    IF apart THEN
+        expired := expired || @schema@.queue_message_expired_apart(clock, holder, from_xid, from_seq, most);
+    END IF;
+    SELECT f.released, f.archived INTO released, archived FROM @schema@.queue_message_sweep_free(expired, clock) f;
+END
+$body$;
+
+-- Messages that a holder claimed by an index of their own and whose lock has expired, locked for their sweep: those that waited (a claim
+-- leaves available_at as it is), and ordered ones from a position on. By these indexes only, whatever the planner knows of the table.
+CREATE FUNCTION @schema@.queue_message_expired_apart(clock timestamptz, holder integer, from_xid xid8, from_seq bigint, most integer) RETURNS uuid[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $body$
+BEGIN
+    RETURN ARRAY(
+        SELECT m.id FROM @schema@.queue_message m
+        WHERE m.available_at <= clock AND m.lock_expires_at <= clock AND m.locked_by = holder
+        ORDER BY m.available_at LIMIT most FOR UPDATE SKIP LOCKED)
+    || ARRAY(
+        SELECT m.id FROM @schema@.queue_message m
+        WHERE m.ordering_key IS NOT NULL AND (m.xid, m.seq) >= (from_xid, from_seq) AND m.lock_expires_at <= clock AND m.locked_by = holder
+        ORDER BY m.xid, m.seq, m.lane LIMIT most FOR UPDATE SKIP LOCKED);
+END
+$body$;
+
+-- Frees these messages, whose locks have expired. What comes back is due at once and keeps locked_by: that marks a suspect, which is
+-- claimed alone from now on. A lock set by hand did not count an attempt when it was taken.
+CREATE FUNCTION @schema@.queue_message_sweep_free(expired uuid[], clock timestamptz, OUT released bigint, OUT archived bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    -- 'archive' is the strict convention: one lost lock, and the message is dead.
+    allowed integer := CASE @schema@.queue_message_setting_value('on_lock_expired')
+        WHEN 'archive' THEN 0 ELSE @schema@.queue_message_setting_value('max_attempts')::integer END;
+BEGIN
+    UPDATE @schema@.queue_message m
+    SET lock_expires_at = NULL, lock_token = NULL, locked_by = coalesce(m.locked_by, 0), available_at = clock,
+        attempts = m.attempts + (m.locked_by IS NULL)::integer, last_error = format('lock expired at %s', m.lock_expires_at)
+    WHERE m.id = ANY (expired) AND m.lock_expires_at <= clock AND m.attempts + (m.locked_by IS NULL)::integer < allowed;
+    GET DIAGNOSTICS released = ROW_COUNT;
+    archived := @schema@.queue_message_sweep_dead(
+        ARRAY(SELECT m.id FROM @schema@.queue_message m WHERE m.id = ANY (expired) AND m.lock_expires_at <= clock), clock);
 END
 $body$;
 
@@ -66,8 +92,8 @@ BEGIN
 END
 $body$;
 
--- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour;
--- else only below the highest position that a relay has reported, so that a long backlog is not walked each minute.
+-- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour; else only below the highest
+-- position that a relay has reported, so that a long backlog is not walked each minute, and what silent relays hold apart from it.
 CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -75,12 +101,22 @@ DECLARE
     whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
         OR extract(minute FROM clock) = 0;
     top_xid xid8;
+    silent record;
+    more record;
 BEGIN
     IF NOT whole THEN
-        SELECT r.head_xid INTO top_xid FROM @schema@.queue_message_relay r ORDER BY r.head_xid DESC, r.head_seq DESC LIMIT 1;
+        SELECT r.top_xid INTO top_xid FROM @schema@.queue_message_relay r ORDER BY r.top_xid DESC LIMIT 1;
     END IF;
     SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
         now, below_xid => (top_xid::text::bigint + 1)::text::xid8, most => 10000) s;
+    FOR silent IN SELECT r.id, r.low_xid, r.low_seq FROM @schema@.queue_message_relay r
+        WHERE NOT whole AND r.heartbeat_at <= clock - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision)
+    LOOP
+        SELECT s.released, s.archived INTO more FROM @schema@.queue_message_sweep(
+            now, silent.id, silent.low_xid, silent.low_seq, silent.low_xid, silent.low_seq, 10000, true) s;
+        released := released + more.released;
+        archived := archived + more.archived;
+    END LOOP;
 END
 $body$;
 

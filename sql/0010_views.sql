@@ -98,7 +98,7 @@ BEGIN
     END IF;
     SELECT greatest(s.n_live_tup, 0) INTO waiting FROM pg_stat_all_tables s WHERE s.relid = queue;
     SELECT r.low_xid AS xid, r.low_seq AS seq INTO low FROM @schema@.queue_message_relay r ORDER BY 1, 2 LIMIT 1;
-    SELECT r.head_xid AS xid, r.head_seq AS seq INTO high FROM @schema@.queue_message_relay r ORDER BY 1 DESC, 2 DESC LIMIT 1;
+    SELECT r.top_xid AS xid, r.top_seq AS seq INTO high FROM @schema@.queue_message_relay r ORDER BY 1 DESC, 2 DESC LIMIT 1;
     SELECT count(*) INTO locked FROM @schema@.queue_message m
     WHERE (m.xid, m.seq) >= (low.xid, low.seq) AND (m.xid, m.seq) <= (high.xid, high.seq) AND m.lock_expires_at IS NOT NULL;
 END

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
-from tests.faults.conftest import Scene
+from tests.faults.conftest import RECOVERY, Scene
 from tests.support.queue import until
+from tests.support.relays import RelayProcess
 
 KILLS = 4
 MANY = 1000
@@ -40,6 +42,41 @@ async def test_a_thousand_messages_are_out_again_in_time(scene: Scene) -> None:
     scene.broker.thaw()
 
     await scene.check(rescuer)
+
+
+@pytest.mark.ids("A12", "B9")
+async def test_ordered_messages_above_every_head_are_free_in_time(scene: Scene) -> None:
+    """A dead relay held heads of keys behind a long backlog, which the other one works through slowly."""
+    to = {"exchange": scene.inbox.exchange, "routing_key": scene.inbox.routing_key}
+    await scene.queue.sql("SELECT queue_message_pause(%s)", scene.inbox.exchange)
+    victim = await scene.start("victim")
+    await scene.queue.insert(6 * MANY, **to)
+    await scene.queue.insert(MANY // 10, **to, ordering_key="k")
+    scene.broker.freeze()
+    await scene.queue.sql("SELECT queue_message_resume(%s)", scene.inbox.exchange)
+    await until(lambda: holds_heads(scene, victim))
+    await scene.kill(victim)
+    scene.broker.thaw()
+    died = time.monotonic()
+    rescuer = await scene.start("rescuer", RELAY_WINDOW="1", RELAY_BATCH_SIZE="1")
+
+    await until(lambda: has_let_go(scene, victim), RECOVERY - (time.monotonic() - died))
+    assert await scene.queue.waiting() > MANY
+    helper = await scene.start("helper")
+    await scene.settled()
+    assert {"success"} == {*(await scene.queue.results()).values()}
+    assert [0, 0] == [await relay.stop() for relay in (rescuer, helper)]
+
+
+async def holds_heads(scene: Scene, relay: RelayProcess) -> bool:
+    """This relay has ordered messages in hand."""
+    held = "SELECT count(*) > 0 FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL AND ordering_key IS NOT NULL"
+    return bool(await scene.queue.value(held, relay.id))
+
+
+async def has_let_go(scene: Scene, relay: RelayProcess) -> bool:
+    """This relay has no ordered message in hand any more."""
+    return not await holds_heads(scene, relay)
 
 
 @pytest.mark.ids("A11", "A28")

@@ -103,7 +103,7 @@ async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable
     await _claim_and_settle(store)
     await store.keep_lanes()
     await store.wake_successors(["k"])
-    await store.heartbeat(low=Position(0, 0), head=Position(1, 1), state="{}")
+    await store.heartbeat(low=Position(0, 0), head=Position(1, 1), top=Position(1, 1), state="{}")
 
     upkeep = Upkeep(store=store, silence=10, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
     await upkeep.check_schema()

@@ -184,7 +184,7 @@ async def test_the_sweep_begins_where_the_relay_last_claimed_below(queue: Queue,
     store = make_store("low")
     await store.register()
     position = Position(int((await queue.row(new))["xid"]), 0)
-    assert await store.heartbeat(low=position, head=position, state="{}")
+    assert await store.heartbeat(low=position, head=position, top=position, state="{}")
 
     assert old == await store.ids(Due.WAITING)
 
@@ -261,7 +261,7 @@ async def test_a_stranded_message_is_made_due(queue: Queue, store: MadeStore, up
         assert [second] == await store.ids()
         await other.rollback()
     head = Position(int((await queue.row(second))["xid"]), 1 << 40)
-    await store.heartbeat(low=Position(0, 0), head=head, state="{}")
+    await store.heartbeat(low=Position(0, 0), head=head, top=head, state="{}")
 
     assert 1 == await upkeep.free_stranded(FAR)
     assert [first] == await store.ids(Due.WAITING)
@@ -271,7 +271,7 @@ async def test_a_stranded_message_is_made_due(queue: Queue, store: MadeStore, up
 async def test_what_a_head_has_not_passed_is_not_stranded(queue: Queue, store: MadeStore, make_store: MakeStore, upkeep: Upkeep) -> None:
     """Only what stands below the lowest head of all living relays is looked at."""
     [id_] = await queue.insert()
-    await store.heartbeat(low=Position(0, 0), head=FAR, state="{}")
+    await store.heartbeat(low=Position(0, 0), head=FAR, top=FAR, state="{}")
     slow = make_store("slow")
     await slow.register()
 
@@ -298,7 +298,7 @@ async def test_what_a_relay_will_still_claim_is_not_stranded(queue: Queue, store
         assert [id_] == ids_of(await streams.claim(limit=100, limit_bytes=PLENTY))
         await claimer.rollback()
         await early.commit()
-    await store.heartbeat(low=streams.low, head=streams.head, state="{}")
+    await store.heartbeat(low=streams.low, head=streams.head, top=streams.top, state="{}")
 
     assert 1 == await upkeep.free_stranded(streams.low)
 
@@ -328,7 +328,7 @@ async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: Made
     await upkeep.sweep_all()
     assert [] == await queue.sql("SELECT id FROM queue_message_relay")
 
-    await upkeep.heartbeat(low=Position(1, 1), head=Position(2, 2), state={"broker": "up"})
+    await upkeep.heartbeat(low=Position(1, 1), head=Position(2, 2), top=Position(2, 2), state={"broker": "up"})
 
     assert before != store.relay_id
     assert [(store.relay_id,)] == await queue.sql("SELECT id FROM queue_message_relay")

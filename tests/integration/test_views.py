@@ -158,7 +158,7 @@ async def test_a_large_queue_is_not_counted_row_by_row(queue: Queue, store: Made
     await queue.insert(20, content=json.dumps({"n": "x" * 100}))
     await store.batch(limit=5)
     await queue.sql(
-        "UPDATE queue_message_relay SET head_xid = (SELECT max(xid::text::bigint)::text::xid8 FROM queue_message), head_seq = 1000"
+        "UPDATE queue_message_relay SET top_xid = (SELECT max(xid::text::bigint)::text::xid8 FROM queue_message), top_seq = 1000"
     )
     definition = await queue.value("SELECT pg_get_functiondef('queue_message_count'::regproc)")
     await queue.sql(str(definition).replace("128 * 1024 * 1024", "1"))
