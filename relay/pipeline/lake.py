@@ -126,7 +126,7 @@ class Lake:
     def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], error: Exception) -> None:
         """Find out what became of a commit that failed; its answer alone may have been lost."""
         now = self.opened(table)
-        if files and {file.path for file in files} <= {uri.removeprefix(f"{self.place.table(table)}/") for uri in now.file_uris()}:
+        if files and {file.path for file in files} <= set(_paths(now)):
             return
         delete_files(self.place, table, files)
         if now.version() > handle.version():
@@ -162,7 +162,7 @@ class Lake:
         from relay.pipeline.lake_spark import dataframe  # noqa: PLC0415 - Spark only where it is used
 
         handle = self.opened(table)
-        uris = handle.file_uris(file_pruning_predicate=_of_days(days))
+        uris = [f"{self.place.table(table)}/{path}" for path in _paths(handle, days)]
         schema = schema_of(handle)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         return dataframe(spark, self.place, table, wanted, uris)
@@ -177,6 +177,16 @@ class Lake:
 def schema_of(handle: DeltaTable) -> pa.Schema:
     """The table's schema in Arrow's own types."""
     return pa.schema(handle.schema().to_arrow())
+
+
+def _paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
+    """Its files relative to the table, as the log names them: `file_uris` escapes blanks and follows symbolic links."""
+    actions = pa.table(handle.get_add_actions(flatten=True))
+    paths: list[str] = actions["path"].to_pylist()
+    if days is None:
+        return paths
+    wanted = {day.isoformat() for day in days}
+    return [path for path, day in zip(paths, actions[f"partition.{DAY.name}"].to_pylist(), strict=True) if str(day) in wanted]
 
 
 def _statistics(schema: pa.Schema) -> dict[str, str]:

@@ -102,8 +102,14 @@ def test_of_two_commits_through_handles_of_the_same_version_one_is_refused(lake:
     assert [1] == lake.dataset("numbers").to_table()["number"].to_pylist()
 
 
-def test_a_commit_whose_answer_was_lost_is_not_undone(lake: Lake, handle: DeltaTable) -> None:
-    """Files that are in the table although the commit seemed to fail stay there."""
+@pytest.mark.parametrize("folder", ["lake", "data lake", "link"])
+def test_a_commit_whose_answer_was_lost_is_not_undone(tmp_path: Path, folder: str) -> None:
+    """Files that are in the table although the commit seemed to fail stay there, also behind blanks and symbolic links."""
+    (tmp_path / "behind").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "behind")
+    lake = Lake(str(tmp_path / folder))
+    lake.create("numbers", SCHEMA)
+    handle = lake.opened("numbers")
     files = lake.append(handle, "numbers", [batch((1, at(1)))], offset=("tests", 17))
 
     lake._refused(handle, "numbers", files, OSError("connection lost"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -47,6 +48,19 @@ def test_spark_reads_what_was_written_and_only_the_days_asked_for(spark: SparkSe
     assert expected() == [tuple(row) for row in spark.sql(MICROSECONDS, found=found).collect()]
     assert [2024] == [row.number for row in filled.dataframe(spark, "numbers", days=[date(2024, 1, 1)]).collect()]
     assert [] == filled.dataframe(spark, "nothing").collect()
+
+
+@pytest.mark.spark
+def test_a_folder_is_read_whatever_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Blanks and other letters are no escapes of a URL, and a symbolic link stays the name that was given."""
+    (tmp_path / "data ü").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data ü")
+    lake = Lake(str(tmp_path / "data ü"))
+    lake.append(lake.create("numbers", SCHEMA), "numbers", [pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)])
+
+    for folder in ("data ü", "link"):
+        found = Lake(str(tmp_path / folder)).dataframe(spark, "numbers", days=[date(2024, 1, 1), date(9999, 1, 1)])
+        assert {2024, 9999} == {row.number for row in found.collect()}, folder
 
 
 @pytest.mark.spark
