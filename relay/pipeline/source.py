@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -83,7 +84,8 @@ def _marked() -> Iterator[None]:
 
 def _copy(reading: Reading, number: int) -> pa.RecordBatch:
     """Copy a cut, and say which files that made."""
-    writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}")
+    # Spark may run a cut twice at once (speculation, an executor that was only thought lost): the one must not undo the other's file.
+    writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}-{uuid.uuid4()}")
     known = differing = 0
     try:
         for batch in _rows(reading, reading.cuts[number]):
