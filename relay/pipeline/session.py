@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from contextlib import suppress
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
@@ -37,8 +40,9 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
         PipelineError: there is no PySpark, no Java, or it does not start.
     """
     try:
-        from pyspark.errors import PySparkException  # noqa: PLC0415 - half a second that other commands do not pay
-        from pyspark.sql import SparkSession  # noqa: PLC0415
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - half a second that other commands do not pay
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
     except ImportError as error:
         raise PipelineError("PySpark is missing: install outbox-relay[pipeline].") from error
     if (running := SparkSession.getActiveSession()) is not None:
@@ -46,7 +50,7 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
     _find_java()
     try:
         return _fitted(_builder(SparkSession.Builder(), app, master, options or {}).getOrCreate())
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise PipelineError(f"Spark does not start: it needs Java 17 or 21 by JAVA_HOME or on the PATH ({_first_line(error)}).") from error
 
 
@@ -69,12 +73,12 @@ def started() -> bool:
 
 def _builder(builder: SparkSession.Builder, app: str, master: str | None, options: dict[str, str]) -> SparkSession.Builder:
     master = master or os.environ.get("SPARK_MASTER")
-    local = master is None or master.startswith("local")
+    local = not _submitted() and (master or _usual_master() or "local").startswith("local")
     if local:
         # Workers of the same Python as the driver, whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {**(_local() if local and not _submitted() else {}), **_ALWAYS, **options}
+    settings = {**(_local() if local else {}), **_ALWAYS, **options}
     for name, value in settings.items():
         builder = builder.config(name, value)
     if master is not None:
@@ -86,6 +90,17 @@ def _local() -> dict[str, str]:
     """Settings that need the JVM's own words: they are there before the JVM is."""
     quiet = files("relay.pipeline") / "log4j2.properties"
     return {**_LOCAL, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}"}
+
+
+def _usual_master() -> str | None:
+    """The master that Spark will take of its own settings: an executor elsewhere must not look for its driver on its own machine."""
+    folder = os.environ.get("SPARK_CONF_DIR") or f"{os.environ.get('SPARK_HOME', '')}/conf"
+    with suppress(OSError):
+        named = re.findall(
+            r"(?m)^[ \t]*spark\.master[ \t]*[ \t=:][ \t]*(\S+)", Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
+        )
+        return named[-1] if named else None
+    return None
 
 
 def _submitted() -> bool:
@@ -101,4 +116,6 @@ def _find_java() -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    lines = str(error).splitlines() or [type(error).__name__]
+    # Py4J says first where it was, and Java's own words after a colon.
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])[:300]
