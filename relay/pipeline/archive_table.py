@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,8 +31,8 @@ class Prepared:
     adopted: tuple[str, ...] = ()
 
 
-def prepare(lake: Lake, columns: Sequence[Column], cluster: Cluster, *, adopt: bool, margin: int) -> Prepared:
-    """Make the table, or see that it fits; nothing is changed where it does not.
+def prepare(lake: Lake, columns: Sequence[Column], cluster: Cluster, *, position: int, adopt: bool, margin: int) -> Prepared:
+    """Make the table, or see that it fits; nothing is changed where it does not. `position` is its offset before the cluster was asked.
 
     Raises:
         LakeError: the table is none of the relay's, or a column has another type.
@@ -45,13 +45,21 @@ def prepare(lake: Lake, columns: Sequence[Column], cluster: Cluster, *, adopt: b
         return Prepared(columns)
     properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
     clusters.check_form(properties)
-    found = clusters.differences(properties, cluster)
+    found = clusters.differences(properties, cluster) or clusters.gone_back(position, cluster)
     if found and not adopt:
         raise clusters.refusal(found)
     _evolve(lake, handle, columns)
-    # Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
-    begin = None if not found else max(0, offset_of(handle) - margin) if set(found) == {"timeline"} else 0
-    return Prepared(columns, begin, tuple(found))
+    return Prepared(columns, _begin(found, offset_of(handle), cluster, margin) if found else None, tuple(found))
+
+
+def _begin(found: Iterable[str], offset: int, cluster: Cluster, margin: int) -> int:
+    """Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
+
+    A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is.
+    """
+    if set(found) != {"timeline"} or offset - cluster.next > margin:
+        return 0
+    return max(0, min(offset, cluster.next) - margin)
 
 
 def offset_of(handle: DeltaTable) -> int:

@@ -16,7 +16,7 @@ _NAMES = {"system_identifier": "cluster", "database": "database", "schema": "sch
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server's archive: cluster, timeline, database and schema, the bound of what is safe to export, and the next transaction's id."""
+    """A server's archive: cluster, timeline, database and schema, what is safe to export, the next transaction's id, if it is a standby."""
 
     system_identifier: str
     timeline: int
@@ -24,6 +24,7 @@ class Cluster:
     schema: str
     safe: int
     next: int
+    standby: bool
 
     @property
     def properties(self) -> dict[str, str]:
@@ -34,8 +35,8 @@ class Cluster:
 
 def read(database: Database) -> Cluster:
     """The cluster as it is now; errors as `Database.fetch`."""
-    system, timeline, name, safe, following = database.one("read_cluster")
-    return Cluster(system, timeline, name, database.schema, safe, following)
+    system, timeline, name, safe, following, standby = database.one("read_cluster")
+    return Cluster(system, timeline, name, database.schema, safe, following, standby)
 
 
 def check_form(properties: Mapping[str, str]) -> None:
@@ -51,11 +52,24 @@ def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tu
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was put back, which may show nowhere else.
+
+    A standby may be behind what its primary gave the lake.
+    """
+    if position <= cluster.next or cluster.standby:
+        return {}
+    return {"position": (str(position), str(cluster.next))}
+
+
 def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
-    """The sentence about another cluster, timeline, database or schema."""
+    """The sentence about another cluster, timeline, database, schema or position."""
     name, (lake, server) = next(iter(found.items()))
     if name == "timeline":
         what = f"PostgreSQL is on timeline {server} and the lake on {lake}, so a standby was promoted or a backup restored"
         return PipelineError(f"{what}: {_ADOPT} RELAY_PIPELINE_DATABASE_URL.")
+    if name == "position":
+        what = f"The lake is at transaction {lake} and PostgreSQL only at {server}, so a backup or a copy of its disk was put back"
+        return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")
     what = f"The lake holds the archive of {_NAMES[name]} {lake}, and this is {_NAMES[name]} {server}"
     return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")

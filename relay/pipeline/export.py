@@ -85,11 +85,11 @@ def run(
         LakeError, PipelineError: the lake is none of this archive's, or something was refused; committed batches stay.
     """
     to_register = register and _is_to_be_registered(database)
-    cluster = clusters.read(database)
-    columns = database.columns()
-    if lake.open(TABLE) is None:
+    if (handle := lake.open(TABLE)) is None:
         spark()  # the first export makes the table, and must not if it could not fill it
-    prepared = prepare(lake, columns, cluster, adopt=adopt, margin=margin)
+    position = 0 if handle is None else offset_of(handle)
+    cluster = clusters.read(database)
+    prepared = prepare(lake, database.columns(), cluster, position=position, adopt=adopt, margin=margin)
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows)
     job.work()
     if prepared.adopted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,7 +12,10 @@ import pytest
 from relay import local
 from relay.errors import PipelineError
 from relay.migrate import migrate
+from relay.pipeline import cluster as clusters
 from relay.pipeline import export
+from relay.pipeline.archive import schema_of
+from relay.pipeline.archive_table import OFFSET, TABLE, prepare
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from tests.support.archives import insert, insert_many
@@ -92,6 +96,41 @@ def test_a_row_that_was_settled_again_after_a_failover_is_counted(primary: local
 
         assert 1 == adopted.differing
         assert [("77", 900)] == [(str(row[0]), row[1]) for row in in_lake(lake) if row[1] == 900]
+
+
+def test_a_server_that_was_put_back_is_refused_and_then_adopted(
+    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake
+) -> None:
+    """A copy of its disk has the same timeline: a lake that is further says so, and reads everything again where it is told to."""
+    url = databases.url(databases.create(template=migrated_template))
+    add(url, 1)
+    export_from(url)
+    lake.append(lake.opened(TABLE), TABLE, [], offset=(OFFSET, 1 << 40))
+    add(url, 2)
+
+    with pytest.raises(PipelineError, match=r"The lake is at transaction 1099511627776 and PostgreSQL only at.*--adopt"):
+        export_from(url)
+
+    adopted = export_from(url, adopt=True)
+    assert (1, 1, ("position",)) == (adopted.rows, adopted.known, adopted.adopted)
+    add(url, 3)
+    assert (1, 0) == ((later := export_from(url)).rows, later.known)
+    assert [1, 2, 3] == sorted(row[1] for row in in_lake(lake))
+
+
+@pytest.mark.parametrize(("timeline", "begin"), [(1, None), (2, 0)])
+def test_a_standby_may_be_behind_the_lake_but_a_promotion_that_went_back_reads_everything(
+    timeline: int, begin: int | None, database: Database, lake: Lake
+) -> None:
+    """A restore to a time makes a timeline too: a margin below the lake's offset would begin above all that the server has."""
+    cluster = replace(clusters.read(database), timeline=1, standby=True)
+    columns = database.columns()
+    lake.create(TABLE, schema_of(columns), properties=cluster.properties)
+    lake.append(lake.opened(TABLE), TABLE, [], offset=(OFFSET, 1 << 40))
+
+    prepared = prepare(lake, columns, replace(cluster, timeline=timeline), position=1 << 40, adopt=True, margin=1_000_000)
+
+    assert begin == prepared.begin
 
 
 def test_another_database_is_refused_and_then_adopted(

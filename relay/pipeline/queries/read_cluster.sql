@@ -1,4 +1,4 @@
--- Which cluster this is, the bound below which nothing can be added any more, and the next transaction's id.
+-- Which cluster this is, the bound below which nothing can be added any more, the next transaction's id, and whether it is a standby.
 -- A primary names its timeline in the file that it writes to; the control file follows only with the next checkpoint.
 SELECT (SELECT system_identifier FROM pg_control_system())::text,
        CASE WHEN pg_is_in_recovery()
@@ -6,4 +6,5 @@ SELECT (SELECT system_identifier FROM pg_control_system())::text,
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer END,
        current_database()::text,
        pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-       pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       pg_is_in_recovery()
