@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from relay.cli.output import count
-from relay.cli.support import visible
+from relay.cli.support import LENGTH, visible
 from relay.cli.types import Json, SameId
 from relay.cli.workplace import Master, Since, Until, finish, say, spark, when, workplace
 from relay.message import Result
@@ -37,13 +37,18 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     as_json: Json = False,
 ) -> None:
     """Enqueue messages of the lake again, also those that PostgreSQL has dropped."""
+    if job is None and not dry_run and any(LENGTH.fullmatch(text) for text in (since, until) if text):
+        # The filter is the job, and this one is another whenever it is run: a second run would send everything twice.
+        raise typer.BadParameter(
+            "A length is another time whenever this is run: name the job with --job, or give --from and --to as times."
+        )
     with workplace() as place:
         from relay.pipeline import replay as work  # noqa: PLC0415 - see relay.cli.main
         from relay.pipeline.selection import Selection  # noqa: PLC0415 - as above
 
         selection = Selection(
-            since=when(since, "--from"),
-            until=when(until, "--to"),
+            since=when(place, since, "--from"),
+            until=when(place, until, "--to"),
             exchange=exchange,
             routing_key=routing_key,
             ordering_key=ordering_key,
@@ -92,9 +97,9 @@ def reconcile(  # noqa: PLR0913 - each is an option of the command
     with workplace() as place:
         from relay.pipeline import reconcile as work  # noqa: PLC0415 - see relay.cli.main
 
-        begin = when(since, "--from")
+        begin = when(place, since, "--from")
         assert begin is not None, "the option is required"
-        end = when(until, "--to")
+        end = when(place, until, "--to")
         with spark("reconcile", master) as session:
             done = work.run(
                 lake=place.lake,

@@ -85,24 +85,32 @@ def test_a_replay_is_counted_then_done_once(pipeline: Cli, archived: Archived) -
     assert (0, 1) == ((again := pipeline.json(*filtered))["enqueued"], again["done_before"])
 
 
+def test_a_replay_of_the_last_hour_needs_a_name(pipeline: Cli) -> None:
+    """Its filter is another one in each run, so a second run would send everything twice; counting needs none."""
+    assert "--job" in pipeline.refused("pipeline", "replay", "--from", "1h", code=2)
+    assert "relay pipeline export" in pipeline.refused("pipeline", "replay", "--from", "1h", "--job", "hour", code=1)
+    assert "relay pipeline export" in pipeline.refused("pipeline", "replay", "--from", "1h", "--dry-run", code=1)
+
+
 def test_a_missing_lake_is_a_sentence(cli: Cli) -> None:
     """Without RELAY_LAKE_URL every command says what to set, with exit code 2."""
     assert "RELAY_LAKE_URL" in cli.refused("pipeline", "verify", code=2)
 
 
 def test_a_lake_without_rows_yet_says_what_to_run(pipeline: Cli) -> None:
-    """Before the first export a job that reads the lake says what to run first."""
-    assert "relay pipeline export" in pipeline.refused("pipeline", "verify", code=1)
+    """Before the first export, or with a mistyped URL, a job that reads the lake says what to run first."""
+    for job in ("verify", "metrics", "report", "compact"):
+        assert "relay pipeline export" in pipeline.refused("pipeline", job, code=1)
 
 
 def test_a_database_that_is_away_is_a_sentence_without_its_password(pipeline: Cli) -> None:
     """A wrong database URL ends with exit code 4 and one sentence that does not repeat the URL."""
     url = "postgresql://someone:hush-hush@127.0.0.1:1/none"
 
-    assert "" == pipeline("pipeline", "report", code=4, RELAY_PIPELINE_DATABASE_URL=url)
-
-    assert "RELAY_PIPELINE_DATABASE_URL" in pipeline.stderr.splitlines()[-1]
-    assert "hush-hush" not in pipeline.stderr
+    for command in (["export"], ["replay", "--from", "1d"], ["reconcile", "--from", "1d"]):
+        sentence = pipeline.refused("pipeline", *command, code=4, RELAY_PIPELINE_DATABASE_URL=url)
+        assert "RELAY_PIPELINE_DATABASE_URL" in sentence
+        assert "hush-hush" not in sentence
 
 
 def test_without_the_extra_the_sentence_says_what_to_install(tmp_path: Path) -> None:
