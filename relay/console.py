@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -102,6 +103,11 @@ class Console:
     def row(self, name: str, /, **values: object) -> DictRow:
         """The row of a statement that returns exactly one; errors as `rows`."""
         [found] = self.rows(name, **values)
+        return found
+
+    def now(self) -> datetime:
+        """The database's time; errors as `rows`."""
+        found: datetime = self.row("read_now")["now"]
         return found
 
     @contextmanager

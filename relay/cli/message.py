@@ -54,8 +54,8 @@ def enqueue(
             "routing_key": routing_key,
             "options": _options(options),
             "ordering_key": ordering_key,
-            "available_at": moment(opened, available_at, "--available-at", ahead=True),
-            "expires_at": moment(opened, expires_at, "--expires-at", ahead=True),
+            "available_at": moment(opened.now, available_at, "--available-at", ahead=True),
+            "expires_at": moment(opened.now, expires_at, "--expires-at", ahead=True),
         }
         if content is None:
             _enqueue_lines(opened, fields, ids=ids)

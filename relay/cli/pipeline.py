@@ -18,7 +18,7 @@ from relay.cli.workplace import Master, Since, Until, Workplace, finish, plain, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-app = new_group(help="Copy the archive into a lake, count, report, verify, replay and reconcile (extra [pipeline]).")
+app = new_group(help="Copy the archive into a lake, count, report, verify, replay and reconcile; needs the extra named pipeline.")
 
 BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About so many rows in one commit.")]
 Adopt = Annotated[
@@ -57,6 +57,7 @@ def metrics(
 ) -> None:
     """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
+        place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
         result = _metrics(place, session, target=target, top_keys=top_keys, again=[day.date() for day in again or ()])
     finish(result, as_json=as_json, words=_computed)
 
@@ -97,8 +98,14 @@ def report(
     with workplace() as place:
         from relay.pipeline.report import job  # noqa: PLC0415 - see relay.cli.main
 
+        place.lake.opened("archive")  # as in metrics
         result = job.run(
-            lake=place.lake, database=place.database, say=say, path=path, since=when(since, "--from"), until=when(until, "--to")
+            lake=place.lake,
+            database=place.database,
+            say=say,
+            path=path,
+            since=when(place, since, "--from"),
+            until=when(place, until, "--to"),
         )
     finish(result, as_json=as_json, words=lambda done: f"{done.path} was written")
 

@@ -58,9 +58,9 @@ def replay(  # noqa: PLR0913 - each is an option of the command
         raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
         # The end is fixed at the start, or what is replayed now would be found again as it is archived.
-        end = moment(opened, until, "--to") or moment(opened, "0s", "--to")
+        end = moment(opened.now, until, "--to") or moment(opened.now, "0s", "--to")
         wanted = {
-            "archived_from": moment(opened, since, "--from"), "archived_to": end, "exchange": exchange, "routing_key": routing_key,
+            "archived_from": moment(opened.now, since, "--from"), "archived_to": end, "exchange": exchange, "routing_key": routing_key,
             "result": result.value if result else None, "error_code": code, "again": again, "dry_run": dry_run, "same_id": same_id,
             "job": job,
         }  # fmt: skip

@@ -60,10 +60,10 @@ def console() -> Iterator[Console]:
         yield opened
 
 
-def moment(opened: Console, text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
+def moment(now: Callable[[], datetime], text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
     """A time from an option: ISO 8601 with a time zone, or a length such as 90s, 15m, 2h, 7d.
 
-    A length is counted from the database's now: back, or forward if `ahead`. A day has 24 hours.
+    A length is counted from `now`, which asks the database: back, or forward if `ahead`. A day has 24 hours.
 
     Raises:
         typer.BadParameter: it is neither, or before the year 1 or after 9999, as UTC has it.
@@ -73,8 +73,8 @@ def moment(opened: Console, text: str | None, option: str, *, ahead: bool = Fals
     try:
         if found := LENGTH.fullmatch(text):
             away = timedelta(seconds=int(found[1]) * SECONDS[found[2]])
-            now: datetime = opened.row("read_now")["now"].astimezone(UTC)
-            return now + away if ahead else now - away
+            clock = now().astimezone(UTC)
+            return clock + away if ahead else clock - away
         return _written(text, option).astimezone(UTC)
     except OverflowError:
         raise typer.BadParameter(f"{option} is outside the years 1 to 9999; give a time within them.") from None

@@ -78,15 +78,9 @@ def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
             session.stop()
 
 
-def when(text: str | None, option: str) -> datetime | None:
+def when(place: Workplace, text: str | None, option: str) -> datetime | None:
     """A time from an option: ISO 8601 with a time zone, or a length before the database's now, as everywhere."""
-    if text is None:
-        return None
-    from relay.console import Console  # noqa: PLC0415 - as in support
-
-    chosen = settings()
-    with Console(chosen.pipeline_conninfo, schema=chosen.schema_name) as opened:
-        return moment(opened, text, option)
+    return moment(lambda: place.database.one("read_now")[0], text, option)
 
 
 def say(line: str) -> None:

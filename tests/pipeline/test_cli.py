@@ -107,7 +107,7 @@ def test_a_database_that_is_away_is_a_sentence_without_its_password(pipeline: Cl
     """A wrong database URL ends with exit code 4 and one sentence that does not repeat the URL."""
     url = "postgresql://someone:hush-hush@127.0.0.1:1/none"
 
-    for command in (["export"], ["replay", "--from", "1d"], ["reconcile", "--from", "1d"]):
+    for command in (["export"], ["replay", "--job", "one", "--from", "1d"], ["reconcile", "--from", "1d"]):
         sentence = pipeline.refused("pipeline", *command, code=4, RELAY_PIPELINE_DATABASE_URL=url)
         assert "RELAY_PIPELINE_DATABASE_URL" in sentence
         assert "hush-hush" not in sentence
