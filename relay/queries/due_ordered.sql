@@ -9,9 +9,15 @@
         ORDER BY lane.lane
         FOR SHARE OF lane
     )
-    SELECT message.xid, message.seq, @size@
+    SELECT found.xid, found.seq, found.size
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[]) AS head (xid, seq)
-    JOIN @schema@.queue_message AS message ON (message.xid, message.seq) = (head.xid, head.seq)
-    WHERE message.lane IN (SELECT lane FROM owned) AND message.lock_expires_at IS NULL
-        AND (message.available_at IS NULL OR message.available_at <= coalesce(%(now)s, now()) AND message.locked_by IS NULL)
-    FOR UPDATE OF message SKIP LOCKED
+    -- Its own FOR UPDATE keeps this a look-up for each head: as a join, fresh statistics over a table full of what vacuum may not
+    -- remove made it a walk over the whole primary key (9,700 pages instead of 2,100, and growing).
+    CROSS JOIN LATERAL (
+        SELECT message.xid, message.seq, @size@
+        FROM @schema@.queue_message AS message
+        WHERE (message.xid, message.seq) = (head.xid, head.seq)
+            AND message.lane IN (SELECT lane FROM owned) AND message.lock_expires_at IS NULL
+            AND (message.available_at IS NULL OR message.available_at <= coalesce(%(now)s, now()) AND message.locked_by IS NULL)
+        FOR UPDATE OF message SKIP LOCKED
+    ) AS found
