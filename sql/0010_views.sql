@@ -144,8 +144,10 @@ $body$;
 CREATE VIEW @schema@.queue_message_status AS
     SELECT n.waiting, n.locked, n.delayed, greatest(n.waiting - n.locked - n.delayed, 0) AS ready, n.counted,
         greatest(extract(epoch FROM now() - @schema@.queue_message_oldest()), 0)::double precision AS oldest_seconds,
-        (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_dead d
-         WHERE NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq)) LIMIT 10000) AS first) AS dead_unacknowledged,
+        -- The dead by way of the whole archive, so that its lock comes before that of a part, as it does for settles and for LOCK TABLE:
+        -- the export's lag reads the whole, and parts first would be a deadlock with whoever locks the archive.
+        (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_archive d WHERE d.result IN ('rejected', 'failed', 'lock_expired')
+         AND NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq)) LIMIT 10000) AS first) AS dead_unacknowledged,
         (SELECT count(*) FROM @schema@.queue_message_blocked_key k WHERE k.why <> 'exchange paused') AS blocked_keys,
         (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
         -- What came back from an expired lock and goes one by one, by the rule of due_suspect; by queue_message_available_at_idx.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from uuid import uuid4
 
+import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.queue import MadeStore, Queue
+from tests.support.queue import MadeStore, Queue, until
 
 APP = ["id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "available_at", "expires_at"]
 OPERATORS = [
@@ -18,6 +20,10 @@ OPERATORS = [
     "queue_message_relay_state",
     "queue_message_status",
 ]
+PARTS_LOCKED = """
+    SELECT l.relation::regclass::text FROM pg_locks l JOIN pg_stat_activity s USING (pid), pg_partition_tree('queue_message_archive') t
+    WHERE s.wait_event_type = 'Lock' AND s.application_name = 'operator' AND l.relation = t.relid AND l.granted
+"""
 COLUMNS = "SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
 
 
@@ -174,3 +180,19 @@ async def test_the_oldest_is_the_oldest_that_could_go(queue: Queue) -> None:
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 h' WHERE id = %s", old)
     expected = await queue.value("SELECT created_at FROM queue_message WHERE id = %s", young)
     assert expected == await queue.value("SELECT queue_message_oldest()")
+
+
+@pytest.mark.ids("A26")
+@pytest.mark.parametrize("view", ["queue_message_status", "queue_message_state", "queue_message_recent"])
+async def test_a_view_locks_the_archive_before_its_parts(queue: Queue, view: str) -> None:
+    """Who locks the archive takes the whole first and then its parts; a view in another order would be a deadlock with it."""
+    async with (
+        await psycopg.AsyncConnection.connect(queue.url, autocommit=True, application_name="operator") as operator,
+        await psycopg.AsyncConnection.connect(queue.url) as other,
+    ):
+        await other.execute("LOCK TABLE ONLY queue_message_archive IN ACCESS EXCLUSIVE MODE")
+        read = asyncio.create_task(operator.execute(f"SELECT * FROM {view}".encode()))
+        await until(lambda: queue.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'operator'"))
+        assert [] == await queue.sql(PARTS_LOCKED)
+        await other.rollback()
+        await read
