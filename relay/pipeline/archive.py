@@ -35,10 +35,16 @@ NOT_NULL = frozenset({"xid", "seq", "archived_at", "archived_xid"})
 
 
 class Column(NamedTuple):
-    """A column of the archive: its name, and its type's name in PostgreSQL's catalog."""
+    """A column of the archive: its name, and its type's name in PostgreSQL's catalog.
+
+    `older` is what rows show that are older than a column with a constant default, as checksums write it: no row holds it, and in the lake
+    they have null. Rows archived by transactions below `below` may be such rows; see `relay.pipeline.gained`.
+    """
 
     name: str
     kind: str
+    older: str | None = None
+    below: int = 0
 
     @property
     def field(self) -> pa.Field:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field
 from deltalake.exceptions import DeltaError
 
-from relay.errors import LakeError, PipelineError
+from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline import cluster as clusters
+from relay.pipeline import gained
 from relay.pipeline.archive import NOT_NULL, Column, schema_of
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.lake import Lake
@@ -24,9 +25,10 @@ OFFSET = "outbox-relay/export"
 
 @dataclass(frozen=True)
 class Prepared:
-    """What an export has to know of its table: the archive's columns, where to begin if not at the table's own offset, what was adopted."""
+    """What an export has to know of its table: both sides' columns, where to begin if not at its own offset, what was adopted."""
 
     columns: Sequence[Column]
+    names: frozenset[str]
     begin: int | None = None
     adopted: tuple[str, ...] = ()
 
@@ -41,15 +43,18 @@ def prepare(lake: Lake, columns: Sequence[Column], cluster: Cluster, *, position
     """
     handle = lake.open(TABLE)
     if handle is None:
-        lake.create(TABLE, schema_of(columns), properties=cluster.properties)
-        return Prepared(columns)
+        schema = schema_of(columns)
+        lake.create(TABLE, schema, properties={**cluster.properties, **gained.properties(columns)})
+        return Prepared(columns, frozenset(schema.names))
     properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
     clusters.check_form(properties)
     found = clusters.differences(properties, cluster) or clusters.gone_back(position, cluster)
     if found and not adopt:
         raise clusters.refusal(found)
     _evolve(lake, handle, columns)
-    return Prepared(columns, _begin(found, offset_of(handle), cluster, margin) if found else None, tuple(found))
+    gained.note(lake, TABLE, columns)
+    names = frozenset([*schema_of_table(handle).names, *(column.name for column in columns)])
+    return Prepared(columns, names, _begin(found, offset_of(handle), cluster, margin) if found else None, tuple(found))
 
 
 def _begin(found: Iterable[str], offset: int, cluster: Cluster, margin: int) -> int:
@@ -92,6 +97,12 @@ def _add(lake: Lake, handle: DeltaTable, missing: Sequence[Column]) -> None:
         # Another export may have added them meanwhile.
         if not {column.name for column in missing} <= set(schema_of_table(lake.opened(TABLE)).names):
             raise sentence(error, lake.place) from error
+
+
+def check_columns(handle: DeltaTable, prepared: Prepared) -> None:
+    """ConflictError where the table has gained a column since it was prepared: rows that are read without it would be null in it."""
+    if not set(schema_of_table(handle).names) <= prepared.names:
+        raise ConflictError("Another export was faster, and added a column: the next run goes on from there.")
 
 
 def check_same(before: Cluster, now: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 A row's text is its columns' texts in the catalog's order, joined by `~1`; null is `~2`, and a tilde within a value is `~0`, so that no two
 rows share a text. Timestamps are microseconds since 1970, binary values the hex digits of their own sha256. A sum needs no order of rows.
+
+What a column shows in rows that are older than it (`Column.older`) counts as null on both sides, in those rows alone.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from relay.pipeline.archive import Column
 MASK = 4095
 """Rows are summed in buckets by the low bits of `seq`, so that a difference is looked for among few of them."""
 _JOIN, _NULL = "~1", "~2"
-_TEXT = {"timestamptz": "(extract(epoch FROM {}) * 1000000)::bigint::text", "bytea": "encode(sha256({}), 'hex')"}
+_TEXT = {
+    # An infinite time, which no lake has, is a difference and no failure.
+    "timestamptz": "CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END",
+    "bytea": "encode(sha256({0}), 'hex')",
+}
 """Values whose text is not what the server prints."""
 _SAFE = frozenset({"bool", "bytea", "date", "int2", "int4", "int8", "timestamptz", "uuid", "xid8"})
 """Types whose text never holds a tilde."""
@@ -65,7 +71,7 @@ def add_up(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> Sums
 
 def digests(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[int]:
     """The digest of each row as a number; a column that the lake does not have yet counts as null."""
-    pieces = [_piece(batch, column) for column in columns]
+    pieces = [_without_older(batch, column, _piece(batch, column)) for column in columns]
     join = pa.scalar(_JOIN, pa.large_string())
     texts = pc.binary_join_element_wise(*pieces, join, null_handling="replace", null_replacement=_NULL)
     for text in texts.cast(pa.large_binary()).to_pylist():
@@ -73,8 +79,12 @@ def digests(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[int]:
 
 
 def _column_text(column: Column) -> sql.Composed:
-    text = _TEXT.get(column.kind, "{}::text" if column.kind in _SAFE else "replace({}::text, '~', '~0')")
-    return sql.SQL("coalesce(" + text + ", {})").format(sql.Identifier(column.name), sql.Literal(_NULL))
+    text = _TEXT.get(column.kind, "{0}::text" if column.kind in _SAFE else "replace({0}::text, '~', '~0')")
+    found: sql.Composable = sql.SQL(text).format(sql.Identifier(column.name))
+    if column.older is not None and column.below:
+        shown = "CASE WHEN archived_xid < {}::xid8 THEN nullif({}, {}) ELSE {} END"
+        found = sql.SQL(shown).format(sql.Literal(str(column.below)), found, sql.Literal(column.older), found)
+    return sql.SQL("coalesce({}, {})").format(found, sql.Literal(_NULL))
 
 
 def _piece(batch: pa.RecordBatch, column: Column) -> pa.Array:
@@ -87,3 +97,10 @@ def _piece(batch: pa.RecordBatch, column: Column) -> pa.Array:
         values = values.cast(pa.int64())
     values = values.cast(pa.large_string())
     return values if column.kind in _SAFE else pc.replace_substring(values, "~", "~0")
+
+
+def _without_older(batch: pa.RecordBatch, column: Column, texts: pa.Array) -> pa.Array:
+    if column.older is None or not column.below:
+        return texts
+    older = pc.and_(pc.less(batch.column("archived_xid"), column.below), pc.equal(texts, pa.scalar(column.older, texts.type)))
+    return pc.if_else(older, pa.scalar(None, texts.type), texts)

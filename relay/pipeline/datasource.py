@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from psycopg import sql
@@ -30,12 +30,15 @@ from relay.pipeline.archive import Column, schema_of, select_list
 from relay.pipeline.cuts import BEYOND, Cut
 from relay.pipeline.database import Database
 from relay.pipeline.source import complete, statement
+from relay.settings import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "queue_message_archive"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_DIGITS = 6
+"""Of a number of tasks; no cluster has more."""
 _COMPARED = {EqualTo: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
 _PUSHED = frozenset({"text", "int2", "int4", "int8", "timestamptz", "uuid", "bool"})
 """Types whose order and equality are the same in Spark and, by the collation "C", in PostgreSQL."""
@@ -45,10 +48,39 @@ def register(spark: SparkSession) -> None:
     """Make the format known to the session.
 
     Options: `url`, which Spark never shows, by default the driver's RELAY_PIPELINE_DATABASE_URL or RELAY_DATABASE_URL; `schema`, by default
-    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it.
+    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it. What is
+    wrong with an option is one sentence in what Spark says of it.
     """
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushingArchive if pushes else Archive)
+
+
+class Given(NamedTuple):
+    """What the options say, or where they say nothing the settings of this process."""
+
+    url: str
+    schema: str
+    partitions: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Given:
+        """Read the options; PipelineError, SettingsError where one is unknown or wrong, or no database is named at all."""
+        given = {name.lower(): text for name, text in options.items()}
+        if unknown := sorted(given.keys() - set(cls._fields)):
+            raise PipelineError(f"{NAME} has no option {unknown[0]}: it takes {', '.join(cls._fields)}.")
+        chosen = None if given.get("url") and given.get("schema") else load(os.environ)
+        url = given.get("url") or (chosen.pipeline_conninfo if chosen else "")
+        if not url and not os.environ.keys() & {"PGHOST", "PGSERVICE", "PGDATABASE"}:
+            raise PipelineError(
+                f'{NAME} knows no database: set RELAY_PIPELINE_DATABASE_URL before the session begins, or .option("url", …).'
+            )
+        return cls(url, given.get("schema") or (chosen.schema_name if chosen else ""), _tasks(given.get("partitions", "1")))
+
+
+def _tasks(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) and len(text) <= _DIGITS):
+        raise PipelineError(f"The option partitions of {NAME} is {text!r}: give a whole number from 1 on.")
+    return int(text)
 
 
 class Archive(DataSource):
@@ -59,6 +91,10 @@ class Archive(DataSource):
         """What `format` takes."""
         return NAME
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._given = Given.of(options)
+
     def schema(self) -> StructType:
         """Every column of the archive, and `day`."""
         with self._database() as database:
@@ -66,11 +102,10 @@ class Archive(DataSource):
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """A reader of these columns."""
-        return ArchiveReader(*self._asked(), {field.name: field.nullable for field in schema}, int(self.options.get("partitions", "1")))
+        return ArchiveReader(*self._asked(), {field.name: field.nullable for field in schema}, self._given.partitions)
 
     def _database(self) -> Database:
-        url = self.options.get("url") or os.environ.get("RELAY_PIPELINE_DATABASE_URL") or os.environ.get("RELAY_DATABASE_URL", "")
-        return Database(url, schema=self.options.get("schema") or os.environ.get("RELAY_SCHEMA", "public"))
+        return Database(self._given.url, schema=self._given.schema)
 
     def _asked(self) -> tuple[str, str, list[Column]]:
         with self._database() as database:
@@ -82,7 +117,7 @@ class PushingArchive(Archive):
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """A reader that takes filters."""
-        return PushingReader(*self._asked(), {field.name: field.nullable for field in schema}, int(self.options.get("partitions", "1")))
+        return PushingReader(*self._asked(), {field.name: field.nullable for field in schema}, self._given.partitions)
 
 
 class Range(InputPartition):
@@ -100,7 +135,7 @@ class ArchiveReader(DataSourceReader):
         known = schema_of(columns)
         if unknown := [name for name in wanted if name not in known.names]:
             raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
-        self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, max(1, tasks)
+        self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, tasks
         # What the user calls nullable has to be, also where the archive never has a null.
         self._schema = pa.schema([known.field(name).with_nullable(nullable) for name, nullable in wanted.items()])
         self._conditions: list[str] = []

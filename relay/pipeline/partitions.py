@@ -23,7 +23,7 @@ from relay.pipeline.lake_place import sentences
 
 DEAD = "queue_message_dead"
 _DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expired")
-_END = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH_BYTES, _BATCH_ROWS = 32 << 20, 8192
 """What is held of the lake at a time: contents and bodies may be of megabytes."""
 _GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20)
@@ -35,31 +35,38 @@ Digests = Counter[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition by its table's name, with the results and the times (UTC, the last not included) that belong to it."""
+    """A partition by its table's name, with the results and the times (UTC, both included; None is no bound) that belong to it."""
 
     name: str
     results: tuple[str, ...]
-    since: datetime
-    until: datetime
+    since: datetime | None
+    last: datetime | None
 
     @classmethod
     def of_day(cls, name: str, day: date) -> Partition:
         """One day of the archive."""
         since = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        return cls(name, _DAILY, since, since + timedelta(days=1))
+        return cls(name, _DAILY, since, since + timedelta(days=1, microseconds=-1))
 
     @classmethod
-    def of_dead(cls, since: datetime) -> Partition:
-        """The dead messages that were archived at `since` or later."""
-        return cls(DEAD, _REJECTED, since.astimezone(UTC), _END)
+    def of_dead(cls, since: int | None) -> Partition:
+        """The dead messages that were archived at `since` or later, in microseconds since 1970; None for all of them."""
+        return cls(DEAD, _REJECTED, None if since is None else _EPOCH + timedelta(microseconds=since), None)
 
     def touches(self, day: date) -> bool:
         """Whether rows of this UTC day may belong to it."""
-        return self.since.date() <= day and datetime(day.year, day.month, day.day, tzinfo=UTC) < self.until
+        return (self.since is None or self.since.date() <= day) and (self.last is None or day <= self.last.date())
 
     def values(self) -> dict[str, object]:
-        """Parameters of the statements on it."""
-        return {"results": list(self.results), "since": self.since, "until": self.until}
+        """Parameters of the statements on it. Without a bound infinite times are seen too, and found to differ."""
+        return {"results": list(self.results), "since": self.since or "-infinity", "last": self.last or "infinity"}
+
+    def condition(self) -> ds.Expression:
+        """Its rows in the lake."""
+        found = ds.field("result").isin(self.results)
+        if self.since is not None:
+            found &= ds.field("archived_at") >= pa.scalar(self.since, INSTANT)
+        return found if self.last is None else found & (ds.field("archived_at") <= pa.scalar(self.last, INSTANT))
 
 
 class Sides:
@@ -120,13 +127,13 @@ class Sides:
         """The partition's rows in the lake, a bounded number of bytes at a time."""
         position = ds.field("archived_xid")
         dataset = self._lake.dataset("archive", days=[day for day in self._days if partition.touches(day)])
-        chosen = (ds.field("archived_at") >= pa.scalar(partition.since, INSTANT)) & ((position < self._below) | (position >= following))
+        chosen = partition.condition() & ((position < self._below) | (position >= following))
         with sentences(self._lake.place):
             for fragment in dataset.get_fragments():
                 yield from fragment.to_batches(
                     schema=dataset.schema,
                     columns=[column.name for column in self._columns if column.name in dataset.schema.names],
-                    filter=chosen & ds.field("result").isin(partition.results),
+                    filter=chosen,
                     batch_size=_batch_rows(fragment),
                     batch_readahead=0,
                     fragment_scan_options=_GENTLE,

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from relay.errors import LakeError
 from relay.pipeline import cluster as clusters
+from relay.pipeline import gained
 from relay.pipeline.archive_table import TABLE, offset_of
 from relay.pipeline.checksum import Sum, differing, total
 from relay.pipeline.database import Database
@@ -115,7 +116,7 @@ class _Verifier:
         self._below = below
         self._database = database
         self._again = again
-        self._sides = Sides(database, lake, below=below, columns=database.columns())
+        self._sides = Sides(database, lake, below=below, columns=gained.compared(handle, database.columns()))
 
     def compare_all(self, now: datetime | None) -> Iterator[Compared]:
         for name, day, *known in self._database.fetch("list_closed_days", {"schema": self._database.schema, "now": now}):

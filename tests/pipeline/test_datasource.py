@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql.functions import col, lit
 
 from relay.errors import PipelineError
@@ -113,3 +117,42 @@ def test_a_column_that_is_not_there_is_named(database_url: str) -> None:
     """Before any row is asked for."""
     with pytest.raises(PipelineError, match="no column price"):
         datasource.ArchiveReader("", "", [], {"price": True}, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"partitions": "abc"}, "The option partitions of queue_message_archive is 'abc': give a whole number from 1 on."),
+        ({"partitions": "0"}, "is '0': give a whole number"),
+        ({"partitions": "-3"}, "is '-3': give a whole number"),
+        ({"partitions": "1.5"}, "is '1.5': give a whole number"),
+        ({"partitions": "9" * 5_000}, "give a whole number"),
+        ({"partition": "2"}, "has no option partition: it takes url, schema, partitions."),
+    ],
+)
+def test_a_wrong_option_is_a_sentence(options: dict[str, str], sentence: str) -> None:
+    """Before PostgreSQL is asked anything."""
+    with pytest.raises(PipelineError, match=re.escape(sentence)):
+        datasource.Archive({"url": "postgresql://nobody@127.0.0.1:1/none", **options})
+
+
+def test_without_any_database_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The driver alone would try a socket on this machine."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("PG", "RELAY_"))]:
+        monkeypatch.delenv(name)
+
+    with pytest.raises(PipelineError, match=r"knows no database: set RELAY_PIPELINE_DATABASE_URL"):
+        datasource.Archive({})
+
+    (tmp_path / "url").write_text("postgresql://someone@db/shop\n", encoding="utf-8")
+    monkeypatch.setenv("RELAY_PIPELINE_DATABASE_URL_FILE", str(tmp_path / "url"))
+    assert ("postgresql://someone@db/shop", "public", 1) == datasource.Given.of({})
+
+
+def test_sparks_error_says_the_sentence(archive: DataFrameReader) -> None:
+    """Spark puts words of its own around it."""
+    with pytest.raises(AnalysisException) as refused:
+        archive.option("partitions", "abc").load()
+
+    assert "PipelineError: The option partitions of queue_message_archive is 'abc': give a whole number from 1 on." in str(refused.value)

@@ -257,8 +257,25 @@ def test_a_column_that_the_lake_does_not_have_yet_counts_as_null(
     sql("ALTER TABLE queue_message_archive ADD COLUMN tenant text")
     assert "verified" == verified()[FIRST].state
 
-    sql("ALTER TABLE queue_message_archive ADD COLUMN region text DEFAULT 'eu'")
+    sql("SET session_replication_role = replica; UPDATE queue_message_archive SET tenant = 'a shop'")
     assert "differs" == verified(again=True)[FIRST].state
+
+
+def test_dead_messages_are_compared_to_the_end_of_all_times(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """The last microsecond that a lake has is compared like any other, and an infinite time, which none has, is a difference."""
+    last = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    archived({"result": "failed", "archived_at": last})
+    export(lake, database)
+    sql("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = %L', current_database(), 'Pacific/Kiritimati'); END $$")
+    database.close()
+    assert ("verified", 1, 1) == (verified()[DEAD].state, verified()[DEAD].rows, verified()[DEAD].lake_rows)
+
+    for time in ("infinity", "-infinity", "10000-01-01"):
+        sql(f"SET session_replication_role = replica; UPDATE queue_message_dead SET archived_at = '{time}'")
+        found = verified()[DEAD]
+        assert ("differs", 1, ["different"]) == (found.state, found.rows, [one.kind for one in found.findings])
 
 
 def test_rows_of_another_clusters_dump_are_compared_and_go(
