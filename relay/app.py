@@ -20,7 +20,7 @@ from relay.http import HttpServer
 from relay.inhand import InHand
 from relay.intake import Intake
 from relay.logs import LogSink, configure
-from relay.maintenance import HEARTBEAT, Maintenance
+from relay.maintenance import HEARTBEAT, LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.migrate import migrations
 from relay.policy import Policy
@@ -181,13 +181,20 @@ class Relay:
         return Maintenance(
             store=self._upkeep,
             intake=self._intake,
-            in_hand=self._in_hand,
-            lock_seconds=lambda: self._policy.lock_seconds,
+            keeper=self._keeper(publisher),
             state=lambda: self._state(publisher, listener),
-            silent=publisher.silent,
             gauges=self._metrics.queue,
             emit=self._emit,
             nudge=engine.nudge,
+        )
+
+    def _keeper(self, publisher: RabbitPublisher) -> LockKeeper:
+        return LockKeeper(
+            store=self._upkeep,
+            in_hand=self._in_hand,
+            lock_seconds=lambda: self._policy.lock_seconds,
+            silent=publisher.silent,
+            emit=self._emit,
         )
 
     def _state(self, publisher: RabbitPublisher, listener: Listener) -> Mapping[str, object]:

@@ -69,74 +69,23 @@ class Chore:
     name: str
     every: float
     do: Callable[[], Awaitable[None]]
-    slow: bool = False
-    """It may take long, or wait for the archive: nothing that keeps locks and lanes waits behind it."""
     due_at: float = 0.0
 
 
-class Maintenance:
-    """Runs the chores one after the other until cancelled; a chore that fails is told of and tried again."""
+class Chores:
+    """Does chores one after the other, each when it is due; one that fails is told of and tried again."""
 
-    def __init__(
-        self,
-        *,
-        store: MaintenanceStore,
-        intake: Intake,
-        in_hand: InHand,
-        lock_seconds: Callable[[], float],
-        state: Callable[[], Mapping[str, object]],
-        silent: Callable[[], Mapping[str, float]],
-        gauges: Callable[[Mapping[str, float | None]], None],
-        emit: events.Sink,
-        nudge: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._intake = intake
-        self._in_hand = in_hand
-        self._lock_seconds = lock_seconds
-        self._state = state
-        self._silent = silent
-        self._gauges = gauges
+    def __init__(self, *chores: Chore, emit: events.Sink) -> None:
+        self._chores = chores
         self._emit = emit
-        self._nudge = nudge
-        self._paused: list[str] = []
-        self._chores = [
-            Chore("policy", HEARTBEAT, self._refresh_policy),
-            Chore("heartbeat", HEARTBEAT, self._heartbeat),
-            Chore("lanes", LANES, self._keep_lanes),
-            Chore("archive", HOUR, self._tend_archive, slow=True),
-            Chore("sweep of silent relays", SWEEP, self._sweep_silent, slow=True),
-            Chore("sweep", MINUTE, self._sweep_all, slow=True),
-            Chore("stranded messages", MINUTE, self._free_stranded, slow=True),
-            Chore("notifications", MINUTE, store.renotify, slow=True),
-            Chore("gauges", GAUGES, self._read_gauges, slow=True),
-        ]
 
     async def run(self) -> None:
         """Do what is due, for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_doing([chore for chore in self._chores if chore.slow]))
-            tasks.create_task(self._keep_doing([chore for chore in self._chores if not chore.slow]))
-            tasks.create_task(self._keep_in_hand())
-
-    async def _keep_doing(self, chores: list[Chore]) -> None:
         while True:
-            for chore in chores:
+            for chore in self._chores:
                 if chore.due_at <= time.monotonic():
                     await self._try(chore)
-            await asyncio.sleep(max(0.0, min(chore.due_at for chore in chores) - time.monotonic()))
-
-    async def _keep_in_hand(self) -> None:
-        """Renew the locks of what takes long, and hold exchanges that do not confirm."""
-        while True:
-            await asyncio.sleep(min(1.0, self._lock_seconds() / 10))
-            if self._in_hand.note_silence([exchange for exchange, seconds in self._silent().items() if seconds > SILENT]):
-                self._hold()
-            for batch, positions in self._in_hand.due_for_renewal(time.monotonic(), self._lock_seconds() * RENEWAL):
-                try:
-                    await self._store.renew(batch, positions)
-                except StoreError as error:
-                    self._emit(events.MaintenanceFailed("lock renewal", str(error)))
+            await asyncio.sleep(max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic()))
 
     async def _try(self, chore: Chore) -> None:
         try:
@@ -148,17 +97,110 @@ class Maintenance:
         # Spread, so that relays started together do not sweep together.
         chore.due_at = time.monotonic() + chore.every * (0.9 + random.random() / 5)  # noqa: S311 - jitter
 
+
+class LockKeeper:
+    """Keeps what is in hand: renews the locks of what takes long, and notes exchanges that do not confirm.
+
+    Args:
+        store: where locks are renewed.
+        in_hand: what this relay holds.
+        lock_seconds: how long a lock lasts, as the policy says now.
+        silent: seconds without a confirm by exchange.
+        emit: takes what cannot be renewed.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MaintenanceStore,
+        in_hand: InHand,
+        lock_seconds: Callable[[], float],
+        silent: Callable[[], Mapping[str, float]],
+        emit: events.Sink,
+    ) -> None:
+        self.in_hand = in_hand
+        self._store = store
+        self._lock_seconds = lock_seconds
+        self._silent = silent
+        self._emit = emit
+
+    async def run(self, hold: Callable[[], None]) -> None:
+        """Look often enough for every lock, for ever; `hold` is called when other exchanges than before are stuck."""
+        while True:
+            await asyncio.sleep(min(1.0, self._lock_seconds() / 10))
+            if self.in_hand.note_silence([exchange for exchange, seconds in self._silent().items() if seconds > SILENT]):
+                hold()
+            await self._renew()
+
+    async def _renew(self) -> None:
+        for batch, positions in self.in_hand.due_for_renewal(time.monotonic(), self._lock_seconds() * RENEWAL):
+            try:
+                await self._store.renew(batch, positions)
+            except StoreError as error:
+                self._emit(events.MaintenanceFailed("lock renewal", str(error)))
+
+
+class Maintenance:
+    """Runs the chores and keeps the locks until cancelled."""
+
+    def __init__(
+        self,
+        *,
+        store: MaintenanceStore,
+        intake: Intake,
+        keeper: LockKeeper,
+        state: Callable[[], Mapping[str, object]],
+        gauges: Callable[[Mapping[str, float | None]], None],
+        emit: events.Sink,
+        nudge: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._intake = intake
+        self._keeper = keeper
+        self._state = state
+        self._gauges = gauges
+        self._emit = emit
+        self._nudge = nudge
+        self._paused: list[str] = []
+
+    async def run(self) -> None:
+        """Do what is due, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._slow_chores().run())
+            tasks.create_task(self._quick_chores().run())
+            tasks.create_task(self._keeper.run(self._hold))
+
+    def _quick_chores(self) -> Chores:
+        return Chores(
+            Chore("policy", HEARTBEAT, self._refresh_policy),
+            Chore("heartbeat", HEARTBEAT, self._heartbeat),
+            Chore("lanes", LANES, self._keep_lanes),
+            emit=self._emit,
+        )
+
+    def _slow_chores(self) -> Chores:
+        """They may take long, or wait for the archive: nothing that keeps locks and lanes waits behind them."""
+        return Chores(
+            Chore("archive", HOUR, self._tend_archive),
+            Chore("sweep of silent relays", SWEEP, self._sweep_silent),
+            Chore("sweep", MINUTE, self._sweep_all),
+            Chore("stranded messages", MINUTE, self._free_stranded),
+            Chore("notifications", MINUTE, self._store.renotify),
+            Chore("gauges", GAUGES, self._read_gauges),
+            emit=self._emit,
+        )
+
     async def _refresh_policy(self) -> None:
         self._paused = await self._store.refresh_policy()
         self._hold()
 
     def _hold(self) -> None:
         """Claim nothing for exchanges that an operator holds, nor for those that do not confirm and fill the window."""
-        self._intake.hold({*self._paused, *self._in_hand.stuck})
+        self._intake.hold({*self._paused, *self._keeper.in_hand.stuck})
         self._nudge()
 
     async def _heartbeat(self) -> None:
-        low = min(filter(None, (self._in_hand.lowest(), self._intake.low)))
+        low = min(filter(None, (self._keeper.in_hand.lowest(), self._intake.low)))
         streams = self._intake.streams
         await self._store.heartbeat(low=low, head=streams.head, top=streams.top, state=self._state())
 

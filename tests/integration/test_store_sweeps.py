@@ -13,23 +13,16 @@ from relay import events
 from relay.errors import StoreError
 from relay.inhand import InHand
 from relay.intake import Intake
-from relay.maintenance import Maintenance
+from relay.maintenance import LockKeeper, Maintenance
 from relay.message import Position
 from relay.policy import Policy
 from relay.ports import Due
 from relay.retry import RetryPolicy
 from relay.streams import Streams
 from relay.upkeep import Upkeep
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, Where, ids_of, until
+from tests.support.queue import PLENTY, SILENCE, MadeStore, MakeStore, Queue, Where, ids_of, until
 
 FAR = Position(1 << 40, 0)
-SILENCE = 6.0
-
-
-@pytest.fixture
-def upkeep(store: MadeStore) -> Upkeep:
-    """The chores of the living relay."""
-    return Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
 
 
 @pytest.fixture
@@ -132,18 +125,12 @@ async def test_a_suspect_with_a_key_and_a_takeover_at_once_let_one_owner_in(queu
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("UPDATE queue_message_lane SET owner = 99, epoch = epoch + 1 WHERE lane = queue_message_lane_of('k')")
         claiming = asyncio.create_task(store.ids(Due.SUSPECT, mine))
-        await until(lambda: is_waiting(queue))
+        await until(queue.is_held_up)
         assert not claiming.done()
         await other.commit()
 
     assert [] == await claiming
     assert (await queue.row(suspect_head))["lock_token"] is None
-
-
-async def is_waiting(queue: Queue) -> bool:
-    """A relay waits for a lock."""
-    waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-relay%'"
-    return bool(await queue.value(waiting))
 
 
 async def test_a_suspect_waits_for_no_lane_but_its_own(queue: Queue, store: MadeStore, suspect_head: str) -> None:
@@ -226,11 +213,12 @@ async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Q
     await dead.take(where={"except": ["audit"]})
     await queue.insert()
     assert await intake.claim(100, PLENTY)
+    tended = WithoutTheMinute(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
+    in_hand = InHand(window=10, window_bytes=10)
+    keeper = LockKeeper(store=tended, in_hand=in_hand, lock_seconds=lambda: 30.0, silent=dict, emit=told.put_nowait)
     chores = Maintenance(
-        store=WithoutTheMinute(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None),
-        intake=intake, in_hand=InHand(window=10, window_bytes=10), lock_seconds=lambda: 30.0, state=dict, silent=dict,
-        gauges=lambda status: None, emit=told.put_nowait, nudge=lambda: None,
-    )  # fmt: skip
+        store=tended, intake=intake, keeper=keeper, state=dict, gauges=lambda status: None, emit=told.put_nowait, nudge=lambda: None
+    )
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s' WHERE locked_by = %s", dead.relay_id)
     await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 min' WHERE id = %s", dead.relay_id)
 
@@ -360,8 +348,8 @@ async def test_two_tasks_take_turns_on_a_connection(queue: Queue, store: MadeSto
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("LOCK TABLE queue_message")
         stuck = asyncio.create_task(store.take(limit=1))
-        while not await queue.value("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
-            assert not stuck.done()
+        await until(queue.is_held_up)
+        assert not stuck.done()
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
 

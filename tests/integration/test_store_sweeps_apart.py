@@ -10,7 +10,7 @@ import pytest
 from relay.message import Position
 from relay.ports import Due
 from relay.upkeep import Upkeep
-from tests.support.plans import explain
+from tests.support.plans import PAD, explain
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, until
 
 LOW = Position(1, 0)
@@ -19,16 +19,9 @@ BACKLOG = 50_000
 FEW_PAGES = 1000
 """Of the backlog's 5,556. Measured: 1 while everybody lives; 455 at first and 85 later for a dead relay that holds two messages above it;
 5,807 where the backlog is walked."""
-PAD = "jsonb_build_object('pad', repeat('x', 250))"
 WIDE = "jsonb_build_object('pad', repeat('x', 1900))"
 """A page holds one or two."""
 LOCK_SECONDS = 30
-
-
-@pytest.fixture
-def upkeep(store: MadeStore) -> Upkeep:
-    """The chores of the living relay."""
-    return Upkeep(store=store, silence=6.0, needs=1, adopt=lambda policy, settings: None)
 
 
 async def fill(queue: Queue, count: int = BACKLOG, content: str = "'{}'") -> None:
@@ -158,9 +151,9 @@ async def test_a_claim_just_before_a_heartbeat_is_not_lost_sight_of(
     async with await psycopg.AsyncConnection.connect(database_url) as other:
         await other.execute("LOCK TABLE queue_message")
         claiming = asyncio.create_task(store.ids(Due.WAITING))
-        await until(lambda: is_waiting(queue))
+        await until(queue.is_held_up)
         beating = asyncio.create_task(upkeep.heartbeat(low=above, head=above, top=above, state={}))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a turn of the loop, in which the report is made; its statement waits behind the claim
         await other.rollback()
     assert [waited] == await claiming
     await beating
@@ -174,8 +167,3 @@ async def low_of(queue: Queue, store: MadeStore) -> Position:
     """How low the relay says that it may hold locks."""
     [(xid, seq)] = await queue.sql("SELECT low_xid::text::bigint, low_seq FROM queue_message_relay WHERE id = %s", store.relay_id)
     return Position(xid, seq)
-
-
-async def is_waiting(queue: Queue) -> bool:
-    """A relay waits for a lock."""
-    return bool(await queue.value("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))

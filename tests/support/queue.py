@@ -16,8 +16,11 @@ from relay.message import Batch, Claim
 from relay.policy import Policy
 from relay.ports import Claimed, Due
 from relay.store import Store
+from relay.upkeep import Upkeep
 
 PLENTY = 1 << 30
+SILENCE = 6.0
+"""Seconds without a heartbeat after which a relay counts as silent, as in production."""
 FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": [], "lanes": [], "epochs": []}
 """From the left, no exchange left out, no lane owned."""
 Where = Mapping[str, object]
@@ -53,6 +56,19 @@ class Queue:
     async def waiting(self) -> int:
         """Messages in the queue, in any state."""
         return int(await self.value("SELECT count(*) FROM queue_message"))
+
+    async def settled(self, left: int = 0, *, seconds: float = 30) -> None:
+        """Wait until so many messages are left in the queue."""
+
+        async def are_left() -> bool:
+            return await self.waiting() == left
+
+        await until(are_left, seconds)
+
+    async def is_held_up(self, name: str = "%") -> bool:
+        """A connection of such a name to this database waits for a lock that another one has."""
+        waits = "wait_event_type = 'Lock' AND datname = current_database() AND application_name LIKE %s"
+        return bool(await self.value(f"SELECT count(*) > 0 FROM pg_stat_activity WHERE {waits}", name))
 
     async def expire(self, *ids: str) -> None:
         """Let locks have expired ten minutes ago, those of all messages if none is named."""
@@ -156,3 +172,9 @@ async def store(make_store: MakeStore) -> MadeStore:
     store = make_store(f"relay-{os.getpid()}")
     await store.register()
     return store
+
+
+@pytest.fixture
+def upkeep(store: MadeStore) -> Upkeep:
+    """What maintenance asks of the database, in the place of that relay."""
+    return Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
