@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from tests.support.broker import Topology
-from tests.support.queue import Queue, until
+from tests.support.queue import Queue
 from tests.support.relays import RelayProcess, Relays
 
 INSERT = (
@@ -64,20 +64,15 @@ async def test_each_inserted_row_becomes_one_message(
     running = await run_relays(relays, listeners, queue.url, vhost_url)
     await insert_all(queue.url, 100)
     await inbox.drain("queue_message_test", 100)
-    await until(lambda: is_empty(queue))
+    await queue.settled()
     await queue.connection.execute(sql.SQL(truncate))
 
     await insert_all(queue.url, messages)
     came = await inbox.drain("queue_message_test", messages, seconds=60)
 
-    await until(lambda: is_empty(queue))
+    await queue.settled()
     assert [0] * listeners == [await relay.stop() for relay in running]
     assert [] == await inbox.drain("queue_message_test")
     assert list(range(101, 101 + messages)) == sorted(json.loads(message.body)["value"] for message in came)
     assert {"success": messages + 100} == dict(await queue.sql("SELECT result, count(*) FROM queue_message_archive GROUP BY result"))
     assert [] == [line for relay in running for line in relay.lines if line["level"] != "info"]
-
-
-async def is_empty(queue: Queue) -> bool:
-    """Everything is settled."""
-    return await queue.waiting() == 0

@@ -33,12 +33,6 @@ def absent(databases: Databases) -> Iterator[str]:
     databases._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
 
-@pytest.fixture
-async def inbox(topology: Topology) -> Declared:
-    """An exchange and the queue behind it."""
-    return await topology.declare()
-
-
 def expect_rare_lines(relay: RelayProcess) -> None:
     """No more than a line a second, give or take the edges of a second, and each a single sentence."""
     told = [line for line in relay.lines if line.get("level") == "warning"]

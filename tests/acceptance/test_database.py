@@ -22,12 +22,6 @@ OPEN = "SELECT application_name, state, query FROM pg_stat_activity WHERE applic
 HELD = "SELECT count(*) FROM queue_message WHERE lock_expires_at IS NOT NULL"
 
 
-@pytest.fixture
-async def inbox(topology: Topology) -> Declared:
-    """An exchange and the queue behind it."""
-    return await topology.declare()
-
-
 @pytest.mark.ids("A7")
 async def test_neither_transaction_nor_row_lock_is_held_while_publishing(
     relays: Relays, queue: Queue, topology: Topology, inbox: Declared, amqp_url: str
@@ -37,10 +31,10 @@ async def test_neither_transaction_nor_row_lock_is_held_while_publishing(
         relay = await relays.start(database=queue.url, broker=proxy.url(amqp_url))
         first = await queue.insert(exchange=inbox.exchange, routing_key=inbox.routing_key)
         await topology.drain(inbox.queue, 1)
-        await until(lambda: is_empty(queue))
+        await queue.settled()
         proxy.hold_answers()
         sent = await queue.insert(50, exchange=inbox.exchange, routing_key=inbox.routing_key)
-        await until(lambda: has_come(topology, inbox, 50))
+        await until(lambda: topology.has(inbox.queue, 50))
         published = await queue.value("SELECT clock_timestamp()")
         await until(lambda: has_reported(queue, relay, published))
 
@@ -48,24 +42,14 @@ async def test_neither_transaction_nor_row_lock_is_held_while_publishing(
         assert [] == await queue.sql(OPEN, published)
         assert 50 == len(await queue.sql("SELECT id FROM queue_message FOR UPDATE NOWAIT"))
         proxy.heal()
-        await until(lambda: is_empty(queue))
+        await queue.settled()
         assert sent == [message.message_id for message in await topology.drain(inbox.queue)]
     assert dict.fromkeys([*first, *sent], "success") == await queue.results()
-
-
-async def has_come(topology: Topology, inbox: Declared, count: int) -> bool:
-    """The broker has so many messages."""
-    return await topology.waiting(inbox.queue) == count
 
 
 async def has_reported(queue: Queue, relay: RelayProcess, moment: object) -> bool:
     """The relay has told that it lives since that moment."""
     return bool(await queue.value("SELECT heartbeat_at > %s FROM queue_message_relay WHERE id = %s", moment, relay.id))
-
-
-async def is_empty(queue: Queue) -> bool:
-    """Everything is settled."""
-    return await queue.waiting() == 0
 
 
 @pytest.mark.slow
@@ -92,7 +76,7 @@ async def is_asleep(queue: Queue, relay: RelayProcess) -> bool:
     gate = (
         "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted"
     )
-    if not await queue.value(gate + " AND application_name LIKE %s", f"outbox-relay/{relay.name} %") or not await is_empty(queue):
+    if not await queue.value(gate + " AND application_name LIKE %s", f"outbox-relay/{relay.name} %") or await queue.waiting():
         return False
     rested = "SELECT now() - coalesce(max(archived_at), (SELECT started_at FROM queue_message_relay)) FROM queue_message_archive"
     return bool(await queue.value(f"SELECT ({rested}) > make_interval(secs => %s)", ASLEEP))

@@ -12,12 +12,6 @@ KEYS = ("anna", "berta")
 
 
 @pytest.fixture
-async def inbox(topology: Topology) -> Declared:
-    """An exchange and the queue behind it."""
-    return await topology.declare()
-
-
-@pytest.fixture
 async def relay(relays: Relays, queue: Queue, amqp_url: str) -> RelayProcess:
     """A relay that tries again soon and gives up early."""
     await configure(queue, backoff_base="0.05", backoff_max="0.2")
@@ -28,15 +22,6 @@ async def configure(queue: Queue, **settings: str) -> None:
     """Change the database's policy."""
     for name, value in settings.items():
         await queue.sql("SELECT queue_message_config_set(%s, %s)", name, value)
-
-
-async def settled(queue: Queue, left: int = 0) -> None:
-    """Wait until only so many messages are in the queue."""
-
-    async def is_quiet() -> bool:
-        return await queue.waiting() == left
-
-    await until(is_quiet, 30)
 
 
 async def ids_in(topology: Topology, queue: str, count: int | None = None) -> list[str | None]:
@@ -71,7 +56,7 @@ async def test_keys_stay_in_order_while_their_queue_is_full(relay: RelayProcess,
         return len(came) >= 40
 
     await until(all_came, 40)
-    await settled(queue)
+    await queue.settled()
     for ids in sent.values():
         assert ids == [id_ for id_ in came if id_ in ids]
     assert 40 == len(came)
@@ -88,7 +73,7 @@ async def test_a_delayed_message_is_sent_when_it_is_due(relay: RelayProcess, que
     others = await queue.insert(3, **to(inbox))
 
     assert [*others, *delayed] == await ids_in(topology, inbox.queue, 4)
-    await settled(queue)
+    await queue.settled()
     late = "SELECT extract(epoch FROM published_at - available_at)::float8 FROM queue_message_archive WHERE available_at IS NOT NULL"
     assert 0 <= await queue.value(late) < 2
 
@@ -105,7 +90,7 @@ async def test_a_message_that_came_too_late_is_not_sent(
     [[early]] = await queue.sql(insert, inbox.exchange, inbox.routing_key, "1 hour")
     await until(lambda: has_passed(queue, late))
     await relays.command("resume", inbox.exchange, database=queue.url)
-    await settled(queue)
+    await queue.settled()
 
     assert [early] == await ids_in(topology, inbox.queue)
     row = await queue.archived(late)
@@ -131,7 +116,7 @@ async def test_an_unroutable_message_ends_by_the_policy_of_its_exchange(
     await configure(queue, max_attempts="2", unroutable=f"retry,{names[1]}=reject,{names[2]}=accept")
     await until(lambda: heard(queue, relay))
     ids = [id_ for name in names for id_ in await queue.insert(exchange=name, routing_key="nowhere")]
-    await settled(queue)
+    await queue.settled()
 
     rows = [await queue.archived(id_) for id_ in ids]
     ends = [(row["result"], row["error_code"], row["attempts"]) for row in rows]
@@ -169,7 +154,7 @@ async def test_successes_need_not_be_archived(relay: RelayProcess, queue: Queue,
     await until(lambda: heard(queue, relay))
     sent = await queue.insert(20, **to(inbox))
     [dead] = await queue.insert(**to(inbox, routing_key="nowhere"))
-    await settled(queue)
+    await queue.settled()
 
     assert sent == await ids_in(topology, inbox.queue)
     assert {dead: "rejected"} == await queue.results()
@@ -191,5 +176,5 @@ async def test_a_lock_set_by_hand_is_respected_and_swept(queue: Queue, topology:
     await until(has_expired)
     assert [(1, 0)] == await queue.sql("SELECT released, archived FROM queue_message_sweep_minute()")
     assert [locked] == await ids_in(topology, inbox.queue, 1)
-    await settled(queue)
+    await queue.settled()
     assert await queue.value("SELECT published_at > %s FROM queue_message_archive WHERE id = %s", until_then, locked)

@@ -11,6 +11,7 @@ import pytest
 
 from relay import local
 from tests.support.broker import Declared, Topology
+from tests.support.own import user_of
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess, Relays
 
@@ -38,10 +39,8 @@ async def goods(own_topology: Topology, unique: str) -> list[Declared]:
 @pytest.fixture
 def limited_url(own_broker: local.RabbitMQ, unique: str) -> Iterator[str]:
     """URL of a user who may write to the good exchanges alone."""
-    own_broker.ctl("add_user", unique, "secret")
-    own_broker.ctl("set_permissions", "-p", "/", unique, "", f"{unique}\\.good.*", "")
-    yield own_broker.url.replace("guest:guest", f"{unique}:secret")
-    own_broker.ctl("delete_user", unique)
+    with user_of(own_broker, unique, may_write=f"{unique}\\.good.*") as url:
+        yield url
 
 
 @pytest.fixture
@@ -71,15 +70,6 @@ async def insert_at_once(queue: Queue, goods: list[Declared], bad: str) -> list[
         return await insert(queue, goods, bad)
 
 
-async def settled(queue: Queue) -> None:
-    """Wait until everything is settled."""
-
-    async def is_empty() -> bool:
-        return await queue.waiting() == 0
-
-    await until(is_empty, 40)
-
-
 async def expect_each_once(topology: Topology, goods: list[Declared], ids: list[str]) -> None:
     """Each good message came once."""
     came = [message.message_id for made in goods for message in await topology.drain(made.queue)]
@@ -100,7 +90,7 @@ async def test_a_missing_exchange_harms_no_neighbour(
     """500 of 500 arrive and none twice; the others fail after their attempts, and the sentence names the exchange."""
     relay = await start(own_broker.url)
     good = await put(queue, goods, "no.such.exchange")
-    await settled(queue)
+    await queue.settled(seconds=40)
 
     await expect_each_once(own_topology, goods, good)
     sentence = "NOT_FOUND - no exchange 'no.such.exchange' in vhost '/' (attempt 2 of 2)"
@@ -117,11 +107,11 @@ async def test_an_exchange_deleted_in_the_middle_harms_no_neighbour(
     doomed = await own_topology.declare(f"{unique}.doomed", f"{unique}.spare")
     relay = await start(own_broker.url)
     first = await queue.insert(100, exchange=doomed.exchange, routing_key=doomed.routing_key)
-    await until(lambda: has_come(own_topology, doomed))
+    await until(lambda: own_topology.has(doomed.queue))
     inserting = asyncio.create_task(insert(queue, goods, doomed.exchange))
     await own_topology.delete_exchange(doomed.exchange)
     good = await inserting
-    await settled(queue)
+    await queue.settled(seconds=40)
 
     await expect_each_once(own_topology, goods, good)
     results = await outcomes(queue, doomed.exchange)
@@ -140,7 +130,7 @@ async def test_an_exchange_without_permission_harms_no_neighbour(
     barred = await own_topology.declare(f"{unique}.barred", f"{unique}.empty")
     relay = await start(limited_url)
     good = await insert(queue, goods, barred.exchange)
-    await settled(queue)
+    await queue.settled(seconds=40)
 
     await expect_each_once(own_topology, goods, good)
     [(outcome, count)] = (await outcomes(queue, barred.exchange)).items()
@@ -149,8 +139,3 @@ async def test_an_exchange_without_permission_harms_no_neighbour(
     assert f"user '{unique}'" in outcome.detail
     assert 0 == await relay.stop()
     assert 1 == len(relay.of("broker_up"))
-
-
-async def has_come(topology: Topology, made: Declared) -> bool:
-    """Something is in the queue."""
-    return await topology.waiting(made.queue) > 0

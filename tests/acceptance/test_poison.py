@@ -13,7 +13,7 @@ from psycopg import sql
 
 from relay import local
 from tests.support.poison import POISON, Poison
-from tests.support.queue import Queue, until
+from tests.support.queue import Queue
 from tests.support.raw_amqp import RawClient
 from tests.support.relays import Relays
 
@@ -92,15 +92,6 @@ async def put_all(queue: Queue, client: RawClient, entries: list[Poison], prefix
     return sent, neighbours
 
 
-async def settled(queue: Queue, staying: int) -> None:
-    """Wait until nothing is in the queue but what must stay."""
-
-    async def is_quiet() -> bool:
-        return await queue.waiting() == staying
-
-    await until(is_quiet, 60)
-
-
 def expect_archived(one: Sent, archive: dict[str, dict[str, Any]]) -> None:
     """The archive says of a message what the catalogue says."""
     for id_ in one.ids:
@@ -131,7 +122,7 @@ async def test_every_kind_ends_as_the_catalogue_says(relays: Relays, queue: Queu
     delivered = [one for one in sent if one.entry.outcome == "delivered" and "year_9999" not in one.entry.needs]
     await relays.start(database=queue.url, broker=barred_url)
     deliveries = await client.deliveries(sum(len(one.ids) for one in delivered) + len(neighbours))
-    await settled(queue, len(staying))
+    await queue.settled(len(staying), seconds=60)
 
     for one in sent:
         refused = one.entry.outcome == "refused"
@@ -159,7 +150,7 @@ async def test_what_the_allow_list_leaves_out_is_rejected(
     sent, neighbours = await put_all(queue, client, FORBIDDEN, unique)
     await relays.start(database=queue.url, broker=barred_url, settings={"RELAY_ALLOWED_EXCHANGES": f"{unique}.*"})
     deliveries = await client.deliveries(len(neighbours))
-    await settled(queue, 0)
+    await queue.settled(seconds=60)
 
     assert neighbours == [each.relay_id for each in deliveries]
     archive = await read_archive(queue)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -17,6 +16,7 @@ from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Declared, Topology
 from tests.support.proxy import Proxy
 from tests.support.publishing import batch, claim, publishing
+from tests.support.queue import until
 
 pytestmark = pytest.mark.faults
 ALARM_ON, ALARM_OFF = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "absolute", "2GB")
@@ -274,10 +274,3 @@ async def test_an_operator_recognises_the_connection(own_broker: RabbitMQ) -> No
         listed = json.loads(await in_a_thread(own_broker, "list_connections", "client_properties", "--formatter", "json"))
     names = {key: value for key, _, value in listed[0]["client_properties"]}
     assert (names["connection_name"], names["product"]) == ("outbox-relay/test", "outbox-relay")
-
-
-async def until(condition: Callable[[], bool], *, seconds: float = 20) -> None:
-    """Wait for a condition that no event announces."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - there is no signal
-            await asyncio.sleep(0.001)

@@ -13,6 +13,7 @@ from relay.events import BrokerDown, BrokerUp, ExchangeProven, ExchangeQuarantin
 from relay.local import RabbitMQ
 from relay.message import Claim, Verdict
 from tests.support.broker import Declared, Topology
+from tests.support.own import user_of
 from tests.support.publishing import claim, publishing
 from tests.support.servers import Declare, Drain
 
@@ -22,11 +23,9 @@ OF_SOMEONE_ELSE = '{"userId": "nobody"}'
 @pytest.fixture
 def limited_url(own_broker: RabbitMQ, unique: str) -> Iterator[str]:
     """URL of a user who may write to exchanges `<unique>.open*`, and there only topics that begin with `open`."""
-    own_broker.ctl("add_user", unique, "secret")
-    own_broker.ctl("set_permissions", "-p", "/", unique, "", f"{unique}\\.open.*", "")
-    own_broker.ctl("set_topic_permissions", "-p", "/", unique, f"{unique}.open-topics", "^open.*", "")
-    yield own_broker.url.replace("guest:guest", f"{unique}:secret")
-    own_broker.ctl("delete_user", unique)
+    with user_of(own_broker, unique, may_write=f"{unique}\\.open.*") as url:
+        own_broker.ctl("set_topic_permissions", "-p", "/", unique, f"{unique}.open-topics", "^open.*", "")
+        yield url
 
 
 @pytest.mark.ids("C9", "C15")

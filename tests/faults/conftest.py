@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -56,6 +55,12 @@ class Scene:
         """Start a relay between the two servers, or with another way to the broker."""
         return await self.relays.start(name, database=self.queue.url, broker=broker or self.broker.url, settings=settings)
 
+    async def start_beside(self, name: str, **settings: str) -> RelayProcess:
+        """Start a relay that lives while the broker is frozen: it claims nothing before the thaw, and has no start-up behind it then."""
+        relay = await self.relays.start(name, database=self.queue.url, broker=self.broker.url, settings=settings, ready=False)
+        await relay.logged("started")
+        return relay
+
     async def held_by(self, relay: RelayProcess) -> list[str]:
         """Ids under one relay's locks."""
         held = "SELECT id::text FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL"
@@ -86,25 +91,13 @@ class Scene:
         self.producer.fault(held, await self.queue.value(LAST_WORD, LOCK_SECONDS, relay.id))
         return held
 
-    async def has_come(self, count: int) -> bool:
-        """The broker has at least so many messages."""
-        return await self.topology.waiting(self.inbox.queue) >= count
-
-    async def is_empty(self) -> bool:
-        """Everything is settled."""
-        return await self.queue.waiting() == 0
-
-    async def settled(self, seconds: float = 30) -> None:
-        """Wait until everything is settled."""
-        await until(self.is_empty, seconds)
-
     async def report(self) -> Report:
         """Join producer, consumer and archive."""
         return await self.producer.report(self.queue, self.topology, self.inbox.queue)
 
     async def check(self, *relays: RelayProcess, recovery: float | None = RECOVERY) -> Report:
         """Wait for the end, stop the relays in order, and expect that everything adds up."""
-        await self.settled()
+        await self.queue.settled()
         assert [0] * len(relays) == await asyncio.gather(*(relay.stop() for relay in relays))
         report = await self.report()
         assert [] == report.mismatches(recovery_limit=recovery), report
@@ -131,14 +124,6 @@ async def scene(
     """Everything that a fault needs."""
     with Producer(queue.url, inbox.exchange, tmp_path, chance) as producer:
         yield Scene(relays, queue, own_broker, own_topology, inbox, producer, chance)
-
-
-@pytest.fixture
-def chance(say: Say) -> random.Random:
-    """What a test leaves to chance; the printed TEST_SEED repeats it."""
-    seed = os.environ.get("TEST_SEED") or str(random.getrandbits(32))
-    say(f"TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

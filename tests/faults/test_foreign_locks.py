@@ -26,7 +26,6 @@ ALIVE = """
         AND NOT EXISTS (SELECT FROM queue_message WHERE locked_by = relay.id AND lock_expires_at <= now())
     FROM queue_message_relay AS relay WHERE id = %s
 """
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE %s"
 
 
 @asynccontextmanager
@@ -35,11 +34,6 @@ async def holding(url: str, statement: str, *values: object) -> AsyncIterator[ps
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute(statement.encode(), values or None)
         yield other
-
-
-async def waits(queue: Queue, name: str) -> bool:
-    """A statement of a connection of this name waits for a lock of somebody else's."""
-    return bool(await queue.value(WAITS, name))
 
 
 async def is_out(queue: Queue, *ids: str) -> bool:
@@ -87,7 +81,7 @@ async def test_a_locked_archive_is_waited_for_with_everything_kept(scene: Scene)
         await until(lambda: scene.holds(relay, 250))
         await queue.expire(stale)
         sweep = asyncio.create_task(operator.execute("SELECT * FROM queue_message_sweep_minute()"))
-        await until(lambda: waits(queue, "operator"))
+        await until(lambda: queue.is_held_up("operator"))
 
         async def is_over() -> bool:
             assert await queue.value(ALIVE, SILENT, relay.id)
@@ -98,7 +92,7 @@ async def test_a_locked_archive_is_waited_for_with_everything_kept(scene: Scene)
         await other.rollback()
         assert (0, 1) == await (await sweep).fetchone()
 
-    await scene.settled()
+    await scene.queue.settled()
     assert 0 == await relay.stop()
     assert sorted(sent) == sorted(message.message_id or "" for message in await scene.topology.drain(scene.inbox.queue))
     assert {**dict.fromkeys(sent, "success"), stale: "lock_expired"} == await queue.results()
@@ -120,9 +114,9 @@ async def test_a_second_sigterm_waits_for_no_lock_of_somebody_else(scene: Scene)
     """Every claim waits behind a locked queue: the relay is gone within a second, and its messages go out with the next one."""
     relay = await scene.start()
     await scene.producer.insert(100)
-    await scene.settled()
+    await scene.queue.settled()
     async with holding(scene.queue.url, "LOCK TABLE queue_message"):
-        await until(lambda: waits(scene.queue, f"outbox-relay/{relay.name} %"))
+        await until(lambda: scene.queue.is_held_up(f"outbox-relay/{relay.name} %"))
         assert await stop_twice(relay) < 1
 
     await scene.producer.insert(100)

@@ -43,7 +43,7 @@ async def in_hand(scene: Scene, name: str, **settings: str) -> RelayProcess:
     """A relay that has written messages to a broker that does not answer."""
     relay = await scene.start(name, **settings)
     await scene.producer.insert(100, ordered=False)
-    await scene.settled()
+    await scene.queue.settled()
     scene.broker.freeze()
     await scene.producer.insert(200, ordered=False)
     await until(lambda: scene.holds(relay, 200))
@@ -58,11 +58,11 @@ async def test_sigterm_leaves_at_once_to_others_what_a_slow_broker_has_not_taken
     async with Proxy.before(scene.broker.url) as proxy:
         relay = await scene.start("slow", broker=proxy.url(scene.broker.url), RELAY_LOCK_SECONDS="60", RELAY_DRAIN_SECONDS="40")
         await scene.queue.insert(1, exchange=scene.inbox.exchange, routing_key="key")
-        await scene.settled()
+        await scene.queue.settled()
         proxy.delay = 0.02  # 3 MB a second
         proxy.hold_answers()  # so that the drain cannot end
         ids = await scene.queue.insert(100, exchange=scene.inbox.exchange, routing_key="key", body=bytes(300_000))
-        await until(lambda: scene.has_come(1 + 1))
+        await until(lambda: scene.topology.has(scene.inbox.queue, 1 + 1))
         assert await scene.holds(relay, 100)
 
         relay.send(signal.SIGTERM)
@@ -73,7 +73,7 @@ async def test_sigterm_leaves_at_once_to_others_what_a_slow_broker_has_not_taken
         proxy.heal()
 
         heir = await scene.start("heir")
-        await scene.settled()
+        await scene.queue.settled()
         assert 0 == await relay.ended()
         assert 0 == await heir.stop()
     assert {"heir"} == {name for (name,) in await scene.queue.sql(HANDLED_BY, left)}
@@ -102,6 +102,7 @@ def seconds_between(first: Line, last: Line) -> float:
 async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     """The relay waits for confirms no longer; what was written keeps its lock and is out again in time."""
     relay = await in_hand(scene, "relay")
+    heir = await scene.start_beside("heir")
     relay.send(signal.SIGTERM)
     await relay.logged("stopping")
     assert 0 == await relay.stop()
@@ -111,19 +112,20 @@ async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     assert 200 == relay.of("stopped")[0]["kept"]
     scene.broker.thaw()
 
-    await scene.check(await scene.start("next"))
+    await scene.check(heir)
 
 
 @pytest.mark.ids("D9")
 async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> None:
     """The drain ends after RELAY_DRAIN_SECONDS; what was written is settled by nobody and keeps its lock."""
     relay = await in_hand(scene, "relay", RELAY_DRAIN_SECONDS="1")
+    heir = await scene.start_beside("heir")
     assert 0 == await relay.stop()
     assert 1 <= seconds_between(relay.of("stopping")[0], relay.of("stopped")[0]) < 1 + CUT
     assert 200 == len(await scene.note_left_by(relay))
     scene.broker.thaw()
 
-    await scene.check(await scene.start("next"))
+    await scene.check(heir)
 
 
 @pytest.mark.ids("A11", "B9", "C5")

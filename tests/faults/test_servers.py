@@ -131,7 +131,7 @@ async def test_a_blocked_broker_is_waited_for(scene: Scene) -> None:
     """A memory alarm lasts longer than the locks: they are renewed, nothing more is claimed, and nothing is sent twice."""
     relay = await scene.start(**SMALL)
     await scene.producer.insert(100)
-    await scene.settled()
+    await scene.queue.settled()
     await asyncio.to_thread(scene.broker.ctl, "set_vm_memory_high_watermark", "0.000001")
     try:
         await scene.producer.insert(400)

@@ -14,14 +14,13 @@ from relay.message import CONFIRMED, SUCCESS, Batch, Portion
 from relay.ports import Due, Row
 from relay.store import probe
 from relay.streams import Streams
-from tests.support.plans import Plan, explain
+from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until
 
 LIMIT = 500
 CHUNKS = 200
 """Of 500 messages: 100,000 in all."""
 KEYS = 200
-PAD = "jsonb_build_object('pad', repeat('x', 250))"
 Held = Literal["nothing", "read", "write"]
 
 

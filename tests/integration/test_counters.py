@@ -82,11 +82,6 @@ async def meter(queue: Queue) -> AsyncIterator[Meter]:
         yield Meter(connection, await queue.value("SELECT current_database()"))
 
 
-async def is_drained(queue: Queue) -> bool:
-    """Everything is settled."""
-    return await queue.waiting() == 0
-
-
 async def stop(relay: RelayProcess, meter: Meter) -> int:
     """Stop the relay; return how many statements the database has counted."""
     assert 0 == await relay.stop()
@@ -101,17 +96,14 @@ async def test_a_drained_backlog_costs_what_it_may(
     """Processor time and memory of the relay, statements, WAL and row versions of the database."""
     inbox, before = await topology.declare(), await meter.statements()
 
-    async def has_come() -> bool:
-        return await topology.waiting(inbox.queue) == MESSAGES
-
     relay = await relays.start(LONGEST_NAME, database=queue.url, broker=amqp_url)
     await relay.logged("listen_up")
     async with await psycopg.AsyncConnection.connect(queue.url) as writer:
         await writer.execute(INSERT.encode(), [inbox.exchange, inbox.routing_key])
         cpu, wal, began = cpu_seconds(relay.pid), await meter.wal(), time.monotonic()
-    await until(has_come, 60)
+    await until(lambda: topology.has(inbox.queue, MESSAGES), 60)
     seconds = time.monotonic() - began
-    await until(lambda: is_drained(queue))
+    await queue.settled()
     cpu, memory = cpu_seconds(relay.pid) - cpu, peak_memory(relay.pid)
     statements = await stop(relay, meter) - before - START_AND_END - IDLE_STATEMENTS_PER_SECOND * (time.monotonic() - began)
     wal = await meter.wal() - wal

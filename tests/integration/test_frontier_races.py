@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 
 import psycopg
 import pytest
 
-from relay import local
-from relay.migrate import migrate
 from relay.streams import Streams
 from tests.support.queue import PLENTY, MadeStore
-from tests.support.servers import Say
 from tests.support.writers import Writer
 
 SECONDS = 8.0
 WRITERS = 12
 CLAIMERS = 3
-
-
-@pytest.fixture(scope="module")
-def url(say: Say) -> Iterator[str]:
-    """A private server on which transactions may be prepared."""
-    with local.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
-        migrate(server.url)
-        yield server.url
 
 
 async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Event) -> Counter[str]:
@@ -50,17 +38,15 @@ async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Even
 
 @pytest.mark.slow
 @pytest.mark.ids("A6", "B3", "C11", "D3")
-async def test_every_committed_message_is_claimed_once_and_nothing_else_is(url: str) -> None:
+async def test_every_committed_message_is_claimed_once_and_nothing_else_is(preparing_url: str, chance: random.Random) -> None:
     """Early transactions, sleeps, savepoints, rollbacks and two-phase commits: nothing is lost, claimed twice or made up."""
-    seed = int(os.environ.get("FRONTIER_SEED", random.SystemRandom().randrange(1 << 32)))
-    print(f"FRONTIER_SEED={seed}")  # noqa: T201 - says how to repeat a failure
-    chances = iter(range(seed, seed + 100))
-    stores = [MadeStore(conninfo=url, schema="public", name=f"claimer-{n}") for n in range(CLAIMERS)]
+    chances = (random.Random(chance.getrandbits(32)) for _ in itertools.count())
+    stores = [MadeStore(conninfo=preparing_url, schema="public", name=f"claimer-{n}") for n in range(CLAIMERS)]
     ended = asyncio.Event()
-    connections = [await psycopg.AsyncConnection.connect(url) for _ in range(WRITERS)]
-    writers = [Writer(connection, f"writer-{n}", random.Random(next(chances))) for n, connection in enumerate(connections)]
+    connections = [await psycopg.AsyncConnection.connect(preparing_url) for _ in range(WRITERS)]
+    writers = [Writer(connection, f"writer-{n}", next(chances)) for n, connection in enumerate(connections)]
     async with asyncio.TaskGroup() as tasks:
-        claims = [tasks.create_task(claim_all(Streams(store), random.Random(next(chances)), ended)) for store in stores]
+        claims = [tasks.create_task(claim_all(Streams(store), next(chances), ended)) for store in stores]
         await asyncio.gather(*(writer.write(time.monotonic() + SECONDS) for writer in writers))
         ended.set()
     for store in stores:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from relay import local
 from relay.lanes import Lanes
 from relay.message import CONFIRMED, SUCCESS, Batch, Portion, Retry
-from relay.migrate import migrate
 from relay.ports import Row
 from tests.support.queue import PLENTY, MadeStore, until
-from tests.support.servers import Say
 from tests.support.writers import OrderedWriter, Written
 
 SECONDS = 8.0
@@ -27,14 +22,6 @@ WRITERS = 10
 KEYS = 12
 RETRIES = 0.05
 AGAIN = Retry(0.02, "nack", "Once more.")
-
-
-@pytest.fixture(scope="module")
-def url(say: Say) -> Iterator[str]:
-    """A private server on which transactions may be prepared."""
-    with local.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
-        migrate(server.url)
-        yield server.url
 
 
 class Broker:
@@ -146,18 +133,16 @@ def precedes(one: Written, other: Written) -> bool:
 
 
 @pytest.mark.slow
-async def test_every_key_keeps_its_order_and_nothing_is_left_behind(url: str) -> None:
+async def test_every_key_keeps_its_order_and_nothing_is_left_behind(preparing_url: str, chance: random.Random) -> None:
     """Transactions that do not overlap keep their order per key, a transaction's own messages theirs, one message of a key at a time."""
-    seed = int(os.environ.get("LANES_SEED", random.SystemRandom().randrange(1 << 32)))
-    print(f"LANES_SEED={seed}")  # noqa: T201 - says how to repeat a failure
-    chances = (random.Random(number) for number in itertools.count(seed))
+    chances = (random.Random(chance.getrandbits(32)) for _ in itertools.count())
     broker, drained = Broker(), asyncio.Event()
-    relays = [Relay(MadeStore(conninfo=url, schema="public", name=f"relay-{n}"), broker, next(chances)) for n in range(2)]
+    relays = [Relay(MadeStore(conninfo=preparing_url, schema="public", name=f"relay-{n}"), broker, next(chances)) for n in range(2)]
     for relay in relays:
         await relay.store.register()
-    connections = [await psycopg.AsyncConnection.connect(url) for _ in range(WRITERS)]
+    connections = [await psycopg.AsyncConnection.connect(preparing_url) for _ in range(WRITERS)]
     writers = [OrderedWriter(each, f"writer-{n}", next(chances), keys=KEYS) for n, each in enumerate(connections)]
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as control, asyncio.TaskGroup() as tasks:
+    async with await psycopg.AsyncConnection.connect(preparing_url, autocommit=True) as control, asyncio.TaskGroup() as tasks:
         for relay in relays:
             tasks.create_task(relay.run(drained))
         tasks.create_task(disturb(control, relays, drained, next(chances)))

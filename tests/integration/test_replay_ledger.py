@@ -11,12 +11,11 @@ import pytest
 from psycopg import errors
 
 from tests.support.logins import login
-from tests.support.queue import Queue
+from tests.support.queue import Found, Queue, until
 
 REPLAY = """SELECT xid::text, seq, replayed_as::text FROM queue_message_replay_rows(%s, %s::text[]::xid8[], %s, %s::uuid[], %s, %s, %s,
     %s::bytea[], %s, %s::text[], %s::timestamptz[], %s)"""
 NOTHING = ", ".join(["NULL"] * 9)
-Found = list[tuple[Any, ...]]
 
 
 def rows(job: str, *seqs: int, same_id: bool = False, **columns: Sequence[object]) -> tuple[object, ...]:
@@ -67,8 +66,8 @@ async def test_one_job_twice_at_once_enqueues_a_message_once(queue: Queue) -> No
         found: list[Found] = []
         second = threading.Thread(target=lambda: found.append(_replay_alone(queue.url, rows("a", 1, 2, 3))))
         second.start()
-        while not await queue.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"):
-            assert second.is_alive()
+        await until(queue.is_held_up)
+        assert second.is_alive()
         first.commit()
         second.join()
     assert [[3]] == [[seq for _, seq, _ in made] for made in found]
@@ -85,8 +84,8 @@ async def test_one_job_over_the_archive_twice_at_once_replays_a_message_once(que
         found: list[Found] = []
         second = threading.Thread(target=lambda: found.append(_replay_alone(queue.url, (9,), replay)))
         second.start()
-        while not await queue.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"):
-            assert second.is_alive()
+        await until(queue.is_held_up)
+        assert second.is_alive()
         first.commit()
         second.join()
     assert [[(ids[2],)]] == found

@@ -12,7 +12,7 @@ from relay.message import CONFIRMED, SUCCESS, Batch, Outcome, Portion, Retry
 from relay.ports import Row
 from relay.store import probe
 from tests.support.plans import explain
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
+from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of, until
 
 FOR_NOW = Retry(0.0, "nack", "No.")
 LATER = Retry(600.0, "nack", "No.")
@@ -96,9 +96,8 @@ async def test_a_claim_and_a_takeover_at_once_let_one_owner_in(queue: Queue, sto
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("UPDATE queue_message_lane SET owner = 99, epoch = epoch + 1 WHERE lane = queue_message_lane_of('k')")
         claiming = asyncio.create_task(store.claim_heads("k", lanes=mine))
-        waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-relay%'"
-        while not await queue.value(waiting):
-            assert not claiming.done()
+        await until(queue.is_held_up)
+        assert not claiming.done()
         await other.commit()
 
     assert (await claiming).batch is None

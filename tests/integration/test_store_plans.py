@@ -6,12 +6,11 @@ import pytest
 
 from relay.ports import Due
 from relay.store import Store
-from tests.support.plans import Plan, explain
+from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, Queue
 
 ROWS = 50_000
 LIMIT = 500
-PAD = """jsonb_build_object('pad', repeat('x', 250))"""
 KINDS = {
     "fresh": (Due.ABOVE_HEAD, Due.PENDING, Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING),
     "waiting": (Due.WAITING,),

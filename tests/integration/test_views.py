@@ -20,7 +20,6 @@ OPERATORS = [
     "queue_message_relay_state",
     "queue_message_status",
 ]
-WAITS = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'operator'"
 PARTS_LOCKED = """
     SELECT l.relation::regclass::text FROM pg_locks l JOIN pg_stat_activity s USING (pid), pg_partition_tree('queue_message_archive') t
     WHERE s.wait_event_type = 'Lock' AND s.application_name = 'operator' AND l.relation = t.relid AND l.granted
@@ -193,7 +192,7 @@ async def test_a_view_locks_the_archive_before_its_parts(queue: Queue, view: str
     ):
         await other.execute("LOCK TABLE ONLY queue_message_archive IN ACCESS EXCLUSIVE MODE")
         read = asyncio.create_task(operator.execute(f"SELECT * FROM {view}".encode()))
-        await until(lambda: queue.value(WAITS))
+        await until(lambda: queue.is_held_up("operator"))
         assert [] == await queue.sql(PARTS_LOCKED)
         await other.rollback()
         await read

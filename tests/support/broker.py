@@ -92,6 +92,10 @@ class Topology:
         declared = await self._channel.declare_queue(queue, passive=True)
         return declared.declaration_result.message_count or 0
 
+    async def has(self, queue: str, count: int = 1) -> bool:
+        """Whether at least so many messages are ready in the queue."""
+        return await self.waiting(queue) >= count
+
     async def _declare_queue(self, queue: str, arguments: dict[str, Any] | None) -> AbstractQueue:
         declared = await self._channel.declare_queue(queue, durable=True, arguments=arguments)
         self._made.append(("queue", queue))

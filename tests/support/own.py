@@ -1,16 +1,17 @@
-"""Fixtures: a broker that tests may starve, freeze, kill and reconfigure."""
+"""Fixtures: servers of the tests' own: a broker to starve, freeze, kill and reconfigure, and a PostgreSQL that prepares transactions."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from aiormq.exceptions import AMQPError
 
 from relay import local
+from relay.migrate import migrate
 from tests.support.broker import Topology
-from tests.support.servers import Say
+from tests.support.servers import Databases, Say
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,30 @@ async def own_topology(own_broker: local.RabbitMQ, unique: str) -> AsyncIterator
     own_broker.thaw()
     with suppress(AMQPError, RuntimeError, OSError):
         await made.__aexit__(None, None, None)
+
+
+@contextmanager
+def user_of(broker: local.RabbitMQ, name: str, *, may_write: str) -> Iterator[str]:
+    """URL of a user who may write to exchanges of such names, and do nothing else."""
+    broker.ctl("add_user", name, "secret")
+    broker.ctl("set_permissions", "-p", "/", name, "", may_write, "")
+    try:
+        yield broker.url.replace("guest:guest", f"{name}:secret")
+    finally:
+        broker.ctl("delete_user", name)
+
+
+@pytest.fixture(scope="session")
+def preparing_server(say: Say) -> Iterator[local.Postgres]:
+    """A private PostgreSQL on which transactions may be prepared."""
+    with local.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
+        yield server
+
+
+@pytest.fixture
+def preparing_url(preparing_server: local.Postgres) -> str:
+    """URL of a fresh database with the schema, in which transactions may be prepared."""
+    databases = Databases(preparing_server.url)
+    url = databases.url(databases.create())
+    migrate(url)
+    return url

@@ -153,6 +153,12 @@ def declare(topology: Topology) -> Declare:
 
 
 @pytest.fixture
+async def inbox(topology: Topology) -> Declared:
+    """An exchange and the queue behind it."""
+    return await topology.declare()
+
+
+@pytest.fixture
 def drain(topology: Topology) -> Drain:
     """Take messages off a queue; see `Topology.drain`."""
     return topology.drain

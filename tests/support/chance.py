@@ -1,0 +1,18 @@
+"""Fixture: what a test leaves to chance, so that a failure can be repeated."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.support.servers import Say
+
+
+@pytest.fixture
+def chance(say: Say) -> random.Random:
+    """What a test leaves to chance; the printed TEST_SEED repeats it."""
+    seed = os.environ.get("TEST_SEED") or str(random.getrandbits(32))
+    say(f"TEST_SEED={seed}")
+    return random.Random(seed)
