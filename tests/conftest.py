@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-pytest_plugins = [f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "chance", "cli", "relays")]
+pytest_plugins = [f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "chance", "cli", "relays", "fault_runs")]
 
 
 def pytest_configure() -> None:

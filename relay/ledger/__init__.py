@@ -78,6 +78,7 @@ class _Join:
             early=self._ids(lambda id_: self._first.get(id_, float("inf")) < self._sent[id_].not_before),
             order_breaks=self._order_breaks(),
             duplicates=len(self._deliveries) - len(self._first),
+            faults=len(self._faults),
             in_flight=sum(fault.size for fault in self._faults),
             unexplained=self._unexplained(),
             recovery_seconds=max((self._recovery(fault) for fault in self._faults), default=None),

@@ -39,6 +39,8 @@ class Report:
     """First delivered after a later one of the same ordering key."""
     duplicates: int
     """Deliveries beyond the first of each message."""
+    faults: int
+    """Faults that were noted."""
     in_flight: int
     """Messages in flight at the faults, summed up: the most duplicates that they explain."""
     unexplained: tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from relay import local
 from relay.ledger import Report
 from relay.migrate import migrate
 from tests.support.broker import Declared, Topology
+from tests.support.fault_runs import LEDGER, numbers
 from tests.support.ledgers import Producer
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess, Relays
@@ -50,6 +51,7 @@ class Scene:
     inbox: Declared
     producer: Producer
     chance: random.Random
+    note: Callable[[str, object], None]
 
     async def start(self, name: str = "relay", *, broker: str = "", **settings: str) -> RelayProcess:
         """Start a relay between the two servers, or with another way to the broker."""
@@ -93,7 +95,9 @@ class Scene:
 
     async def report(self) -> Report:
         """Join producer, consumer and archive."""
-        return await self.producer.report(self.queue, self.topology, self.inbox.queue)
+        report = await self.producer.report(self.queue, self.topology, self.inbox.queue)
+        self.note(LEDGER, numbers(report))
+        return report
 
     async def check(self, *relays: RelayProcess, recovery: float | None = RECOVERY) -> Report:
         """Wait for the end, stop the relays in order, and expect that everything adds up."""
@@ -119,11 +123,19 @@ class Scene:
 
 @pytest.fixture
 async def scene(
-    relays: Relays, queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared, chance: random.Random, tmp_path: Path
+    relays: Relays,
+    queue: Queue,
+    own_broker: local.RabbitMQ,
+    own_topology: Topology,
+    inbox: Declared,
+    chance: random.Random,
+    record_property: Callable[[str, object], None],
+    tmp_path: Path,
 ) -> AsyncIterator[Scene]:
     """Everything that a fault needs."""
+    record_property("versions", {"PostgreSQL": await queue.value("SHOW server_version"), "RabbitMQ": own_broker.installation.version})
     with Producer(queue.url, inbox.exchange, tmp_path, chance) as producer:
-        yield Scene(relays, queue, own_broker, own_topology, inbox, producer, chance)
+        yield Scene(relays, queue, own_broker, own_topology, inbox, producer, chance, record_property)
 
 
 @pytest.fixture(scope="session")

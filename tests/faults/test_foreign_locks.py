@@ -63,6 +63,7 @@ async def test_an_app_that_keeps_an_ordered_message_locked_holds_up_its_key_alon
     assert 363 == len(order) == len({*order})
 
 
+@pytest.mark.fault(26, repeats=20)
 @pytest.mark.slow
 @pytest.mark.ids("A26", "C9")
 async def test_a_locked_archive_is_waited_for_with_everything_kept(scene: Scene) -> None:

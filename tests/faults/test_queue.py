@@ -18,6 +18,7 @@ ROOM = 64 << 20
 """Bytes that a process of the server may still take: less than the text needs."""
 
 
+@pytest.mark.fault(4, repeats=5)
 @pytest.mark.ids("A1", "C8")
 async def test_messages_wait_in_the_database_alone(scene: Scene, own_postgres: local.Postgres) -> None:
     """No relay runs, the broker is dead, and the database crashes: what was committed goes out when all are back, the rest does not."""

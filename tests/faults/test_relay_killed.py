@@ -15,6 +15,7 @@ MANY = 1000
 """Half of a window: as much as one exchange gets while its broker is silent."""
 
 
+@pytest.mark.fault(1, repeats=25)
 @pytest.mark.ids("A12", "A17", "B9", "C1", "C5", "C7", "C17")
 async def test_kill_9_at_random_moments_loses_nothing(scene: Scene) -> None:
     """Nothing lost, nothing from a rollback, keys in order, duplicates only of what was in flight, and that is out again in time."""
@@ -30,6 +31,7 @@ async def test_kill_9_at_random_moments_loses_nothing(scene: Scene) -> None:
     await scene.check(*running)
 
 
+@pytest.mark.fault(1, repeats=20)
 @pytest.mark.ids("A12", "B9")
 async def test_a_thousand_messages_are_out_again_in_time(scene: Scene) -> None:
     """A relay dies over a thousand messages and more: the other one has sent them within the lock time and five seconds."""

@@ -20,6 +20,7 @@ READY = "SELECT id::text FROM queue_message WHERE lock_expires_at IS NULL"
 HANDLED_BY = "SELECT DISTINCT handled_by FROM queue_message_archive WHERE id = ANY(%s::uuid[])"
 
 
+@pytest.mark.fault(2, repeats=20)
 @pytest.mark.ids("D9")
 async def test_sigterm_under_load_leaves_nothing_behind(scene: Scene) -> None:
     """What was in flight is finished, nothing stays locked, and nothing is sent twice."""
@@ -98,6 +99,7 @@ def seconds_between(first: Line, last: Line) -> float:
     return (datetime.fromisoformat(last["timestamp"]) - datetime.fromisoformat(first["timestamp"])).total_seconds()
 
 
+@pytest.mark.fault(3, repeats=5)
 @pytest.mark.ids("D9")
 async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     """The relay waits for confirms no longer; what was written keeps its lock and is out again in time."""
@@ -115,6 +117,7 @@ async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     await scene.check(heir)
 
 
+@pytest.mark.fault(3, repeats=20)
 @pytest.mark.ids("D9")
 async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> None:
     """The drain ends after RELAY_DRAIN_SECONDS; what was written is settled by nobody and keeps its lock."""
@@ -128,6 +131,7 @@ async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> 
     await scene.check(heir)
 
 
+@pytest.mark.fault(15, repeats=20)
 @pytest.mark.ids("A11", "B9", "C5")
 async def test_a_relay_that_slept_past_its_locks_settles_nothing_of_its_successor(scene: Scene) -> None:
     """It wakes up with confirms for messages that another relay holds by now: the fence keeps it off, it says so, and goes on."""

@@ -49,6 +49,7 @@ def expect_quiet_log(relay: RelayProcess) -> None:
         assert all(seconds.count(second) <= 2 for second in seconds), relay.of(kind)
 
 
+@pytest.mark.fault(7, repeats=20)
 @pytest.mark.ids("C7", "C9", "C14")
 async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
     """The broker dies under load and comes back: everything arrives, twice at most what was in flight, and no attempt is counted."""
@@ -69,6 +70,7 @@ async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
     assert 1 == await scene.queue.value(MOST_ATTEMPTS)
 
 
+@pytest.mark.fault(7, repeats=20)
 @pytest.mark.ids("C7", "C9")
 async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> None:
     """As a killed one, with messages under way that it has not read."""
@@ -88,6 +90,7 @@ async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> No
     assert 1 == await scene.queue.value(MOST_ATTEMPTS)
 
 
+@pytest.mark.fault(4, repeats=20)
 @pytest.mark.ids("A17", "C9")
 @pytest.mark.parametrize("how", ["crash", "restart"])
 async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_postgres: local.Postgres, how: str) -> None:
@@ -110,6 +113,7 @@ async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_
     assert 0 == report.duplicates or away > OUTLAST / 2, away
 
 
+@pytest.mark.fault(5, repeats=20)
 @pytest.mark.ids("A17", "C9")
 async def test_terminated_backends_cost_no_duplicate(scene: Scene) -> None:
     """A settle that got no answer is tried again as a settle: nothing is lost and nothing sent twice."""
@@ -126,6 +130,7 @@ async def test_terminated_backends_cost_no_duplicate(scene: Scene) -> None:
     assert 0 == report.duplicates
 
 
+@pytest.mark.fault(8, repeats=3)
 @pytest.mark.ids("C9", "A26")
 async def test_a_blocked_broker_is_waited_for(scene: Scene) -> None:
     """A memory alarm lasts longer than the locks: they are renewed, nothing more is claimed, and nothing is sent twice."""
@@ -152,6 +157,7 @@ async def renewed(queue: Queue, seconds: float) -> bool:
     return bool(await queue.value(held, seconds))
 
 
+@pytest.mark.fault(10, repeats=20)
 @pytest.mark.ids("C9")
 async def test_a_network_that_swallows_everything_is_noticed(scene: Scene) -> None:
     """No answer and no error from the broker: heartbeats find out, and what was in flight goes again on a new connection."""
