@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -34,13 +33,6 @@ SCRIPT = """
 """
 INSERT = "INSERT INTO queue_message (exchange, routing_key, content) VALUES ('amq.direct', 'key', %s) RETURNING id"
 Connection = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def database(empty_database_url: str) -> Iterator[Connection]:
-    """A connection to the empty database."""
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        yield connection
 
 
 def value(database: Connection, statement: str, *values: object) -> Any:

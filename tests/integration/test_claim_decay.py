@@ -149,27 +149,34 @@ async def test_a_hot_key_costs_the_same_after_a_hundred_thousand_messages(queue:
     assert max(read) < 1.2 * min(read)
 
 
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Those that stores ask the database from now on."""
+    asked: list[bytes] = []
+    fetch = Session.fetch
+
+    async def noted(session: Session, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        asked.append(statement)
+        return await fetch(session, statement, values)
+
+    monkeypatch.setattr(Session, "fetch", noted)
+    return asked
+
+
 @pytest.mark.ids("D2")
 @pytest.mark.parametrize(("name", "most"), [("r", 870), ("relay-" + "x" * 54, 930)])
 async def test_what_a_message_costs_the_database(
-    queue: Queue, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+    queue: Queue, make_store: MakeStore, statements: list[bytes], name: str, most: int
 ) -> None:
     """Statements, WAL and row versions for each message that is claimed, settled and archived, also under a long name."""
     store = make_store(name)
     await store.register()
     streams = Streams(store)
-    statements: list[bytes] = []
-    fetch = Session.fetch
-
-    async def counted(session: Session, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        statements.append(statement)
-        return await fetch(session, statement, values)
-
-    monkeypatch.setattr(Session, "fetch", counted)
     # What is written to for the first time after a checkpoint is logged whole; the inserts do that here, not the relay.
     await queue.sql("CHECKPOINT")
     await fill(queue, 20)
     before = await queue.value("SELECT pg_current_wal_insert_lsn()::text")
+    statements.clear()
     for _ in range(20):
         await move(store, streams)
     written = int(await queue.value("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s::pg_lsn)", before))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -26,13 +25,6 @@ ODD_NAMES = [
     "select",
     "@schema@",
 ]
-
-
-@pytest.fixture
-def database(empty_database_url: str) -> Iterator[psycopg.Connection]:
-    """A connection of the superuser's to the empty database."""
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        yield connection
 
 
 @pytest.mark.ids("A22", "A23")
