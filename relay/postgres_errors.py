@@ -8,7 +8,10 @@ import psycopg
 
 READ_ONLY = "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)"
 _CONNECTING = (
-    (r"password authentication failed|no password supplied", "PostgreSQL refused the password: correct RELAY_DATABASE_URL or PGPASSWORD"),
+    (
+        r"password authentication failed|no password supplied",
+        "PostgreSQL refused the password: correct RELAY_DATABASE_URL (in a URL it must be percent-encoded) or PGPASSWORD",
+    ),
     (r"role .* does not exist|no pg_hba\.conf entry", "PostgreSQL refused the user: correct RELAY_DATABASE_URL or pg_hba.conf"),
     (r"database .* does not exist", "The database does not exist: create it or correct RELAY_DATABASE_URL"),
     (

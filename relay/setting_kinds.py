@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,6 +13,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from yarl import URL
 
 from relay.policy import parse_unroutable
+
+_BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", re.DOTALL)
+_BEYOND_AMQP_HOST = re.compile(r"amqps?://[^/?#]*(.*)", re.DOTALL)
+"""What libpq and the AMQP library read as host and path. An @ in there ends a password that was not percent-encoded: a part of it would
+pass for a host, a port or a database, which errors repeat."""
 
 
 def setting(default: Any, allowed: str, meaning: str, shown: str | None = None, **more: Any) -> Any:
@@ -41,20 +47,26 @@ def _checked_unroutable(value: str) -> str:
 
 
 def _checked_conninfo(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
     try:
-        parts = conninfo_to_dict(value.get_secret_value())
+        parts = conninfo_to_dict(text)
     except ProgrammingError:
         raise ValueError("no conninfo") from None
-    if "@" in str(parts.get("host", "")):
-        # A password with a bare @ makes its end part of the host's name, which errors repeat.
-        raise ValueError("an @ in the password must be written %40")
+    beyond = _BEYOND_POSTGRESQL_LOGIN.match(text)
+    ports = str(parts.get("port") or "").split(",")
+    if (beyond and "@" in beyond[1]) or not all(port.isdecimal() or not port for port in ports):
+        raise ValueError("a password that is not percent-encoded")
     return value
 
 
 def _checked_amqp(value: SecretStr) -> SecretStr:
-    url = URL(value.get_secret_value())
+    text = value.get_secret_value()
+    url = URL(text)
     if url.scheme not in {"amqp", "amqps"} or not url.host:
         raise ValueError("no AMQP URL")
+    beyond = _BEYOND_AMQP_HOST.match(text)
+    if beyond and "@" in beyond[1]:
+        raise ValueError("a password that is not percent-encoded")
     return value
 
 

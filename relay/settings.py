@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -226,7 +227,9 @@ def _both(settings: Settings, names: tuple[str, ...]) -> str:
 
 def _sentence(name: str, given: Found) -> str:
     value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
-    return f"{given.origin} is {value}: it must be {_extra(Settings.model_fields[name])['allowed']}."
+    is_url = _is_secret(name) and re.match(r"\w+://", given.text)
+    more = " In a URL the password must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25." if is_url else ""
+    return f"{given.origin} is {value}: it must be {_extra(Settings.model_fields[name])['allowed']}.{more}"
 
 
 def _variable(name: str) -> str:

@@ -236,13 +236,37 @@ def test_the_readme_lists_every_setting() -> None:
     assert table == between, f"Paste this between the markers of the README:\n{table}"
 
 
-def test_a_password_with_a_bare_at_sign_is_refused_without_repeating_it() -> None:
-    """The driver would take its end for the host's name and repeat that in each error."""
-    with pytest.raises(SettingsError) as caught:
-        load({"RELAY_DATABASE_URL": "postgresql://relay:p@ss-word@127.0.0.1/db"}, env_file=None)
+@pytest.mark.parametrize("password", ["p@ss-word", "p/ss-word", "12/ss-word", "p@x/ss-word", "p%ss-word", "p?x@y/ss-word"])
+def test_a_password_that_is_not_percent_encoded_is_refused_without_repeating_it(password: str) -> None:
+    """The driver would take a part of it for host, port or database, and repeat that in each error."""
+    with pytest.raises(SettingsError, match="password must be percent-encoded: @ as %40") as caught:
+        load({"RELAY_DATABASE_URL": f"postgresql://relay:{password}@127.0.0.1/db"}, env_file=None)
 
-    assert "RELAY_DATABASE_URL" in str(caught.value)
+    assert str(caught.value).startswith("RELAY_DATABASE_URL is not usable (not shown)")
     assert "ss-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["p/ss-word", "12/ss-word", "12#ss-word", "12?ss-word"])
+def test_a_password_of_the_broker_is_told_the_same(password: str) -> None:
+    """Its library would take the beginning for a port."""
+    with pytest.raises(SettingsError, match=r"RELAY_AMQP_URL .*password must be percent-encoded") as caught:
+        load({"RELAY_AMQP_URL": f"amqp://relay:{password}@127.0.0.1/shop"}, env_file=None)
+
+    assert "ss-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://relay:p%40ss%2Fword@one:5432,two:5433/db?application_name=me@here",
+        "postgres://relay:p?ss#word@[::1]/db",
+        "postgresql:///db?host=@socket",
+        "host=@socket password=x://y@z/@",
+    ],
+)
+def test_an_at_sign_where_it_may_stand_is_no_mistake(url: str) -> None:
+    """In a parameter, in a conninfo, and at the end of the login."""
+    assert url == load({"RELAY_DATABASE_URL": url}, env_file=None).conninfo
 
 
 def test_an_allow_list_of_separators_alone_is_refused() -> None:
