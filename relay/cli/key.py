@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from relay.cli.output import quoted, show_json, show_table, typed, words
-from relay.cli.support import NOT_FOUND, changed, complain, console, new_group
+from relay.cli.support import NOT_FOUND, changed, complain, console, new_group, refuse
 from relay.cli.types import Json, OrderingKey, Reason
+
+if TYPE_CHECKING:
+    from relay.console import Console
 
 app = new_group(
     help="Ordering keys that wait: parked, or their first message waits for its next attempt, its own time or a paused exchange."
@@ -35,9 +38,12 @@ def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At
 def skip_key(
     key: OrderingKey, *, head: Annotated[UUID | None, typer.Option(help="Only if this message, by its id, is still the first one.")] = None
 ) -> None:
-    """Archive a key's first message as discarded, code skipped, and let the next one go. Refused while it is locked."""
+    """Archive a key's first message as discarded, code skipped, and let the next one go. Refused while it is locked.
+
+    A first message that was not tried yet is skipped only where --head names it.
+    """
     with console() as opened:
-        skipped = opened.row("skip_key", key=key, expected=head)["id"]
+        skipped = opened.row("skip_key", key=key, expected=head or _tried_head(opened, key))["id"]
     typer.echo(f"message {skipped} is archived as discarded; replay it with `relay dead replay {skipped}`")
 
 
@@ -58,6 +64,22 @@ def resume_key(key: OrderingKey) -> None:
         complain(f"Key {quoted(key)} is not parked; `relay key list` shows those that wait.")
         raise typer.Exit(NOT_FOUND)
     typer.echo(f"key {quoted(key)} goes on")
+
+
+def _tried_head(opened: Console, key: str) -> UUID:
+    """The key's first message, if it is the one that somebody who saw the key wait can mean; its successor may have come in its place."""
+    found = opened.rows("read_key_head", key=key)
+    if not found:
+        complain(f"No message waits under the ordering key {quoted(key)}.")
+        raise typer.Exit(NOT_FOUND)
+    [head] = found
+    if not (head["attempts"] or head["error_detail"] or head["state"] == "locked"):
+        refuse(
+            f"Message {head['id']}, the first of key {quoted(key)}, was not tried yet, and nothing is changed: look with `relay key list`; "
+            f"to discard it all the same name it with --head {head['id']}."
+        )
+    found_id: UUID = head["id"]
+    return found_id
 
 
 def _why(row: dict[str, Any]) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relay.cli.filters import Span
 from relay.cli.history import reconcile, replay
 from relay.cli.output import count, show_json
 from relay.cli.support import new_group
 from relay.cli.types import Json
-from relay.cli.workplace import Master, Since, Until, Workplace, finish, plain, say, spark, when, workplace
+from relay.cli.workplace import Master, Workplace, finish, plain, say, spark, workplace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,23 +91,16 @@ def compact(
 def report(
     path: Annotated[Path, typer.Argument(help="The page to write.")] = Path("outbox-report.html"),
     *,
-    since: Since = None,
-    until: Until = None,
+    span: Span,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about the history: totals, latencies, errors, what waits for an answer."""
     with workplace() as place:
         from relay.pipeline.report import job  # noqa: PLC0415 - see relay.cli.main
 
+        since, until = span.between(place.now)
         place.lake.opened("archive")  # as in metrics
-        result = job.run(
-            lake=place.lake,
-            database=place.database,
-            say=say,
-            path=path,
-            since=when(place, since, "--from"),
-            until=when(place, until, "--to"),
-        )
+        result = job.run(lake=place.lake, database=place.database, say=say, path=path, since=since, until=until)
     finish(result, as_json=as_json, words=lambda done: f"{done.path} was written")
 
 

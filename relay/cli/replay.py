@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relay.cli.filters import Filter, Sending
 from relay.cli.output import count, show_json
-from relay.cli.support import INTERRUPTED, complain, console, moment
-from relay.cli.types import Json, SameId
-from relay.message import Result
+from relay.cli.support import INTERRUPTED, complain, console
+from relay.cli.types import Json
 
 if TYPE_CHECKING:
     from relay.console import Console
@@ -22,29 +22,16 @@ PAGE = 500
 PAGES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
 LONGEST_JOB = 255
-Since = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago."),
-]
-OnlyResult = Annotated[
-    Result | None, typer.Option(metavar="RESULT", help="Only with this result: success, rejected, failed, lock_expired or discarded.")
-]
+_BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
+"""Where the first page begins."""
 
 
-def replay(  # noqa: PLR0913 - each is an option of the command
+def replay(
     *,
-    since: Since = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archived before this time; now if left out.")] = None,
-    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
-    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * stands for any characters.")] = None,
-    result: OnlyResult = None,
-    code: Annotated[str | None, typer.Option(help="Only with this error code.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
-    rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,
+    wanted: Filter,
     again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
-    same_id: SameId = False,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Keep a ledger of this name: the job enqueues each message once.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    sending: Sending,
     as_json: Json = False,
 ) -> None:
     """Enqueue archived messages again, by time, exchange, key and result; successes too.
@@ -52,47 +39,56 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out.
     With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
     """
-    if not (since or exchange is not None or routing_key is not None or result or code):
+    if not (wanted.since or wanted.exchange is not None or wanted.routing_key is not None or wanted.result or wanted.code):
         raise typer.BadParameter("Say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
     if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
         # The end is fixed at the start, or what is replayed now would be found again as it is archived.
-        end = moment(opened.now, until, "--to") or moment(opened.now, "0s", "--to")
-        wanted = {
-            "archived_from": moment(opened.now, since, "--from"), "archived_to": end, "exchange": exchange, "routing_key": routing_key,
-            "result": result.value if result else None, "error_code": code, "again": again, "dry_run": dry_run, "same_id": same_id,
-            "job": job,
+        since, until = wanted.between(opened.now, closed=True)
+        asked = {
+            "archived_from": since, "archived_to": until, "exchange": wanted.exchange, "routing_key": wanted.routing_key,
+            "result": wanted.result_name, "error_code": wanted.code, "again": again, "dry_run": sending.dry_run,
+            "same_id": sending.same_id, "job": job,
         }  # fmt: skip
-        _replay(opened, wanted, limit=limit, rate=rate, as_json=as_json)
+        _replay(opened, asked, sending, as_json=as_json)
 
 
-def _replay(opened: Console, wanted: dict[str, Any], *, limit: int | None, rate: float | None, as_json: bool) -> None:
+def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
     done = 0
     interrupted = False
     try:
-        for page in _paced(_pages(opened, wanted, limit=limit, rate=rate), None if wanted["dry_run"] else rate):
+        for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
             done += len(page)
             _progress(done)
     except KeyboardInterrupt:
         interrupted = True
     _progress(None)
     if as_json:
-        show_json({"messages": done, "dry_run": wanted["dry_run"], "interrupted": interrupted})
+        show_json({"messages": done, "dry_run": sending.dry_run, "interrupted": interrupted})
     else:
-        typer.echo(f"{count(done, 'message')} {'would be replayed' if wanted['dry_run'] else 'replayed'}")
+        typer.echo(f"{count(done, 'message')} {'would be replayed' if sending.dry_run else 'replayed'}")
     if interrupted:
         complain("The replay was interrupted; run it again for the rest.")
         raise typer.Exit(INTERRUPTED)
+    if not done:
+        complain(_why_none(opened, asked))
 
 
-def _pages(opened: Console, wanted: dict[str, Any], *, limit: int | None, rate: float | None) -> Iterator[list[dict[str, Any]]]:
-    size = PAGE if rate is None else max(1, int(min(PAGE, rate / PAGES_A_SECOND)))
-    rest = limit
-    place = {"archived_xid": "0", "xid": "0", "seq": 0}
+def _why_none(opened: Console, asked: dict[str, Any]) -> str:
+    """Whether the filter is wrong, or its work is done."""
+    if not opened.rows("replay_page", **{**asked, "again": True, "job": None, "dry_run": True}, **_BEGIN, most=1):
+        return "Nothing matches: the archive has no such message; correct the filter, or ask the lake with `relay pipeline replay`"
+    return f"All that matches was replayed before{', or was made by this job' if asked['job'] else '; --again replays it once more'}."
+
+
+def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator[list[dict[str, Any]]]:
+    size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
+    rest = sending.limit
+    place = _BEGIN
     while rest is None or rest > 0:
         most = size if rest is None else min(size, rest)
-        page = opened.rows("replay_page", **wanted, **place, most=most)
+        page = opened.rows("replay_page", **asked, **place, most=most)
         if page:
             place = {name: page[-1][name] for name in place}
             yield page

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, get_args, get_type_hints
 from uuid import UUID
 
 import typer
@@ -28,11 +32,40 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """Commands of the class `Command`."""
+    """Commands of the class `Command`; options that belong together may be taken as one, see `expanded`."""
 
     def command(self, name: str | None = None, **options: Any) -> Any:
         """Add a command."""
-        return super().command(name, **{"cls": Command, **options})
+        add = super().command(name, **{"cls": Command, **options})
+
+        def added(function: Callable[..., Any]) -> Callable[..., Any]:
+            add(expanded(function))
+            return function
+
+        return added
+
+
+def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command as Typer is to see it: where it takes a dataclass, that one's fields are options in its place."""
+    taken = _parameters(function)
+    kinds: dict[str, Any] = {one.name: one.annotation for one in taken if is_dataclass(one.annotation)}
+    groups = {name: _parameters(kind) for name, kind in kinds.items()}
+
+    @wraps(function)
+    def command(**given: Any) -> Any:
+        made = {name: kinds[name](**{one.name: given.pop(one.name) for one in fields}) for name, fields in groups.items()}
+        return function(**made, **given)
+
+    shown = [option for one in taken for option in groups.get(one.name, [one])]
+    command.__signature__ = signature(function).replace(parameters=shown)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in shown}
+    return command
+
+
+def _parameters(made: Callable[..., Any]) -> list[Parameter]:
+    """What a function, or a class, is called with, the types read."""
+    hints = get_type_hints(made, include_extras=True)
+    return [one.replace(annotation=hints.get(one.name, one.annotation)) for one in signature(made).parameters.values()]
 
 
 def plain_flags(params: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from relay.cli.interrupts import interruptible
 from relay.cli.output import show_fields, show_json
-from relay.cli.support import complain, moment, settings
+from relay.cli.support import complain, settings
 from relay.errors import PipelineError, SettingsError
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Where Spark runs, such as local[4] or k8s://…; by default what Spark's own settings say.")
 ]
-Since = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago.")
-]
-Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archived before this time; now if left out.")]
 
 
 class Workplace(NamedTuple):
@@ -35,9 +32,21 @@ class Workplace(NamedTuple):
     lake: Lake
     database: Database
 
+    def now(self) -> datetime:
+        """The database's time."""
+        found: datetime = self.database.one("read_now")[0]
+        return found
+
 
 @contextmanager
 def workplace() -> Iterator[Workplace]:
+    """As `_opened`; a signal ends the job in order, and with it the process."""
+    with interruptible(), _opened() as place:
+        yield place
+
+
+@contextmanager
+def _opened() -> Iterator[Workplace]:
     """Lake and database of this process's settings.
 
     Raises:
@@ -76,11 +85,6 @@ def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
     finally:
         for session in made:
             session.stop()
-
-
-def when(place: Workplace, text: str | None, option: str) -> datetime | None:
-    """A time from an option: ISO 8601 with a time zone, or a length before the database's now, as everywhere."""
-    return moment(lambda: place.database.one("read_now")[0], text, option)
 
 
 def say(line: str) -> None:

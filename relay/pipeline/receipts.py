@@ -30,8 +30,13 @@ _TEXT = {name: pa.string() for name in SCHEMA.names}
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def of_table(spark: SparkSession, database: Database, *, since: datetime) -> DataFrame:
-    """Receipts of `queue_message_receipt` from a time on.
+def none(spark: SparkSession) -> DataFrame:
+    """No receipt at all."""
+    return spark.createDataFrame([], DDL)
+
+
+def of_table(spark: SparkSession, database: Database, *, since: datetime) -> DataFrame | None:
+    """Receipts of `queue_message_receipt` from a time on; None if there is none.
 
     Raises:
         UnreachableError: PostgreSQL does not answer.
@@ -39,22 +44,28 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
     """
     count, first, last = database.one("count_receipts", {"since": since})
     if not count:
-        return spark.createDataFrame([], DDL)
+        return None
     spans = _spans(first, last, count // RECEIPTS_A_TASK + 1)
     select = rendered("read_receipts", database.schema).decode().replace("%%", "%")
     reading = _Table(database.complete_conninfo(), select, tuple(spans))
     return spark.range(0, len(spans), 1, len(spans)).mapInArrow(_task(reading.read), DDL)
 
 
-def of_files(spark: SparkSession, place: Place) -> DataFrame:
-    """Receipts of a file, or of all files below a folder, with the columns message_id, received_at and, if there is one, queue.
+def of_files(spark: SparkSession, place: Place, *, since: datetime) -> DataFrame | None:
+    """Receipts from a time on of a file, or of all files below a folder; None if there is none.
+
+    Their columns are message_id, received_at and, if there is one, queue.
 
     Raises:
         PipelineError: there is no file of a known format.
         UnreachableError: the object store does not answer.
     """
+    from pyspark.sql import functions as f  # noqa: PLC0415 - Spark only where it is used
+
     paths = _files(place)
-    return spark.range(0, len(paths), 1, len(paths)).mapInArrow(_task(_Files(place, tuple(paths)).read), DDL)
+    read = spark.range(0, len(paths), 1, len(paths)).mapInArrow(_task(_Files(place, tuple(paths)).read), DDL)
+    found = read.where(f.col("received_at") >= f.lit(since))
+    return None if found.isEmpty() else found
 
 
 def read_file(filesystem: fs.FileSystem, path: str) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,21 +30,61 @@ EXAMPLES = 20
 MARGIN = timedelta(days=1)
 """How far around the time asked for receipts and messages are looked for: by so much may one be received before the other is archived."""
 _ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at"]
-_COUNTS = ("received", "lost", "pending", "duplicated", "late", "dead")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Progress = Callable[[str], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to compare with what, and how much may be wrong.
+
+    A message with success that no queue has received is lost, and one that a queue has received twice is duplicated there. Where `queues`
+    names an exchange, `orders=billing,mail` or `orders=*`, its messages must come to each of these queues, or to each that was seen with
+    the same routing key; that needs bindings that stay the same.
+
+    Args:
+        since: messages archived at this time or later.
+        until: messages archived before this time; now if left out. For files give one up to which they are complete.
+        files: a file or folder with the receipts; by default they are those of `queue_message_receipt`.
+        queues: see above.
+        grace: so long after it was archived a message may still come.
+        late: received so long after its confirm, a message is late.
+        most_lost: more lost messages than these are an exit code.
+        most_duplicated: as `most_lost`.
+        may_lack_receipts: compare even if there is not one receipt, which is refused otherwise: it is a wrong place almost always.
+    """
+
+    since: datetime
+    until: datetime | None = None
+    files: str | None = None
+    queues: tuple[str, ...] = ()
+    grace: timedelta = timedelta(hours=1)
+    late: timedelta = timedelta(minutes=5)
+    most_lost: int = 0
+    most_duplicated: int = 0
+    may_lack_receipts: bool = False
+
+    def rules(self, now: datetime) -> Rules:
+        """What messages and receipts are judged by; PipelineError if that makes no sense."""
+        rules = Rules(
+            since=self.since, until=self.until or now, as_of=now, queues=parse_queues(self.queues), grace=self.grace, late=self.late
+        )
+        Selection(since=rules.since, until=rules.until)
+        if rules.since >= rules.until:
+            raise PipelineError("The time to compare is empty: its end must be after its beginning.")
+        if min(rules.grace, rules.late) < timedelta(0):
+            raise PipelineError("Grace and the limit for late receipts must not be negative.")
+        return rules
+
+
 @dataclass(frozen=True)
-class Line:
-    """Messages of one day (UTC, of their archiving) and exchange, and what became of them.
+class Counts:
+    """What became of messages.
 
     `messages` were published with success; the others count deliveries, a message in a queue, but for `dead`: messages that were received
     although they are archived as dead. `pending` may still come; `late` are among `received`.
     """
 
-    day: date
-    exchange: str
     messages: int
     received: int
     lost: int
@@ -52,6 +92,17 @@ class Line:
     duplicated: int
     late: int
     dead: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    day: date
+    exchange: str
+
+
+@dataclass(frozen=True)
+class Line(Counts, _Group):
+    """Messages of one day (UTC, of their archiving) and exchange; the fields of a later base come first."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +117,15 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Reconciled:
-    """What was compared and how it came out: sums, then by day and exchange. `unknown` are receipts of no message."""
-
+class _Time:
     since: datetime
     until: datetime
-    messages: int
-    received: int
-    lost: int
-    pending: int
-    duplicated: int
-    late: int
-    dead: int
+
+
+@dataclass(frozen=True)
+class Reconciled(Counts, _Time):
+    """What was compared and how it came out: sums, then by day and exchange. `unknown` are receipts of no message."""
+
     unknown: int
     lines: tuple[Line, ...]
     unknown_days: tuple[tuple[date, int], ...]
@@ -92,44 +140,27 @@ class Reconciled:
         return DIFFERS if self.lost > self.most_lost or self.duplicated > self.most_duplicated else 0
 
 
-def run(  # noqa: PLR0913 - each is an option of the command
-    *,
-    lake: Lake,
-    database: Database,
-    spark: Callable[[], SparkSession],
-    say: Progress,
-    since: datetime,
-    until: datetime | None = None,
-    files: str | None = None,
-    queues: Iterable[str] = (),
-    grace: timedelta = timedelta(hours=1),
-    late: timedelta = timedelta(minutes=5),
-    most_lost: int = 0,
-    most_duplicated: int = 0,
-) -> Reconciled:
-    """Compare messages archived from `since` to before `until` (now) with the receipts of `queue_message_receipt`, or of `files`.
+_SUMS = [field.name for field in fields(Counts)]
 
-    A message with success that no queue has received is lost, and one that a queue has received twice is duplicated there. Where `queues`
-    names an exchange, `orders=billing,mail` or `orders=*`, its messages must come to each of these queues, or to each that was seen with
-    the same routing key; that needs bindings that stay the same. For files give an `until` up to which they are complete.
+
+def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, question: Question) -> Reconciled:
+    """Compare messages of the lake with what consumers say they received.
 
     Raises:
-        PipelineError: an option makes no sense, or receipts cannot be read.
+        PipelineError: the question makes no sense, or there are no receipts, or they cannot be read.
         LakeError: there is no archive in the lake.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark only where it is used
 
     began = time.monotonic()
-    (now,) = database.one("read_now")
-    rules = Rules(since=since, until=until or now, as_of=now, queues=parse_queues(queues), grace=grace, late=late)
-    _check(rules)
+    rules = question.rules(*database.one("read_now"))
     say(f"comparing messages archived from {rules.since:%Y-%m-%d %H:%M} to {rules.until:%Y-%m-%d %H:%M}")
     try:
         session = spark()
-        found = _received(lake, database, session, rules, files)
-        pairs = judgement.matched(_archive(lake, session, rules), found, rules)
-        return _result(pairs, rules, (most_lost, most_duplicated), began)
+        archive = _archive(lake, session, rules)
+        pairs = judgement.matched(archive, _received(lake, database, session, question), rules)
+        return _result(pairs, rules, question, began)
     except PySparkException as error:
         if (known := failure(error)) is not None:
             raise known from None
@@ -148,14 +179,6 @@ def parse_queues(words: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _check(rules: Rules) -> None:
-    Selection(since=rules.since, until=rules.until)
-    if rules.since >= rules.until:
-        raise PipelineError("The time to compare is empty: its end must be after its beginning.")
-    if min(rules.grace, rules.late) < timedelta(0):
-        raise PipelineError("Grace and the limit for late receipts must not be negative.")
-
-
 def _archive(lake: Lake, spark: SparkSession, rules: Rules) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -164,29 +187,34 @@ def _archive(lake: Lake, spark: SparkSession, rules: Rules) -> DataFrame:
     return rows.where((f.col("archived_at") >= f.lit(around.since)) & (f.col("archived_at") < f.lit(around.until)))
 
 
-def _received(lake: Lake, database: Database, spark: SparkSession, rules: Rules, files: str | None) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415
+def _received(lake: Lake, database: Database, spark: SparkSession, question: Question) -> DataFrame:
+    first = question.since - MARGIN
+    if question.files is None:
+        found = receipts.of_table(spark, database, since=first)
+    else:
+        found = receipts.of_files(spark, Place.of(question.files, lake.place.options), since=first)
+    if found is None and not question.may_lack_receipts:
+        raise PipelineError(
+            f"There is no receipt from {first:%Y-%m-%d %H:%M} on in {question.files or 'queue_message_receipt'}, so every message would "
+            "count as lost: correct --receipts or --from, or say --allow-no-receipts."
+        )
+    return found if found is not None else receipts.none(spark)
 
-    first = rules.since - MARGIN
-    if files is None:
-        return receipts.of_table(spark, database, since=first)
-    return receipts.of_files(spark, Place.of(files, lake.place.options)).where(f.col("received_at") >= f.lit(first))
 
-
-def _result(pairs: DataFrame, rules: Rules, allowed: tuple[int, int], began: float) -> Reconciled:
+def _result(pairs: DataFrame, rules: Rules, question: Question, began: float) -> Reconciled:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     messages, strangers = judgement.judged(pairs, rules).persist(), judgement.unknown(pairs, rules).persist()
     try:
         by_day = messages.groupBy(f.to_date("archived_at").alias("day"), "exchange")
-        counts = [f.count_if(f.col("result") == "success").alias("messages"), *(f.sum(name).alias(name) for name in _COUNTS)]
+        counts = [f.count_if(f.col("result") == "success").alias("messages"), *(f.sum(name).alias(name) for name in _SUMS[1:])]
         lines = [Line(**row.asDict()) for row in by_day.agg(*counts).orderBy("day", "exchange").collect()]
         days = strangers.groupBy(f.to_date("received_at").alias("day")).count().orderBy("day").collect()
-        sums: dict[str, Any] = {name: sum(getattr(line, name) for line in lines) for name in ("messages", *_COUNTS)}
+        sums: dict[str, Any] = {name: sum(getattr(line, name) for line in lines) for name in _SUMS}
         return Reconciled(
             rules.since, rules.until, **sums, unknown=sum(row[1] for row in days), lines=tuple(lines),
             unknown_days=tuple((row[0], row[1]) for row in days), examples=tuple(_examples(messages, strangers)),
-            most_lost=allowed[0], most_duplicated=allowed[1], seconds=time.monotonic() - began,
+            most_lost=question.most_lost, most_duplicated=question.most_duplicated, seconds=time.monotonic() - began,
         )  # fmt: skip
     finally:
         messages.unpersist()

@@ -101,7 +101,7 @@ def run(
         same_id: keep the messages' ids, for consumers that drop what they had.
 
     Raises:
-        PipelineError: nothing was selected by the filter's words, a bad argument, or PostgreSQL refused.
+        PipelineError: the filter is empty, an id of it is not in the lake, a bad argument, or PostgreSQL refused.
         LakeError: there is no archive in the lake, or it cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer; run the job again, it goes on.
     """
@@ -111,8 +111,9 @@ def run(
     began = time.monotonic()
     ledger = database.fetch("read_replay_ledger", {"job": job})
     source = Source.of(lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run)
+    _refuse_missing(source.missing)
     todo = source.found if limit is None else min(source.found, limit)
-    say(f"{many(source.found + source.done_before, 'message')} found, {source.done_before:,} of them enqueued by this job before")
+    say(_beginning(source, todo))
     work = _Work(database, say, job, same_id=same_id, todo=todo)
     if not dry_run:
         work.go(source.rows(todo), rate)
@@ -129,6 +130,25 @@ def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
     if not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise PipelineError(f"The job's name must have 1 to {LONGEST_JOB} bytes.")
     return job
+
+
+def _refuse_missing(ids: Sequence[str]) -> None:
+    """All or nothing: who names messages means these."""
+    if ids:
+        more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
+        raise PipelineError(
+            f"Nothing matches {', '.join(ids[:SHOWN])}{more}: the lake has no such message that meets the rest of the filter, and nothing "
+            "was enqueued; correct it, or export first."
+        )
+
+
+def _beginning(source: Source, todo: int) -> str:
+    """What was found, in a sentence."""
+    found = source.found + source.done_before
+    if not found:
+        return "Nothing matches: the lake has no such message; correct the filter, or export first"
+    beyond = f", {source.found - todo:,} left for another run by the limit" if todo < source.found else ""
+    return f"{many(found, 'message')} found, {source.done_before:,} of them enqueued by this job before{beyond}"
 
 
 class _Work:
@@ -179,7 +199,7 @@ class _Work:
         if now - self._said >= _SAY_EVERY or tried == self._todo:
             self._said = now
             speed = tried / max(now - self._began, 1e-3)
-            self._say(f"{many(self.enqueued, 'message')} enqueued, {speed:,.0f} a second, {self._todo - tried:,} left")
+            self._say(f"{many(self.enqueued, 'message')} enqueued, {speed:,.0f} a second, {self._todo - tried:,} to go")
 
 
 def _batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:

@@ -33,14 +33,16 @@ class Source:
         dataset: the state of the archive that both looks read.
         found: `xid`, `seq`, `archived_at`, `size`, `exchange`, `result` of each message, in the order of archiving.
         done_before: messages that were left out.
+        missing: ids that the selection names, and of which there is no message that meets it.
     """
 
-    def __init__(self, place: Place, dataset: ds.Dataset, found: pa.Table, done_before: int) -> None:
+    def __init__(self, place: Place, dataset: ds.Dataset, found: pa.Table, done_before: int, missing: list[str]) -> None:
         self._place = place
         self._dataset = dataset
         self._places = found
         self.found = found.num_rows
         self.done_before = done_before
+        self.missing = missing
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> Source:
@@ -53,17 +55,18 @@ class Source:
         dataset = lake.dataset("archive", days=selection.days(lake.days("archive")))
         columns = {name: pc.field(name) for name in ("xid", "seq", "id", "replay_of", "archived_at", "archived_xid", "exchange", "result")}
         columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body")
-        batches, done_before = [], 0
+        batches, done_before, missing = [], 0, {each.lower() for each in selection.ids}
         with sentences(lake.place):
             scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
             for batch in scanner.to_batches():
+                missing.difference_update(batch["id"].to_pylist() if missing else ())
                 others = _others(batch, made)
                 left = _without(others, done)
                 done_before += others.num_rows - left.num_rows
                 batches.append(left.drop_columns(["id", "replay_of"]))
         schema = pa.schema([field for field in scanner.projected_schema if field.name not in {"id", "replay_of"}])
-        found = pa.Table.from_batches(batches, schema)
-        return cls(lake.place, dataset, found.sort_by([(name, "ascending") for name in _ORDER]), done_before)
+        found = pa.Table.from_batches(batches, schema).sort_by([(name, "ascending") for name in _ORDER])
+        return cls(lake.place, dataset, found, done_before, sorted(missing))
 
     def counts(self, most: int) -> Counter[tuple[str, str]]:
         """Messages by exchange and result among the first `most`."""

@@ -93,6 +93,20 @@ def test_a_blocked_key_is_listed_and_skipped(cli: Cli, seeded: Seeded) -> None:
     assert "No message waits" in cli.refused("key", "skip", "nobody", code=3)
 
 
+def test_a_first_message_that_was_not_tried_is_skipped_by_its_id_only(cli: Cli, seeded: Seeded) -> None:
+    """Whoever saw the key wait meant the one before it, which may have gone since; what was tried needs no id."""
+    tried, successor = seeded.insert(ordering_key="k"), seeded.insert(ordering_key="k")
+    seeded.run("UPDATE queue_message SET attempts = 1, available_at = now() + interval '1 h' WHERE id = %s", tried)
+
+    assert f"message {tried} is archived as discarded" in cli("key", "skip", "k")
+    refused = cli.refused("key", "skip", "k", code=1)
+
+    assert refused.startswith(f"Message {successor}, the first of key 'k', was not tried yet, and nothing is changed")
+    assert refused.endswith(f"--head {successor}.")
+    assert [(successor,)] == seeded.run("SELECT id::text FROM queue_message")
+    assert f"message {successor} is archived as discarded" in cli("key", "skip", "k", "--head", successor)
+
+
 def test_a_locked_head_is_not_skipped(cli: Cli, seeded: Seeded) -> None:
     """It may be with the broker already."""
     head = seeded.insert(ordering_key="k")

@@ -117,6 +117,26 @@ def test_a_replay_without_a_filter_is_refused(cli: Cli) -> None:
     assert "Say what to replay" in cli.refused("replay", "--limit", "5", code=2)
 
 
+def test_a_time_in_which_nothing_can_lie_is_refused(cli: Cli) -> None:
+    """A length is counted from one look at the clock, so the same twice is no time at all."""
+    for times in (["--from", "1h", "--to", "1h"], ["--from", "2031-01-02T00:00:00Z", "--to", "2031-01-01T00:00:00Z"]):
+        assert cli.refused("replay", *times, code=2).startswith("Nothing matches: --from must be before --to.")
+    assert "--from must be before now" in cli.refused("replay", "--from", "9000-01-01T00:00:00Z", code=2)
+
+
+def test_why_nothing_is_replayed_is_told_apart(cli: Cli, seeded: Seeded) -> None:
+    """A filter that is wrong, and one whose work is done; a script that runs it again gets 0 as before."""
+    seeded.archive("success")
+
+    assert {"messages": 0, "dry_run": False, "interrupted": False} == cli.json("replay", "--exchange", "order")
+    assert cli.stderr.startswith("Nothing matches: the archive has no such message")
+    for job, said in (("--again", "1 message replayed\n"), ("", "0 messages replayed\n")):
+        assert said == cli("replay", "--exchange", "orders", *filter(None, ["--job", "j", job]))
+    assert "All that matches was replayed before, or was made by this job.\n" == cli.stderr
+    cli("replay", "--exchange", "orders")
+    assert "All that matches was replayed before; --again replays it once more.\n" == cli.stderr
+
+
 def test_a_time_before_the_first_year_is_refused(cli: Cli) -> None:
     """By name of the option, and not as a time that PostgreSQL or the driver cannot hold."""
     for option, length in (("--from", "99999999d"), ("--to", "999999d"), ("--from", "999999999d")):
@@ -135,10 +155,10 @@ def test_a_rate_without_an_end_is_no_rate(cli: Cli, seeded: Seeded) -> None:
 def test_times_are_those_of_archiving(cli: Cli, seeded: Seeded) -> None:
     """From is included, to is not; the answer is JSON if asked for."""
     seeded.archive("success")
-    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    soon, later = ((datetime.now(UTC) + timedelta(hours=hours)).isoformat() for hours in (1, 2))
 
     assert {"messages": 1, "dry_run": True, "interrupted": False} == cli.json("replay", "--from", "1h", "--to", soon, "--dry-run")
-    assert 0 == cli.json("replay", "--from", soon, "--to", soon, "--dry-run")["messages"]
+    assert 0 == cli.json("replay", "--from", soon, "--to", later, "--dry-run")["messages"]
 
 
 def test_a_job_replays_each_message_once_however_often_it_is_run(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_difference_is_an_exit_code_and_a_line(pipeline: Cli, archived: Archiv
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_receipts_decide_about_reconciliation(pipeline: Cli, archived: Archived, database_url: str, tmp_path: Path) -> None:
-    """Without receipts everything is lost and the exit code is 5; with those of the consumers it is 0."""
+    """Without any it is refused unless asked for, when everything is lost and the exit code is 5; with those of the consumers it is 0."""
     archived({"archived_at": WHEN, "exchange": "orders"})
     pipeline("pipeline", "export")
     with psycopg.connect(database_url) as connection:
@@ -65,8 +65,11 @@ def test_receipts_decide_about_reconciliation(pipeline: Cli, archived: Archived,
     receipts = tmp_path / "receipts.jsonl"
     receipts.write_text(json.dumps({"message_id": id_, "queue": "billing", "received_at": "2020-01-02T03:04:05Z"}) + "\n")
 
-    lost = pipeline("pipeline", "reconcile", "--from", "2020-01-01T00:00:00Z", code=5)
-    found = pipeline("pipeline", "reconcile", "--from", "2020-01-01T00:00:00Z", "--receipts", str(receipts))
+    command = ["pipeline", "reconcile", "--from", "2020-01-01T00:00:00Z"]
+    assert "" == pipeline(*command, code=1)
+    assert "There is no receipt" in pipeline.stderr
+    lost = pipeline(*command, "--allow-no-receipts", code=5)
+    found = pipeline(*command, "--receipts", str(receipts))
 
     assert "2020-01-02 orders: 1 message, 1 lost" in lost
     assert "2020-01-02 orders: 1 message, 0 lost" in found
@@ -83,6 +86,12 @@ def test_a_replay_is_counted_then_done_once(pipeline: Cli, archived: Archived) -
     assert "1 message to enqueue" in pipeline(*filtered, "--dry-run")
     assert 1 == pipeline.json(*filtered)["enqueued"]
     assert (0, 1) == ((again := pipeline.json(*filtered))["enqueued"], again["done_before"])
+
+
+@pytest.mark.parametrize("command", [["replay", "--job", "one"], ["reconcile"], ["report"]], ids=" ".join)
+def test_a_time_in_which_nothing_can_lie_is_wrong_usage(pipeline: Cli, command: list[str]) -> None:
+    """Whether by times or by lengths, before anything is read."""
+    assert "Nothing matches: --from must be before --to" in pipeline.refused("pipeline", *command, "--from", "1h", "--to", "2h", code=2)
 
 
 def test_a_replay_of_the_last_hour_needs_a_name(pipeline: Cli) -> None:

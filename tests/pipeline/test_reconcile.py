@@ -14,7 +14,7 @@ from relay.errors import LakeError, PipelineError
 from relay.pipeline import receipts, reconcile
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
-from relay.pipeline.reconcile import Example, Line, Reconciled
+from relay.pipeline.reconcile import Example, Line, Question, Reconciled
 from tests.support.exporting import export
 from tests.support.logins import login
 
@@ -39,8 +39,9 @@ def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
     """Reconcile two days, unless told otherwise."""
 
     def reconciled(**options: Any) -> Reconciled:
-        usual = {"say": lambda _line: None, "since": NOON - timedelta(hours=12), "until": NOON + timedelta(hours=36)}
-        return reconcile.run(lake=lake, spark=lambda: spark, **{"database": database, **usual, **options})
+        usual = {"since": NOON - timedelta(hours=12), "until": NOON + timedelta(hours=36)}
+        place = {"lake": lake, "database": options.pop("database", database), "say": lambda _line: None}
+        return reconcile.run(**place, spark=lambda: spark, question=Question(**{**usual, **options}))
 
     return reconciled
 
@@ -91,7 +92,7 @@ def test_files_take_the_place_of_the_table(run: Run, tmp_path: Path) -> None:
     lines = [f"{id_of(number)},{queue},{times[number].isoformat()}" for number, queue in pairs]
     (tmp_path / "receipts.csv").write_text("\n".join(["message_id,queue,received_at", *lines]))
 
-    result = run(files=str(tmp_path / "receipts.csv"), queues=["orders=q,r"])
+    result = run(files=str(tmp_path / "receipts.csv"), queues=("orders=q,r",))
 
     assert (7, 1, 0, 0) == (result.received, result.lost, result.duplicated, result.unknown)
     assert [(id_of(2), "r")] == [(example.id, example.queue) for example in result.examples]
@@ -99,11 +100,15 @@ def test_files_take_the_place_of_the_table(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("filled")
-def test_no_receipts_at_all_means_that_everything_is_lost(run: Run, database_url: str, tmp_path: Path) -> None:
-    """Of the table; files that are not there are an error, and so are files that cannot be read."""
+def test_no_receipts_at_all_are_a_wrong_place_unless_said_otherwise(run: Run, database_url: str, tmp_path: Path) -> None:
+    """In the table or in files, also if there are some of another time; files that are not there or cannot be read are errors always."""
     with psycopg.connect(database_url) as connection:
-        connection.execute("DELETE FROM queue_message_receipt")
-    assert (4, 4, 0) == ((result := run()).messages, result.lost, result.received)
+        connection.execute("UPDATE queue_message_receipt SET received_at = %s", [NOON - timedelta(days=9)])
+    (tmp_path / "none.csv").write_text("message_id,received_at\n")
+    for place in (None, str(tmp_path / "none.csv")):
+        with pytest.raises(PipelineError, match=f"There is no receipt .* in {place or 'queue_message_receipt'}, .* --allow-no-receipts"):
+            run(files=place)
+        assert (4, 4, 0) == ((result := run(files=place, may_lack_receipts=True)).messages, result.lost, result.received)
 
     with pytest.raises(PipelineError, match="There are no receipts in"):
         run(files=str(tmp_path / "nowhere.csv"))

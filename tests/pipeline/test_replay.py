@@ -214,7 +214,40 @@ def test_a_rate_is_held_over_the_whole_run(lake: Lake, database: Database, archi
 
     assert 0.45 < time.monotonic() - began < 5
     assert said[-1].startswith("10 messages enqueued, ")
-    assert said[-1].endswith(" a second, 0 left")
+    assert said[-1].endswith(" a second, 0 to go")
+
+
+def test_a_limit_says_what_it_leaves(lake: Lake, database: Database, archived: Archived, run: Replay) -> None:
+    """Progress counts down to the end of this run, and what is beyond it is told at the beginning."""
+    archived(*[{}] * 5)
+    export(lake, database)
+    said: list[str] = []
+
+    result = run(limit=2, job="job", say=said.append)
+
+    assert "5 messages found, 0 of them enqueued by this job before, 3 left for another run by the limit" == said[0]
+    assert said[-1].endswith(" a second, 0 to go")
+    assert (2, 3) == (result.enqueued, result.left)
+
+
+def test_what_matches_nothing_is_said_and_an_id_that_is_not_there_refused(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """A filter may have nothing to do today; who names messages means all of them, also with the rest of the filter."""
+    archived({}, {"exchange": "audit"})
+    export(lake, database)
+    here, other = (sql("SELECT id::text FROM queue_message_archive WHERE exchange = %s", name)[0][0] for name in ("orders", "audit"))
+    nobody = "00000000-0000-7000-8000-000000000009"
+    said: list[str] = []
+
+    assert (0, 0) == ((result := run(selection=Selection(exchange="order"), say=said.append)).found, result.exit_code)
+    assert [True] == [line.startswith("Nothing matches: the lake has no such message") for line in said]
+    with pytest.raises(PipelineError, match=f"Nothing matches {nobody}: the lake has no such message"):
+        run(selection=Selection(ids=(here, nobody)))
+    with pytest.raises(PipelineError, match=other):
+        run(selection=Selection(ids=(here.upper(), other), exchange="orders"))
+    assert [] == keys(sql)
+    assert [1, 0] == [run(selection=Selection(ids=(here.upper(),)), job="job").enqueued for _ in range(2)]
 
 
 def test_nothing_is_replayed_without_a_filter_or_a_lake(run: Replay, database: Database, lake: Lake, archived: Archived) -> None:
