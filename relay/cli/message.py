@@ -6,7 +6,9 @@ import codecs
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -30,33 +32,42 @@ NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How messages go out; each field is an option (see relay.cli.usage)."""
+
+    options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Messages with one key go out one after the other; '' is a key like any other.")
+    ] = None
+    available_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
+    ] = None
+    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None
+
+    def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
+        """The fields of a message that they are; lengths of time from now, which asks the database."""
+        return {
+            "options": _options(self.options),
+            "ordering_key": self.ordering_key,
+            "available_at": moment(now, self.available_at, "--available-at", ahead=True),
+            "expires_at": moment(now, self.expires_at, "--expires-at", ahead=True),
+        }
+
+
 def enqueue(
     exchange: Exchange,
     routing_key: Annotated[str, typer.Argument(help="Routing key; for the default exchange the queue's name.")],
     content: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Content; without it each line of standard input is one.")] = None,
     *,
-    options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None,
-    ordering_key: Annotated[
-        str | None, typer.Option(help="Messages with one key go out one after the other; '' is a key like any other.")
-    ] = None,
-    available_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
-    ] = None,
-    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None,
+    terms: Terms,
     ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not their number.")] = False,
 ) -> None:
     """Enqueue one message and print its id, or one message for each line of standard input, all or none."""
     if content is None and sys.stdin.isatty():
         raise typer.BadParameter("Give the content as JSON, or lines of JSON on standard input.")
     with console() as opened:
-        fields: dict[str, Any] = {
-            "exchange": exchange,
-            "routing_key": routing_key,
-            "options": _options(options),
-            "ordering_key": ordering_key,
-            "available_at": moment(opened.now, available_at, "--available-at", ahead=True),
-            "expires_at": moment(opened.now, expires_at, "--expires-at", ahead=True),
-        }
+        fields = {"exchange": exchange, "routing_key": routing_key, **terms.fields(opened.now)}
         if content is None:
             _enqueue_lines(opened, fields, ids=ids)
         else:
