@@ -78,14 +78,15 @@ def test_receipts_decide_about_reconciliation(pipeline: Cli, archived: Archived,
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_a_replay_is_counted_then_done_once(pipeline: Cli, archived: Archived) -> None:
-    """A dry run enqueues nothing; the job enqueues, and does nothing when it is run again."""
-    archived({"archived_at": WHEN, "exchange": "orders"})
+    """A dry run enqueues nothing, and keeps to the limit; the job enqueues, and does nothing when it is run again."""
+    archived(*[{"archived_at": WHEN, "exchange": "orders"}] * 2)
     pipeline("pipeline", "export")
     filtered = ["pipeline", "replay", "--exchange", "orders", "--job", "monday"]
 
-    assert "1 message to enqueue" in pipeline(*filtered, "--dry-run")
-    assert 1 == pipeline.json(*filtered)["enqueued"]
-    assert (0, 1) == ((again := pipeline.json(*filtered))["enqueued"], again["done_before"])
+    assert "2 messages to enqueue" in pipeline(*filtered, "--dry-run")
+    assert "1 message to enqueue" in pipeline(*filtered, "--dry-run", "--limit", "1")
+    assert 2 == pipeline.json(*filtered)["enqueued"]
+    assert (0, 2) == ((again := pipeline.json(*filtered))["enqueued"], again["done_before"])
 
 
 @pytest.mark.parametrize("command", [["replay", "--job", "one"], ["reconcile"], ["report"]], ids=" ".join)
