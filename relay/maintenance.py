@@ -31,11 +31,15 @@ RENEWAL = 0.5
 """Share of the relay's own deadline that must be left, else the locks are renewed."""
 
 
-class MaintenanceStore(Protocol):
-    """The statements behind the chores; each may raise StoreError."""
+class LockStore(Protocol):
+    """The statement that keeps locks."""
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
-        """Move locks ahead; return how many are still ours."""
+        """Move locks ahead; return how many are still ours. May raise StoreError."""
+
+
+class MaintenanceStore(Protocol):
+    """The statements behind the chores; each may raise StoreError."""
 
     async def heartbeat(self, *, low: Position, head: Position, top: Position, state: Mapping[str, object]) -> None:
         """Tell that this relay lives."""
@@ -112,7 +116,7 @@ class LockKeeper:
     def __init__(
         self,
         *,
-        store: MaintenanceStore,
+        store: LockStore,
         in_hand: InHand,
         lock_seconds: Callable[[], float],
         silent: Callable[[], Mapping[str, float]],

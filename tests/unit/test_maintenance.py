@@ -1,0 +1,120 @@
+"""Chores take turns and survive their failures; what is in hand keeps its locks, and exchanges that fall silent are held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from relay import events
+from relay.errors import StoreError
+from relay.inhand import InHand
+from relay.maintenance import Chore, Chores, LockKeeper, LockStore
+from relay.message import Batch
+from tests.support.fakes import a_batch, a_claim
+
+SOON = 0.001
+"""Seconds between two turns of a chore, so that a test need not wait."""
+
+
+class Turns:
+    """Turns of a chore, some of which fail."""
+
+    def __init__(self, *failures: str) -> None:
+        self.taken = 0
+        self.twice = asyncio.Event()
+        self._failures = list(failures)
+
+    async def take(self) -> None:
+        """One turn."""
+        self.taken += 1
+        if self.taken >= 2:
+            self.twice.set()
+        if self._failures:
+            raise StoreError(self._failures.pop(0))
+
+
+class Renewals:
+    """Notes what is renewed; the first time the database is away."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.twice = asyncio.Event()
+
+    async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
+        """Note the batch."""
+        self.tokens.append(batch.token)
+        if len(self.tokens) == 1:
+            raise StoreError("Away.")
+        self.twice.set()
+        return len(positions)
+
+
+async def run_until(done: asyncio.Event, running: Coroutine[Any, Any, None]) -> None:
+    """Let what has no end run until something has happened."""
+    task = asyncio.create_task(running)
+    async with asyncio.timeout(20):
+        await done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def keeper(in_hand: InHand, store: LockStore, told: list[events.Event], silent: Callable[[], dict[str, float]] = dict) -> LockKeeper:
+    """The keeper of what is in hand, under locks so short that it looks all the time."""
+    return LockKeeper(store=store, in_hand=in_hand, lock_seconds=lambda: 10 * SOON, silent=silent, emit=told.append)
+
+
+async def test_a_chore_that_fails_is_told_of_and_tried_again() -> None:
+    """Under its name, with the sentence; the next turn is not missed."""
+    told: list[events.Event] = []
+    turns = Turns("Away.")
+
+    await run_until(turns.twice, Chores(Chore("sweep", SOON, turns.take), emit=told.append).run())
+
+    assert [events.MaintenanceFailed("sweep", "Away.")] == told
+
+
+async def test_a_chore_that_fails_keeps_no_other_from_its_turn() -> None:
+    """Those behind it in the row have theirs."""
+    failing, other = Turns(*["Away."] * 1000), Turns()
+
+    await run_until(
+        other.twice, Chores(Chore("failing", SOON, failing.take), Chore("other", SOON, other.take), emit=lambda event: None).run()
+    )
+
+    assert failing.taken >= 1
+
+
+async def test_a_chore_that_is_not_due_waits() -> None:
+    """The first turn is at once, the second when its time has come."""
+    seldom, often = Turns(), Turns()
+
+    await run_until(
+        often.twice, Chores(Chore("seldom", 3600, seldom.take), Chore("often", SOON, often.take), emit=lambda event: None).run()
+    )
+
+    assert 1 == seldom.taken
+
+
+async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> None:
+    """A batch whose deadline is near, and no other."""
+    in_hand, told, store = InHand(window=10, window_bytes=100), list[events.Event](), Renewals()
+    near, far = a_batch(deadline=0.0), a_batch()
+    in_hand.add(near)
+    in_hand.add(far)
+
+    await run_until(store.twice, keeper(in_hand, store, told).run(lambda: None))
+
+    assert {near.token} == {*store.tokens}
+    assert [events.MaintenanceFailed("lock renewal", "Away.")] == told
+
+
+async def test_exchanges_that_become_stuck_are_held() -> None:
+    """Once they have been silent for a while, and not again while nothing changes."""
+    in_hand, held = InHand(window=2, window_bytes=100), list[frozenset[str]]()
+    in_hand.add(a_batch(a_claim(exchange="slow"), deadline=0.0))
+    store = Renewals()
+
+    await run_until(store.twice, keeper(in_hand, store, [], lambda: {"slow": 2.0, "quick": 0.1}).run(lambda: held.append(in_hand.stuck)))
+
+    assert [frozenset({"slow"})] == held
