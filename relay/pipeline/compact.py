@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from relay.errors import ConflictError, PipelineError
@@ -49,7 +48,7 @@ def run(
 
     Raises:
         PipelineError: `retention_hours` is below 168.
-        LakeError: there is no such table, or it cannot be written.
+        LakeError: there is no such table, a file of it is missing or cut, or it cannot be written.
         ConflictError: another job changed the same day.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
@@ -59,30 +58,32 @@ def run(
         )
     begin = time.monotonic()
     (today,) = database.one("read_today", {"now": now})
-    before, days = len(lake.opened(table).file_uris()), list[date]()
-    for day in [each for each in lake.days(table) if each < today]:
-        if (files := _compact(lake, lake.opened(table), day)) is not None:
-            days.append(day)
-            say(f"{day}: {many(files[0], 'file')} became {files[1]}")
-    with sentences(lake.place):
-        removed = sum(_vacuum(handle, retention_hours) for name in (table, *VACUUMED) if (handle := lake.open(name)) is not None)
-        say(f"{many(removed, 'file')} removed that no version needs")
-    return Compacted(tuple(days), before, len(lake.opened(table).file_uris()), removed, time.monotonic() - begin)
+    before = len(lake.check_files(table))
+    days = tuple(day for day in lake.days(table) if day < today and _compact(lake, table, day, say))
+    removed = sum(_vacuum(lake, name, retention_hours) for name in (table, *VACUUMED))
+    say(f"{many(removed, 'file')} removed that no version needs")
+    return Compacted(days, before, len(lake.opened(table).file_uris()), removed, time.monotonic() - begin)
 
 
-def _vacuum(handle: DeltaTable, hours: int) -> int:
-    return len(handle.vacuum(retention_hours=hours, dry_run=False, full=True))
-
-
-def _compact(lake: Lake, handle: DeltaTable, day: date) -> tuple[int, int] | None:
-    """Files before and after, None where the day has one."""
+def _compact(lake: Lake, table: str, day: date, say: Progress) -> bool:
+    """Whether the day had more than one file."""
     chosen = [(DAY.name, "=", day.isoformat())]
+    handle = lake.opened(table)
     before = len(handle.file_uris(file_pruning_predicate=chosen))
     if before < 2:  # noqa: PLR2004 - one file is as few as can be
-        return None
+        return False
     with sentences(lake.place):
         try:
             handle.optimize.compact(partition_filters=chosen, max_concurrent_tasks=1)
         except CommitFailedError as error:
             raise ConflictError(f"Another job changed the day {day} meanwhile: run this again.") from error
-    return before, len(handle.file_uris(file_pruning_predicate=chosen))
+    say(f"{day}: {many(before, 'file')} became {len(handle.file_uris(file_pruning_predicate=chosen))}")
+    return True
+
+
+def _vacuum(lake: Lake, table: str, hours: int) -> int:
+    """Files that were removed, none where there is no such table."""
+    if (handle := lake.open(table)) is None:
+        return 0
+    with sentences(lake.place):
+        return len(handle.vacuum(retention_hours=hours, dry_run=False, full=True))

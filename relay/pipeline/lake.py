@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from relay.errors import ConflictError, LakeError
 from relay.pipeline.archive import DAY
-from relay.pipeline.lake_files import DataFile, DayWriter, check_footers, delete_files
+from relay.pipeline.lake_files import DataFile, DayWriter, check_footers, delete_files, sizes
 from relay.pipeline.lake_place import Place, sentence, sentences
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ class Lake:
     """Tables below `url`; `options` are deltalake's storage options and are never shown.
 
     Raises:
-        LakeError: the URL names no kind of store that there is.
+        LakeError: the URL names no kind of store that there is, or holds what a table's path cannot hold.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.place = Place.of(url, options or {})
+        self.place.check_tables()
 
     def __repr__(self) -> str:
         return f"Lake({self.place.url!r})"
@@ -141,20 +142,6 @@ class Lake:
         with sentences(self.place):
             return handle.to_pyarrow_dataset(file_pruning_predicate=_of_days(days))
 
-    def scan(self, table: str, columns: Sequence[str] | None = None, predicate: str | None = None) -> pa.RecordBatchReader:
-        """The rows that a predicate (SQL of DataFusion) selects, in the table's own types; LakeError without the table."""
-        handle = self.opened(table)
-        schema = schema_of(handle)
-        wanted = pa.schema([schema.field(name) for name in columns]) if columns is not None else schema
-        with sentences(self.place):
-            found = pa.RecordBatchReader.from_stream(handle.scan(list(wanted.names), predicate))
-        return pa.RecordBatchReader.from_batches(wanted, self._cast(found, wanted))
-
-    def _cast(self, found: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with sentences(self.place):
-            for batch in found:
-                yield batch.select(wanted.names).cast(wanted)
-
     def dataframe(
         self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None, columns: Sequence[str] | None = None
     ) -> DataFrame:
@@ -162,10 +149,27 @@ class Lake:
         from relay.pipeline.lake_spark import dataframe  # noqa: PLC0415 - Spark only where it is used
 
         handle = self.opened(table)
-        uris = [f"{self.place.table(table)}/{path}" for path in _paths(handle, days)]
+        root = self.place.path(self.place.table(table))
         schema = schema_of(handle)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        return dataframe(spark, self.place, table, wanted, uris)
+        return dataframe(spark, self.place, wanted, root, _paths(handle, days))
+
+    def check_files(self, table: str) -> list[str]:
+        """The table's files, relative to it, each of which is there with the size that it was committed with.
+
+        Raises:
+            LakeError: there is no such table, or a file of it is missing or of another size.
+            UnreachableError: the object store does not answer.
+        """
+        actions = pa.table(self.opened(table).get_add_actions(flatten=True))
+        committed = dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+        found = sizes(self.place, table)
+        if wrong := sorted(path for path, size in committed.items() if found.get(path) != size):
+            raise LakeError(
+                f"Of {len(committed)} files of the table {table} in {self.place.url} {len(wrong)} are missing or of another size than they"
+                f" were written with, {wrong[0]} among them: put them back from a copy."
+            )
+        return list(committed)
 
     def days(self, table: str) -> list[date]:
         """The days that have files, oldest first; none without the table."""

@@ -90,7 +90,8 @@ class _File:
 
     def __init__(self, filesystem: fs.FileSystem, root: str, path: str, day: date | None, schema: pa.Schema) -> None:
         self._filesystem, self._full, self._path, self._day, self._schema = filesystem, f"{root}/{path}", path, day, schema
-        filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
+        if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may let nobody look for its bucket
+            filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
         small = [field.name for field in schema if field.name not in _BIG]
         self._writer = pq.ParquetWriter(
             self._full,
@@ -175,6 +176,14 @@ def check_footers(place: Place, table: str, schema: pa.Schema, files: Iterable[D
 
 def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
     return {field.name: field.type for field in schema}
+
+
+def sizes(place: Place, table: str) -> dict[str, int]:
+    """Bytes of every file below a table's root, by its path relative to it; LakeError or UnreachableError where that cannot be read."""
+    filesystem, root = place.filesystem(), place.path(place.table(table))
+    with sentences(place):
+        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    return {info.path.removeprefix(f"{root}/"): info.size for info in found if info.is_file}
 
 
 def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:

@@ -1,24 +1,25 @@
-"""Where the lake is: its URL, how Arrow reaches it, and errors of files and object stores as one sentence. Travels to Spark's tasks."""
+"""Where the lake is: its URL, how Arrow reaches it, and (from `lake_errors`) its errors in a sentence. Travels to Spark's tasks."""
 
 from __future__ import annotations
 
-import errno
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from relay.errors import LakeError, PipelineError, UnreachableError
+from relay.errors import LakeError
+from relay.pipeline.lake_errors import sentence, sentences
+
+__all__ = ["Place", "sentence", "sentences"]
 
 SCHEMES = ("s3", "s3a", "gs")
-_AWAY = r"(?i)error sending request|connection refused|NETWORK_CONNECTION|timed? ?out|dns error|resolve host|INTERNAL_FAILURE|503"
-_REFUSED = r"(?i)access ?denied|forbidden|40[13]|InvalidAccessKeyId|SignatureDoesNotMatch|permission|unauthorized"
-_HIDDEN = r"(?i)(://)[^/@\s]*@|((?:secret|password|token|signature|credential|access_key)[^=:\s]*\s*[=:]\s*)\S+"
+_UNFIT = r"[\x00-\x1f\x7f\ud800-\udfff\\\[\]^|]|%[0-9A-Fa-f]{2}"
+"""What the table library takes for something else in a path, or ends the process on."""
+_UNFIT_IN_STORE = _UNFIT + r"|[#?]|//|(?<=/)\.{1,2}(?=/|$)"
+"""In an object store also what it cuts off, and what names a folder only on a disk."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,25 @@ class Place:
         """The place of a lake as a user writes it.
 
         Raises:
-            LakeError: no such kind of store, or a secret in the URL.
+            LakeError: no such kind of store, a secret in the URL, or an endpoint that is none.
         """
-        parts = urlsplit(url)
+        parts = _split(url)
+        if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
+            raise LakeError("RELAY_LAKE_URL names a host after file://: write file:///folder, or the folder alone.")
         if parts.scheme in {"", "file"}:
             return cls(str(Path(unquote(parts.path) if parts.scheme else url).expanduser().absolute()), dict(options))
         if "@" in parts.netloc:
             raise LakeError("RELAY_LAKE_URL holds a login: put it into RELAY_LAKE_OPTIONS, which is never shown.")
         if parts.scheme not in SCHEMES or not parts.netloc:
             raise LakeError(f"RELAY_LAKE_URL begins with {parts.scheme}://: it must be a folder, s3://bucket/path or gs://bucket/path.")
+        _check_endpoint(options)
         return cls(url.rstrip("/").replace("s3a://", "s3://", 1), dict(options))
+
+    def check_tables(self) -> None:
+        """LakeError where tables would not be where this says, or not all of their files."""
+        path = self.url if self.is_local else self.path(self.url)
+        if found := re.search(_UNFIT if self.is_local else _UNFIT_IN_STORE, path):
+            raise LakeError(f"The path in RELAY_LAKE_URL holds {found[0]!r}, which a table's path cannot hold: name another folder.")
 
     @property
     def is_local(self) -> bool:
@@ -61,8 +71,35 @@ class Place:
         """Arrow's file system with the same storage options."""
         if self.is_local:
             return fs.LocalFileSystem()
-        option = {name.lower().removeprefix("aws_").removeprefix("google_"): value for name, value in self.options.items()}
+        option = {_plain(name): value for name, value in self.options.items()}
         return _s3(option) if self.url.startswith("s3://") else _gcs(option)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise LakeError(f"RELAY_LAKE_URL is no URL ({error}): it must be a folder, s3://bucket/path or gs://bucket/path.") from error
+
+
+def _plain(name: str) -> str:
+    """An option's name without its store's, as it may be written."""
+    return name.lower().removeprefix("aws_").removeprefix("google_")
+
+
+def _check_endpoint(options: Mapping[str, str]) -> None:
+    """The table library would panic on it, with lines of its own."""
+    for name, value in options.items():
+        if _plain(name) in {"endpoint", "endpoint_url", "base_url"} and not _is_endpoint(value):
+            raise LakeError(f"{name} in RELAY_LAKE_OPTIONS is no endpoint: write it like https://host or http://host:9000.")
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _s3(option: Mapping[str, str]) -> fs.FileSystem:
@@ -92,45 +129,3 @@ def _gcs(option: Mapping[str, str]) -> fs.FileSystem:
             anonymous=True, endpoint_override=endpoint.partition("://")[2], scheme="http" if endpoint.startswith("http://") else "https"
         )
     return fs.GcsFileSystem()
-
-
-@contextmanager
-def sentences(place: Place) -> Iterator[None]:
-    """Turn errors of files, object stores and the table library into one sentence.
-
-    Raises:
-        UnreachableError: the object store does not answer.
-        LakeError: anything else.
-    """
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise sentence(error, place) from error
-
-
-def sentence(error: Exception, place: Place) -> PipelineError:
-    """The error in one sentence with what to do, without what could be a secret."""
-    words = _words(error)
-    if isinstance(error, OSError) and (known := _of_errno(error.errno, place)):
-        return LakeError(f"{known} ({words}).")
-    if not place.is_local and re.search(_AWAY, words):
-        return UnreachableError(f"The object store of {place.url} does not answer: check that it runs, and the endpoint ({words}).")
-    if re.search(_REFUSED, words):
-        return LakeError(f"The lake {place.url} refuses access: correct RELAY_LAKE_OPTIONS or the permissions there ({words}).")
-    if re.search(r"(?i)no space left|quota", words):
-        return LakeError(f"There is no space left for the lake {place.url}: make room and run this again ({words}).")
-    return LakeError(f"The lake {place.url} cannot be used: check RELAY_LAKE_URL ({words}).")
-
-
-def _of_errno(number: int | None, place: Place) -> str | None:
-    if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return f"There is no space left for the lake {place.url}: make room and run this again"
-    if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return f"The lake {place.url} cannot be written or read: give this user the permission"
-    return None
-
-
-def _words(error: Exception) -> str:
-    """The library's own words in one line, without what could be a secret."""
-    line = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return re.sub(_HIDDEN, lambda found: (found[1] or found[2] or "") + "***", line)[:400]

@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
+from relay.errors import PipelineError
 from relay.pipeline.archive import DAY
-from relay.pipeline.lake_place import Place
+from relay.pipeline.lake_place import Place, sentences
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS = 16_384
+_PATTERN = r"[{}\[\]*?\\]"
+"""Letters that Spark takes for a pattern of paths: a copy of a lake beside it must not be read with it."""
 
 
-def dataframe(spark: SparkSession, place: Place, table: str, schema: pa.Schema, uris: Sequence[str]) -> DataFrame:
-    """The files as one DataFrame: by Spark's own reader from folders, by Arrow's inside Spark's tasks from object stores."""
+def dataframe(spark: SparkSession, place: Place, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:
+    """The files below a table's root as one DataFrame: by Spark's own reader from folders, by Arrow's in its tasks from object stores."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark only where it is used
 
     columns = from_arrow_schema(schema)
-    if not uris:
+    if not paths:
         return spark.createDataFrame([], columns)
     if place.is_local:
-        return spark.read.schema(columns).option("basePath", place.table(table)).parquet(*uris).select(*schema.names)
-    paths = [place.path(uri) for uri in uris]
-    return spark.range(0, len(paths), 1, len(paths)).mapInArrow(_reader(place, paths, schema), columns)
+        literal = [re.sub(_PATTERN, r"\\\g<0>", f"{root}/{path}") for path in paths]
+        return spark.read.schema(columns).option("basePath", root).parquet(*literal).select(*schema.names)
+    full = [f"{root}/{path}" for path in paths]
+    return spark.range(0, len(full), 1, len(full)).mapInArrow(_reader(place, full, schema), columns)
 
 
 def _reader(place: Place, paths: Sequence[str], schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filesystem = place.filesystem()
-        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            file = pq.ParquetFile(filesystem.open_input_file(paths[number]))
-            there = [name for name in file.schema_arrow.names if name in schema.names]
-            for batch in file.iter_batches(_ROWS, columns=there):
-                yield _completed(batch, paths[number], schema)
+        try:
+            with sentences(place):
+                filesystem = place.filesystem()
+                for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+                    yield from _rows(filesystem, paths[number], schema)
+        except PipelineError as error:
+            # The form that relay.pipeline.source.failure finds in Spark's own error.
+            raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
 
     return read
+
+
+def _rows(filesystem: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    file = pq.ParquetFile(filesystem.open_input_file(path))
+    there = [name for name in file.schema_arrow.names if name in schema.names]
+    for batch in file.iter_batches(_ROWS, columns=there):
+        yield _completed(batch, path, schema)
 
 
 def _completed(batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,9 +14,12 @@ from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.session import spark_session
 from tests.support import archives
+from tests.support.object_store import bucket, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["bucket", "object_store"]
 
 Archived = Callable[..., list[tuple[int, int]]]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.errors import PipelineError
+from relay.errors import LakeError, PipelineError
 from relay.pipeline import compact, verify
 from relay.pipeline.archive_table import offset_of
 from relay.pipeline.database import Database
@@ -49,12 +50,12 @@ def test_only_days_that_are_over_become_one_file(lake: Lake, database: Database)
 @pytest.mark.usefixtures("many_files")
 def test_a_compacted_lake_is_still_what_was_archived(lake: Lake, database: Database) -> None:
     """Rows, types and the export's place are as before, and an export goes on."""
-    before = lake.scan("archive").read_all().sort_by([("xid", "ascending"), ("seq", "ascending")])
+    before = lake.dataset("archive").to_table().sort_by([("xid", "ascending"), ("seq", "ascending")])
     bound = offset_of(lake.opened("archive"))
 
     compact.run(lake=lake, database=database, say=quiet)
 
-    assert before == lake.scan("archive").read_all().sort_by([("xid", "ascending"), ("seq", "ascending")])
+    assert before == lake.dataset("archive").to_table().sort_by([("xid", "ascending"), ("seq", "ascending")])
     assert bound == offset_of(lake.opened("archive"))
     found = verify.run(lake=lake, database=database, say=quiet, again=True)
     assert (9, {"verified"}) == (found.rows, {one.state for one in found.partitions})
@@ -98,3 +99,19 @@ def test_a_shorter_retention_is_refused(lake: Lake, database: Database) -> None:
         compact.run(lake=lake, database=database, say=quiet, retention_hours=167)
 
     assert 6 == len(lake.opened("archive").file_uris())
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-1])])
+def test_a_file_that_is_gone_or_cut_stops_it_before_anything_is_rewritten_or_removed(
+    lake: Lake, database: Database, damage: Callable[[Path], object]
+) -> None:
+    """Older versions may be what it can be put back from; the sentence names it."""
+    before = lake.opened("archive").version()
+    file = max(Path(lake.place.url, "archive").rglob("*.parquet"))
+    damage(file)
+
+    with pytest.raises(LakeError, match=rf"Of 6 files .* 1 are missing or of another size .*{file.name}"):
+        compact.run(lake=lake, database=database, say=quiet)
+
+    assert before == lake.opened("archive").version()

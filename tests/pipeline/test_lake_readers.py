@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import duckdb
 import polars as pl
@@ -21,6 +19,7 @@ from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from tests.support.archives import SETTLED
 from tests.support.lakes import in_lake, in_postgres, rows_of
+from tests.support.object_store import HIDDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 Archived = Callable[..., list[tuple[int, int]]]
 Export = Callable[..., export.Exported]
 pytestmark = pytest.mark.spark
-
-HIDDEN = "a-secret-of-the-object-store"
 
 
 @pytest.fixture
@@ -74,43 +71,6 @@ def test_spark_reads_the_lake(three: Lake, spark: SparkSession) -> None:
     assert ["c"] == [row.exchange for row in three.dataframe(spark, "archive", days=[date(1, 5, 1)]).select("exchange").collect()]
 
 
-SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", port=0)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
-
-
-def _port(said: IO[bytes]) -> int:
-    """The server's port, after what it says of itself."""
-    return next(int(line) for line in said if line.strip().isdigit())
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """Endpoint of an object store with a bucket named lake; a process of its own, for deltalake keeps Python waiting."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        address = f"127.0.0.1:{_port(server.stdout)}"
-        keys = {"access_key": "x", "secret_key": "y", "endpoint_override": address, "scheme": "http", "region": "us-east-1"}
-        fs.S3FileSystem(**keys, allow_bucket_creation=True).create_dir("lake")
-        yield f"http://{address}"
-        server.stdin.close()
-
-
-@pytest.fixture
-def bucket(s3: str, unique: str) -> Lake:
-    """A lake in it."""
-    options = {"AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": HIDDEN, "AWS_REGION": "us-east-1"}
-    return Lake(f"s3://lake/{unique}", {**options, "AWS_ALLOW_HTTP": "true"})
-
-
 def run(lake: Lake, database: Database, spark: SparkSession) -> export.Exported:
     """Export into this lake."""
     return export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
@@ -119,14 +79,13 @@ def run(lake: Lake, database: Database, spark: SparkSession) -> export.Exported:
 def test_a_lake_in_an_object_store(
     archived: Archived, bucket: Lake, database: Database, database_url: str, spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Exported twice, read by Arrow, by the scan and by Spark, with the same rows; and no key is shown anywhere."""
+    """Exported twice, read by Arrow and by Spark, with the same rows; and no key is shown anywhere."""
     archived({"exchange": "a"}, {"exchange": "b", "result": "failed", "archived_at": SETTLED.replace(year=1)})
     assert 2 == run(bucket, database, spark).rows
     archived({"exchange": "c"})
     assert 1 == run(bucket, database, spark).rows
 
     assert in_postgres(database_url) == in_lake(bucket)
-    assert ["c"] == bucket.scan("archive", ["exchange"], "exchange = 'c'").read_all()["exchange"].to_pylist()
     found = bucket.dataframe(spark, "archive")
     assert in_postgres(database_url) == rows_of(found.toArrow())
     found.explain(mode="extended")
@@ -140,7 +99,7 @@ def test_of_two_commits_into_an_object_store_one_is_refused(
     """As in a folder: the store's own conditional writes decide, and the loser's files are removed."""
     archived({})
     run(bucket, database, spark)
-    batch = bucket.scan("archive").read_all().to_batches()[0]
+    batch = bucket.dataset("archive").to_table().to_batches()[0]
     first, second = bucket.opened("archive"), bucket.opened("archive")
     bucket.append(first, "archive", [batch], offset=("tests", 1))
 
