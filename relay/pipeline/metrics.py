@@ -8,17 +8,20 @@ compaction and a lost statistics table leave nothing to repair by hand, and a ru
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from relay.errors import PipelineError
 from relay.pipeline import stats, stats_database, stats_lake, transforms
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.parts import Parts
+from relay.pipeline.source import failure
 from relay.pipeline.words import many
 
 if TYPE_CHECKING:
@@ -71,53 +74,78 @@ def run(
     began = time.monotonic()
     if target_ms < 1 or top_keys < 1:
         raise PipelineError("Target and number of routing keys must be at least 1.")
-    archive = lake.open("archive")
-    rows = {} if archive is None else stats_lake.rows_by_day(archive)
-    version = 0 if archive is None else archive.version()
-    counted = stats_lake.messages_by_day(lake)
-    stale = sorted(day for day, number in rows.items() if counted.get(day) != number or day in again)
+    stale = _Stale.of(lake, again)
     windows = 0
-    for days in _groups(stale, rows):
-        say(f"{_named(days)}: {many(sum(rows[day] for day in days), 'message')} to count")
-        numbers = _compute(lake, spark(), days, target_ms, top_keys)
-        windows += _write(lake, database, days, numbers, version)
-    copied = _copy(lake, database, say)
+    for days in stale.groups():
+        say(f"{_named(days)}: {many(stale.messages(days), 'message')} to count")
+        numbers = _compute(stale.parts(lake, days), spark(), days, target_ms, top_keys)
+        windows += _write(lake, database, days, numbers, stale.version or 0)
     return Computed(
-        days=len(stale),
-        messages=sum(rows[day] for day in stale),
+        days=len(stale.days),
+        messages=stale.messages(stale.days),
         windows=windows,
-        copied_days=copied,
-        first_day=min(stale, default=None),
-        last_day=max(stale, default=None),
-        archive_version=None if archive is None else version,
+        copied_days=_copy(lake, database, say),
+        first_day=min(stale.days, default=None),
+        last_day=max(stale.days, default=None),
+        archive_version=stale.version,
         seconds=round(time.monotonic() - began, 3),
     )
 
 
-def _groups(days: Iterable[date], rows: dict[date, int]) -> Iterator[list[date]]:
-    """Days that are computed at once: as many as have few rows together."""
-    group: list[date] = []
-    for day in days:
-        if group and sum(rows[one] for one in group) + rows[day] > _ROWS_AT_ONCE:
+@dataclass(frozen=True)
+class _Stale:
+    """Days to compute, as one version of the archive has them."""
+
+    archive: DeltaTable | None
+    rows: Mapping[date, int]
+    days: list[date]
+
+    @classmethod
+    def of(cls, lake: Lake, again: Collection[date]) -> _Stale:
+        """Those whose numbers count another number of messages than the archive has, and of `again` those that it has."""
+        archive = lake.open("archive")
+        rows = {} if archive is None else stats_lake.rows_by_day(archive)
+        counted = stats_lake.messages_by_day(lake)
+        return cls(archive, rows, sorted(day for day, number in rows.items() if counted.get(day) != number or day in again))
+
+    @property
+    def version(self) -> int | None:
+        """Of the archive; None where there is none."""
+        return None if self.archive is None else self.archive.version()
+
+    def messages(self, days: Iterable[date]) -> int:
+        """How many messages the archive has of some days."""
+        return sum(self.rows[day] for day in days)
+
+    def groups(self) -> Iterator[list[date]]:
+        """Days that are computed at once: as many as have few rows together."""
+        group: list[date] = []
+        for day in self.days:
+            if group and self.messages([*group, day]) > _ROWS_AT_ONCE:
+                yield group
+                group = []
+            group.append(day)
+        if group:
             yield group
-            group = []
-        group.append(day)
-    if group:
-        yield group
+
+    def parts(self, lake: Lake, days: Iterable[date]) -> Parts:
+        """What tasks read of the archive for some days."""
+        assert self.archive is not None, "there are no days without an archive"
+        return Parts.of(lake.place, "archive", self.archive, days)
 
 
-def _compute(lake: Lake, spark: SparkSession, days: list[date], target_ms: int, top_keys: int) -> dict[str, pa.Table]:
-    """Numbers by grain. Windows of named keys are few, whatever the number of rows, so they are added up here."""
+def _compute(parts: Parts, spark: SparkSession, days: list[date], target_ms: int, top_keys: int) -> dict[str, pa.Table]:
+    """Numbers by grain."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - the JVM is only for this
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     try:
-        rows = lake.dataframe(spark, "archive", days=days, columns=[*stats.ARCHIVE_COLUMNS, "day"])
-        found = transforms.windows(rows, target_ms=target_ms, top_keys=top_keys).toArrow()
+        windows = transforms.windows(spark, parts, target_ms=target_ms, top_keys=top_keys)
     except (PySparkException, Py4JError, ConnectionError) as error:
+        if (known := failure(error)) is not None:
+            raise known from error
         words = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise PipelineError(f"Spark could not count the messages of {_named(days)}: see its logs and run this again ({words}).") from error
-    windows = stats.merge(found.cast(stats.SCHEMA))
     return {grain: windows if grain == "window" else stats.merge(windows, seconds=seconds) for grain, seconds in SPANS.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,10 @@ ARCHIVE_COLUMNS = (
 """What of an archive row the numbers need: no payload."""
 
 
+_HELD = 50_000
+"""Numbers that are held, about 1 kB each, before what is of the same window and key is added up."""
+
+
 class _Groups(NamedTuple):
     """Rows by window, exchange and key.
 
@@ -65,7 +69,10 @@ class _Groups(NamedTuple):
 
 
 def count(rows: pa.RecordBatch | pa.Table, *, target_ms: int) -> pa.Table:
-    """Count archive rows, whose routing keys are already those to name, into windows. An order in which rows come makes no difference."""
+    """Count archive rows, whose routing keys are already those to name, into windows. An order in which rows come makes no difference.
+
+    Names may be texts, or indices of a dictionary that holds each once.
+    """
     table = pa.table({name: rows.column(name) for name in ARCHIVE_COLUMNS})
     start = _floored(_microseconds(table, "archived_at")[0], WINDOW_SECONDS)
     groups = _group(start, table["exchange"], table["routing_key"])
@@ -94,6 +101,16 @@ def merge(numbers: pa.Table, *, seconds: int = WINDOW_SECONDS) -> pa.Table:
     columns["target_ms"] = np.zeros(groups.number, dtype=np.int64)
     np.maximum.at(columns["target_ms"], groups.of_row, numbers["target_ms"].to_numpy())
     return _table(start, numbers, groups, columns)
+
+
+def add_up(parts: Iterable[pa.Table]) -> pa.Table:
+    """Merge numbers as they come, so that what is held grows with their windows and not with their parts."""
+    held = [empty()]
+    for part in parts:
+        held.append(part)
+        if sum(one.num_rows for one in held[1:]) > max(_HELD, held[0].num_rows):
+            held = [merge(pa.concat_tables(held))]
+    return merge(pa.concat_tables(held))
 
 
 def empty() -> pa.Table:
@@ -210,8 +227,8 @@ def _table(start: Integers, rows: pa.Table, groups: _Groups, columns: dict[str, 
     first = pa.array(groups.first)
     arrays: dict[str, Any] = {
         "start": pa.array(start[groups.first], type=pa.int64()).cast(_TIME),
-        "exchange": rows["exchange"].take(first),
-        "routing_key": rows["routing_key"].take(first),
+        "exchange": rows["exchange"].take(first).cast(pa.string()),
+        "routing_key": rows["routing_key"].take(first).cast(pa.string()),
     }
     offsets = pa.array(np.arange(groups.number + 1) * histogram.BUCKETS, type=pa.int32())
     for name, values in columns.items():

@@ -11,12 +11,15 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from relay.errors import PipelineError
 from relay.pipeline import stats
 from relay.pipeline.database import Database
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 """What the text format of COPY reads in another way; the backslash first."""
 _BLOCK = 8192
+LOCK_WAIT_MS = 30_000
+"""How long a run waits for another one; each holds the numbers while it writes to both places, a few seconds."""
 
 
 def messages_by_day(database: Database) -> dict[date, int]:
@@ -28,12 +31,24 @@ def messages_by_day(database: Database) -> dict[date, int]:
 def replacing(database: Database, days: Iterable[date], numbers: Mapping[str, pa.Table]) -> Iterator[int]:
     """Make the numbers (by grain) those of the days, in one transaction that ends with the block; yields how many windows were written.
 
-    Rows that are there already as they should be are not touched. Errors as `Database.connection`; any error in the block undoes it.
+    Rows that are there already as they should be are not touched. Errors as `Database.connection`, and PipelineError where another session
+    keeps the numbers locked; any error in the block undoes it.
     """
     with database.connection() as connection, connection.transaction():
-        connection.execute(database.statement("lock_stats"))
+        connection.execute(database.statement("limit_lock_wait"), {"milliseconds": LOCK_WAIT_MS})
+        _lock(database, connection)
         written = {grain: _replace(database, connection, sorted(days), grain, rows) for grain, rows in numbers.items()}
         yield written["window"]
+
+
+def _lock(database: Database, connection: psycopg.Connection[Any]) -> None:
+    try:
+        connection.execute(database.statement("lock_stats"))
+    except psycopg.errors.LockNotAvailable as error:
+        raise PipelineError(
+            f"Another session kept queue_message_stats_day locked for {LOCK_WAIT_MS / 1000:g} s, a run of the metrics or a transaction "
+            "that was left open (pg_locks says whose): nothing was written; run this again when it has ended."
+        ) from error
 
 
 def _replace(database: Database, connection: psycopg.Connection[Any], days: list[date], grain: str, numbers: pa.Table) -> int:

@@ -1,80 +1,87 @@
-"""Metrics as DataFrame → DataFrame: archive rows become the numbers of 5-minute windows. Nothing is read or written here.
+"""Metrics in Spark: which routing keys a day names, and archive rows counted into windows of 5 minutes.
 
-**Which routing keys are named.** Keys may hold ids, so per exchange and UTC day only the `top_keys` with the most messages are named (of
-equal ones those first in byte order); the others count as `*other*`. The choice is made from all messages of that day and from nothing
-else: whatever order they were exported in, the numbers are the same, no other day's messages can rename a key, and a day's windows can be
-added up key by key. A late message of the day itself can move the border; then every window of that day is computed with the new choice
-and replaced together, so that no two choices stand side by side.
+Tasks read the files by Arrow and hand over counts: to hand rows from the JVM to Python takes longer than to read and count them. Routing
+keys may be as many as rows, so Spark adds those up; the numbers of windows are few, and travel as one value in Arrow's form, so that the
+JVM need not look at a hundred counts of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from relay.pipeline import stats
+from relay.pipeline.archive import DAY
+from relay.pipeline.named_keys import NamedKeys
+from relay.pipeline.parts import Parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-SPARK_SCHEMA = (
-    "start timestamp, exchange string, routing_key string, published bigint, discarded bigint, rejected bigint, failed bigint, "
-    "lock_expired bigint, attempts bigint, codes string, wait array<bigint>, publish array<bigint>, confirm array<bigint>, "
-    "within_target bigint, target_ms bigint"
-)
-"""`stats.SCHEMA` in Spark's words."""
-
-_HELD = 20_000
-"""Numbers that a task holds before it adds up what is of the same window and key."""
-
-Batches = Iterator[pa.RecordBatch]
+_PAIR = ("exchange", "routing_key")
+_COUNTED_DDL = "day date, exchange string, routing_key string, messages bigint"
+_PACKED_DDL = "numbers binary"
 
 
-def windows(rows: DataFrame, *, target_ms: int, top_keys: int) -> DataFrame:
-    """Archive rows of whole days (with their column `day`) → numbers by window of 5 minutes, exchange and named routing key."""
-    named = with_named_keys(rows, top_keys=top_keys).select(*stats.ARCHIVE_COLUMNS)
-    counted = named.mapInArrow(_counting(target_ms), SPARK_SCHEMA)
-    return counted.repartition("start", "exchange").mapInArrow(_merging, SPARK_SCHEMA)
+def windows(spark: SparkSession, parts: Parts, *, target_ms: int, top_keys: int) -> pa.Table:
+    """Archive rows of whole days → numbers by window, exchange and named routing key, as `stats.merge` orders them."""
+    counted = parts.dataframe(spark, _Keys(parts).count, _COUNTED_DDL)
+    names = named_keys(top_routing_keys(counted, top_keys=top_keys))
+    packed = parts.dataframe(spark, _Windows(parts, names, target_ms).count, _PACKED_DDL).toArrow()
+    return stats.add_up(pa.ipc.open_stream(one.as_buffer()).read_all() for one in packed["numbers"])
 
 
-def with_named_keys(rows: DataFrame, *, top_keys: int) -> DataFrame:
-    """Put `*other*` for the routing keys that their day does not name for their exchange."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - the commands that need no JVM do not load it
+def top_routing_keys(counted: DataFrame, *, top_keys: int) -> DataFrame:
+    """(day, exchange, routing_key, messages), the same ones several times → those with the most messages of each day and exchange."""
+    from pyspark.sql import Window  # noqa: PLC0415 - the commands that need no JVM do not load it
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
-    names = top_routing_keys(rows, top_keys=top_keys).withColumn("is_named", f.expr("true"))
-    found = rows.join(f.broadcast(names), ["day", "exchange", "routing_key"], "left")
-    key = f.when(f.col("is_named"), f.col("routing_key")).otherwise(f.lit(stats.OTHER))
-    return found.withColumn("routing_key", key).drop("is_named")
-
-
-def top_routing_keys(rows: DataFrame, *, top_keys: int) -> DataFrame:
-    """Return (day, exchange, routing_key) of the keys to name: those with the most rows of each day and exchange."""
-    from pyspark.sql import Window  # noqa: PLC0415 - as above
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    counted = rows.groupBy("day", "exchange", "routing_key").agg(f.count("*").alias("messages"))
+    summed = counted.groupBy("day", *_PAIR).agg(f.sum("messages").alias("messages"))
     place = f.row_number().over(Window.partitionBy("day", "exchange").orderBy(f.desc("messages"), f.asc("routing_key")))
-    return counted.withColumn("place", place).where(f.col("place") <= top_keys).select("day", "exchange", "routing_key")
+    return summed.withColumn("place", place).where(f.col("place") <= top_keys).select("day", *_PAIR)
 
 
-def _counting(target_ms: int) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
-    def count(batches: Iterable[pa.RecordBatch]) -> Batches:
-        return _added_up(stats.count(batch, target_ms=target_ms) for batch in batches)
-
-    return count
-
-
-def _merging(batches: Iterable[pa.RecordBatch]) -> Batches:
-    return _added_up(pa.table(batch) for batch in batches)
+def named_keys(top: DataFrame) -> dict[date, NamedKeys]:
+    """The keys that each day names, out of what `top_routing_keys` gives."""
+    pairs: dict[date, list[tuple[str, str]]] = {}
+    for day, exchange, key in top.collect():
+        pairs.setdefault(day, []).append((exchange, key))
+    return {day: NamedKeys(named) for day, named in pairs.items()}
 
 
-def _added_up(parts: Iterable[pa.Table]) -> Batches:
-    """Merge numbers as they come, so that a task holds those of its windows and not those of its rows."""
-    held = [stats.empty()]
-    for part in parts:
-        held.append(part.select(stats.SCHEMA.names).cast(stats.SCHEMA))
-        if sum(one.num_rows for one in held[1:]) > max(_HELD, held[0].num_rows):
-            held = [stats.merge(pa.concat_tables(held))]
-    yield from stats.merge(pa.concat_tables(held)).to_batches()
+@dataclass(frozen=True)
+class _Keys:
+    """Counts the messages of each routing key, in a task."""
+
+    parts: Parts
+
+    def count(self, task: int) -> Iterator[pa.RecordBatch]:
+        for day, batch in self.parts.batches(task, _PAIR):
+            found = pa.table(batch).group_by(list(_PAIR)).aggregate([([], "count_all")]).combine_chunks()
+            days = pa.repeat(pa.scalar(day, DAY.type), found.num_rows)
+            counted = pa.table([days, *found.select([*_PAIR, "count_all"]).columns], ["day", *_PAIR, "messages"])
+            yield from counted.to_batches()
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Counts windows, in a task, which holds their numbers and not its rows."""
+
+    parts: Parts
+    names: Mapping[date, NamedKeys]
+    target_ms: int
+
+    def count(self, task: int) -> Iterator[pa.RecordBatch]:
+        rows = self.parts.batches(task, stats.ARCHIVE_COLUMNS)
+        yield _packed(stats.add_up(stats.count(self.names[day].of_rows(batch), target_ms=self.target_ms) for day, batch in rows))
+
+
+def _packed(numbers: pa.Table) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, numbers.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(numbers)
+    return pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], ["numbers"])

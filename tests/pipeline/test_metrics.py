@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from relay.errors import ConflictError, PipelineError
@@ -203,17 +204,58 @@ def test_a_database_that_goes_away_at_the_commit_catches_up(
     assert stats_lake.read(lake, "window", [TODAY, TOMORROW]).equals(_in_postgresql(database_url, "window"))
 
 
-def test_a_failure_of_spark_is_a_sentence_and_changes_nothing(run: Run, lake: Lake, database_url: str) -> None:
-    """A file that the log names and nobody finds, as after a wrong vacuum."""
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda file: file.unlink(), r"(?i)^(a file of )?the lake "),
+        (
+            lambda file: pq.write_table(pa.table({"exchange": ["shop"], "routing_key": ["order"]}), file),
+            r"^Spark could not count the messages of 2026-03-02 to 2026-03-03: see its logs and run this again",
+        ),
+    ],
+    ids=["missing", "another"],
+)
+def test_a_failure_of_a_task_is_a_sentence_and_changes_nothing(
+    run: Run, lake: Lake, database_url: str, damage: Callable[[Path], None], sentence: str
+) -> None:
+    """A file that the log names and nobody finds, as after a wrong vacuum; and one without the columns that it should have."""
     append(lake, *ROWS)
     [*_, file] = lake.opened("archive").file_uris()
-    Path(file).unlink()
+    damage(Path(file))
 
-    with pytest.raises(
-        PipelineError, match=r"^Spark could not count the messages of 2026-03-02 to 2026-03-03: see its logs and run this again"
-    ):
+    with pytest.raises(PipelineError, match=sentence):
         run()
     assert ([], []) == (_rows(database_url, "window"), lake.days("stats_window"))
+
+
+def test_a_lock_that_stays_is_a_sentence_and_changes_nothing(
+    run: Run, lake: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has locked the numbers and forgot it; when that is over the next run writes them."""
+    monkeypatch.setattr(stats_database, "LOCK_WAIT_MS", 50)
+    append(lake, *ROWS)
+    with psycopg.connect(database_url) as other:
+        other.execute("LOCK TABLE queue_message_stats_day IN ROW EXCLUSIVE MODE")
+        with pytest.raises(PipelineError, match=r"^Another session kept queue_message_stats_day locked for 0.05 s"):
+            run()
+        assert [] == lake.days("stats_window")
+    assert 2 == run().days
+
+
+def test_windows_that_were_dropped_stay_dropped(run: Run, lake: Lake, database_url: str) -> None:
+    """By the pipeline's role; hours, days and the lake keep theirs, and a late row brings its day back."""
+    append(lake, *ROWS)
+    run()
+    kept = [_rows(database_url, grain) for grain in ("hour", "day")]
+    with login(database_url, "queue_message_etl") as etl, psycopg.connect(etl) as connection:
+        connection.execute("DELETE FROM queue_message_stats_window WHERE start < '2026-03-03 00:00+00'::timestamptz")
+
+    assert (0, 0, 0) == ((done := run()).days, done.windows, done.copied_days)
+    assert {TOMORROW} == {one[0].date() for one in _rows(database_url, "window")}
+    assert kept == [_rows(database_url, grain) for grain in ("hour", "day")]
+    assert 4 == stats_lake.read(lake, "window", [TODAY]).num_rows
+    append(lake, row(7))
+    assert 4 == run().windows
 
 
 def test_a_new_target_holds_for_days_that_are_computed(run: Run, lake: Lake, database_url: str) -> None:

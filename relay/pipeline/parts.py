@@ -1,0 +1,94 @@
+"""The archive's files in the lake, in parts of about as many rows for Spark's tasks, which read them by column with Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from relay.errors import PipelineError
+from relay.pipeline.archive import DAY
+from relay.pipeline.lake_place import Place, sentences
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 250_000
+"""About how many rows a task reads, as far as the files' row groups let it."""
+_ROWS_AT_ONCE = 131_072
+Read = Callable[[int], Iterator[pa.RecordBatch]]
+
+
+class Part(NamedTuple):
+    """One of `shares` shares of a file's row groups; `path` is relative to the table."""
+
+    path: str
+    day: date
+    share: int = 0
+    shares: int = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What each task reads of one version of a table. Small, and travels to the tasks."""
+
+    place: Place
+    table: str
+    tasks: tuple[tuple[Part, ...], ...]
+
+    @classmethod
+    def of(cls, place: Place, table: str, handle: DeltaTable, days: Iterable[date], *, rows: int = ROWS) -> Self:
+        """The files of some days as the handle has them: large ones cut, small ones together."""
+        tasks: list[list[Part]] = []
+        room = 0
+        for day, path, count in _files(handle, set(days)):
+            shares = max(1, -(-count // rows))
+            for share in range(shares):
+                if not tasks or room < count // shares:
+                    tasks.append([])
+                    room = rows
+                tasks[-1].append(Part(path, day, share, shares))
+                room -= count // shares
+        return cls(place, table, tuple(map(tuple, tasks)))
+
+    def batches(self, task: int, columns: Sequence[str]) -> Iterator[tuple[date, pa.RecordBatch]]:
+        """The rows of one task, each batch with its day; LakeError or UnreachableError where a file cannot be read."""
+        for part in self.tasks[task]:
+            for batch in self._read(part, list(columns)):
+                yield part.day, batch
+
+    def dataframe(self, spark: SparkSession, read: Read, ddl: str) -> DataFrame:
+        """What `read` gives for each task's number, in Spark; its PipelineErrors are found by `relay.pipeline.source.failure`."""
+        return spark.range(0, len(self.tasks), 1, max(1, len(self.tasks))).mapInArrow(_marking(read), ddl)
+
+    def _read(self, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        full = self.place.path(f"{self.place.table(self.table)}/{part.path}")
+        with sentences(self.place), self.place.filesystem().open_input_file(full) as opened:
+            file = pq.ParquetFile(opened)
+            low, high = (file.num_row_groups * share // part.shares for share in (part.share, part.share + 1))
+            if low < high:
+                yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=range(low, high), columns=columns, use_threads=False)
+
+
+def _files(handle: DeltaTable, days: set[date]) -> list[tuple[date, str, int]]:
+    found = pa.table(handle.get_add_actions(flatten=True))
+    named = zip(*(found[name].to_pylist() for name in (f"partition.{DAY.name}", "path", "num_records")), strict=True)
+    dated = ((day if isinstance(day, date) else date.fromisoformat(day), path, rows) for day, path, rows in named)
+    return sorted(one for one in dated if one[0] in days)
+
+
+def _marking(read: Read) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            try:
+                yield from read(number)
+            except PipelineError as error:
+                # A form that survives Spark's own, and no cause whose text could hold a secret.
+                raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
+
+    return run
