@@ -72,6 +72,12 @@ def offset_of(handle: DeltaTable) -> int:
     return handle.transaction_version(OFFSET) or 0
 
 
+def announce(lake: Lake, cluster: Cluster) -> None:
+    """From now until `take_over` the lake follows nobody: its offset is one of both clusters, so neither may go on from there unseen."""
+    with sentences(lake.place):
+        lake.opened(TABLE).alter.set_table_properties(clusters.unfinished(cluster), raise_if_not_exists=False)
+
+
 def take_over(lake: Lake, cluster: Cluster) -> None:
     """From now on the lake follows this cluster and timeline."""
     with sentences(lake.place):

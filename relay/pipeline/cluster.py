@@ -33,6 +33,11 @@ class Cluster:
         return {f"{_PREFIX}{name}": value for name, value in {**named, "format": FORMAT}.items()}
 
 
+def unfinished(cluster: Cluster) -> dict[str, str]:
+    """What the lake's table says while it is between two clusters: none is called so, and ids that cannot be compared are read from 0."""
+    return {f"{_PREFIX}system_identifier": f"{cluster.system_identifier} (not yet adopted whole)"}
+
+
 def read(database: Database) -> Cluster:
     """The cluster as it is now; errors as `Database.fetch`."""
     system, timeline, name, safe, following, standby = database.one("read_cluster")

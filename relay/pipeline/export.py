@@ -14,7 +14,7 @@ from relay.errors import PipelineError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import progress, spread
 from relay.pipeline.archive import select_list
-from relay.pipeline.archive_table import OFFSET, TABLE, Prepared, check_columns, check_same, offset_of, prepare, take_over
+from relay.pipeline.archive_table import OFFSET, TABLE, Prepared, announce, check_columns, check_same, offset_of, prepare, take_over
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.cuts import STEP, Batch, Cut, batch_of, cuts, whole
 from relay.pipeline.database import Database
@@ -91,6 +91,8 @@ def run(
     cluster = clusters.read(database)
     prepared = prepare(lake, database.columns(), cluster, position=position, adopt=adopt, margin=margin)
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows)
+    if prepared.adopted:
+        announce(lake, cluster)
     job.work()
     if prepared.adopted:
         take_over(lake, cluster)
@@ -215,7 +217,8 @@ class _Export:
             schema=schema_of(handle),
             name=f"part-{uuid.uuid4()}",
             cuts=tuple(chosen),
-            known=known_from(handle, self.lake.place, batch.start),
+            # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
+            known=known_from(handle, self.lake.place, batch.start if self.prepared.begin is None else self.prepared.begin),
         )
 
     def _lag(self) -> float:

@@ -16,6 +16,7 @@ from relay.pipeline import cluster as clusters
 from relay.pipeline import export
 from relay.pipeline.archive import schema_of
 from relay.pipeline.archive_table import OFFSET, TABLE, prepare
+from relay.pipeline.cuts import STEP
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from tests.support.archives import insert, insert_many
@@ -174,6 +175,7 @@ def test_an_adoption_that_was_cut_short_is_done_again(
     first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
     add(first, 1)
     export_from(first)
+    add(first, 3)
     add(second, 2)
 
     def broken(*_: object) -> None:
@@ -185,6 +187,28 @@ def test_an_adoption_that_was_cut_short_is_done_again(
             export_from(second, adopt=True)
     with pytest.raises(PipelineError, match="--adopt"):
         export_from(second)
+    # The offset is the second one's by now, and beyond this row of the first.
+    with pytest.raises(PipelineError, match=r"not yet adopted whole.*--adopt"):
+        export_from(first)
+    export_from(first, adopt=True)
     export_from(second, adopt=True)
 
-    assert [1, 2] == sorted(row[1] for row in in_lake(lake))
+    assert [1, 2, 3] == sorted(row[1] for row in in_lake(lake))
+
+
+def test_a_row_that_another_batch_of_an_adoption_brings_again_is_known(
+    primary: local.Postgres, export_from: ExportFrom, lake: Lake
+) -> None:
+    """It was settled again by a later transaction, after a batch's worth of others."""
+    with Standby(primary) as standby:
+        standby.promote()
+        add(primary.url, 800, xid="78")
+        export_from(primary.url)
+        with psycopg.connect(standby.url) as connection:
+            insert_many(connection, STEP, first=10_000)
+        add(standby.url, 800, xid="78", attempts=2)
+
+        adopted = export_from(standby.url, adopt=True, batch_rows=STEP)
+
+        assert (True, 1) == (adopted.batches > 1, adopted.differing)
+        assert 1 == sum(1 for row in in_lake(lake) if row[1] == 800)
