@@ -14,9 +14,9 @@ from typing import Final
 from relay import ledger, local
 from relay.demo.errors import DemoError
 from relay.demo.screen import Screen
-from relay.demo.signals import interruptible
 from relay.demo.story import Story
 from relay.demo.summary import archived, dead_by_reason, mismatches, promises, sums
+from relay.demo.verdict import judged, played
 
 LEAST: Final = 600
 """Fewer are sent before a relay can be killed over them."""
@@ -35,14 +35,12 @@ def main(*, messages: int, folder: Path | None = None, keep: bool = False) -> in
         RelayError: it could not be played to its end; the message is one sentence.
     """
     screen = Screen()
-    with interruptible() as caught:
-        try:
-            with tempfile.TemporaryDirectory(prefix="relay-ledger-") as temporary:
-                return _demonstrate(screen, folder or Path(temporary), messages, keep=keep)
-        except KeyboardInterrupt:
-            number = caught[0] if caught else signal.SIGINT
-            screen.say("stopped; servers, relays and files are gone")
-            return 128 + number
+
+    def play() -> int:
+        with tempfile.TemporaryDirectory(prefix="relay-ledger-") as temporary:
+            return _demonstrate(screen, folder or Path(temporary), messages, keep=keep)
+
+    return played(screen, play, gone="servers, relays and files")
 
 
 def check(folder: Path) -> int:
@@ -69,14 +67,7 @@ def _demonstrate(screen: Screen, folder: Path, messages: int, *, keep: bool) -> 
 
 def _summarise(screen: Screen, folder: Path) -> int:
     report = ledger.check(folder)
-    for table in (sums(report), dead_by_reason(folder), promises(report)):
-        screen.show(table)
-    wrong = mismatches(report)
-    for sentence in wrong:
-        screen.quote(f"WRONG: {sentence}")
-    if not wrong:
-        screen.quote("It adds up.")
-    return 1 if wrong else 0
+    return judged(screen, (sums(report), dead_by_reason(folder), promises(report)), mismatches(report))
 
 
 def _explain_one(screen: Screen, story: Story, folder: Path) -> None:

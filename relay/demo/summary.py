@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relay import ledger
 from relay.demo.story import RECOVERY_SECONDS
+from relay.demo.verdict import promise, table
 from relay.ledger import Report
-
-_WIDTH: Final = 56
-"""Columns of the texts, so that the numbers of all tables stand together."""
 
 
 def mismatches(report: Report) -> list[str]:
@@ -28,47 +24,36 @@ def mismatches(report: Report) -> list[str]:
 
 def sums(report: Report) -> Table:
     """Where the committed messages are."""
-    table = _table("each committed message, joined by id", "messages")
-    table.add_row("committed by the shop", f"{report.committed}")
+    made = table("each committed message, joined by id", "messages")
+    made.add_row("committed by the shop", f"{report.committed}")
     for text, number in (("= delivered", report.delivered), ("+ dead", report.dead), ("+ waiting", report.waiting)):
-        table.add_row(text, f"{number}")
-    table.add_section()
-    table.add_row("rolled back or refused", f"{report.rolled_back}")
-    return table
+        made.add_row(text, f"{number}")
+    made.add_section()
+    made.add_row("rolled back or refused", f"{report.rolled_back}")
+    return made
 
 
 def promises(report: Report) -> Table:
     """What must hold, and what was found."""
-    table = _table("what the relay promises", "found", "must be")
+    made = table("what the relay promises", "found", "must be")
     for text, found, limit in _promises(report):
-        fine = found <= limit
-        shown = f"{found:.1f}" if isinstance(found, float) else f"{found}"
-        must = "0" if limit == 0 else f"≤ {limit}"
-        table.add_row(text, shown, must, style=None if fine else "bold red")
-    return table
+        promise(made, text, found, limit)
+    return made
 
 
 def dead_by_reason(folder: Path) -> Table:
     """Dead messages counted by result and code."""
     rows = [row for row in archived(folder) if row["result"] != "success"]
     counts = Counter((row["result"], row.get("error_code") or "") for row in rows)
-    table = _table("dead messages by result and code", "messages")
+    made = table("dead messages by result and code", "messages")
     for (result, code), count in sorted(counts.items()):
-        table.add_row(result if code == result else f"{result}, {code}", f"{count}")
-    return table
+        made.add_row(result if code == result else f"{result}, {code}", f"{count}")
+    return made
 
 
 def archived(folder: Path) -> list[dict[str, str | None]]:
     """Rows of the archive in a ledger that was checked."""
     return [json.loads(line) for line in (folder / ledger.ARCHIVE).read_text(encoding="utf-8").splitlines()]
-
-
-def _table(what: str, *numbers: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(what, min_width=_WIDTH)
-    for number in numbers:
-        table.add_column(number, justify="right")
-    return table
 
 
 def _promises(report: Report) -> list[tuple[str, float, int]]:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from relay import ledger
 from relay.local.find import find_rabbitmq
 from relay.local.process import family
+from tests.support.demos import Run, begun, check, play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -35,15 +35,6 @@ MISLEADING = {
 """Settings of the user's that the demo must not look at."""
 
 
-class Run(NamedTuple):
-    """One demo that was played to its end."""
-
-    code: int
-    output: str
-    seconds: float
-    folder: Path
-
-
 @pytest.fixture(scope="module")
 def environment() -> Mapping[str, str]:
     """The user's environment, full of settings of the user's own."""
@@ -57,23 +48,7 @@ def run(wheel_relay: Path, environment: Mapping[str, str], tmp_path_factory: pyt
     folder = tmp_path_factory.mktemp("ledger")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / ".env").write_text("".join(f"{name}={value}\n" for name, value in MISLEADING.items()))
-    began = time.monotonic()
-    done = subprocess.run(
-        [wheel_relay, "demo", "--ledger", folder],
-        cwd=elsewhere,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return Run(done.returncode, done.stdout, time.monotonic() - began, folder)
-
-
-def check(wheel_relay: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Check a ledger that was kept."""
-    return subprocess.run([wheel_relay, "demo", "--check", folder], cwd=folder, capture_output=True, text=True, check=False)
+    return play(wheel_relay, "demo", "--ledger", folder=folder, cwd=elsewhere, env=environment)
 
 
 @pytest.mark.ids("A2", "A8", "A9", "A10", "A12", "A24", "C1", "C18")
@@ -104,7 +79,7 @@ def test_a_missing_delivery_is_noticed(run: Run, wheel_relay: Path, tmp_path: Pa
     lines.remove(once)
     (spoilt / ledger.CONSUMER).write_text("".join(lines))
 
-    as_it_was, noticed = check(wheel_relay, run.folder), check(wheel_relay, spoilt)
+    as_it_was, noticed = (check(wheel_relay, "demo", folder=folder) for folder in (run.folder, spoilt))
 
     assert (0, 1) == (as_it_was.returncode, noticed.returncode), as_it_was.stdout + noticed.stdout
     assert re.search(r"WRONG: 1 message, such as \S+: archived as a success without a delivery\.", noticed.stdout)
@@ -121,17 +96,8 @@ class Started(NamedTuple):
 @pytest.fixture
 def started(wheel_relay: Path, environment: Mapping[str, str], tmp_path: Path) -> Iterator[Started]:
     """Start a demo, and wait for its relays."""
-    with subprocess.Popen(
-        [wheel_relay, "demo"], cwd=tmp_path, env={**environment, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        said = ""
-        while "are ready" not in said:
-            line = process.stdout.readline()
-            assert line, f"the demo ended early: {said}"
-            said += line
+    with begun(wheel_relay, "demo", until="are ready", cwd=tmp_path, env=environment) as (process, said):
         yield Started(process, [int(port) for port in re.findall(r"on port (\d+)", said)], tmp_path)
-        process.kill()
 
 
 def commands(pids: list[int]) -> list[str]:

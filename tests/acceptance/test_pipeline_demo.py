@@ -8,11 +8,9 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -22,6 +20,7 @@ from relay.demo.history import ledger
 from relay.demo.history.sums import promises, sums
 from relay.local.find import find_rabbitmq
 from relay.local.java import find_java
+from tests.support.demos import Run, begun, check, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,15 +30,6 @@ LIMIT = 400
 Most of it is seven starts of Spark. The limit is there for a wait without an end, not to measure a machine."""
 MISLEADING = {"RELAY_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing", "RELAY_LAKE_URL": "s3://nothing/at/all", "PGPORT": "1"}
 """Settings of the user's that the demo must not look at."""
-
-
-class Run(NamedTuple):
-    """One demo that was played to its end."""
-
-    code: int
-    output: str
-    seconds: float
-    folder: Path
 
 
 @pytest.fixture(scope="module")
@@ -54,30 +44,13 @@ def environment() -> Mapping[str, str]:
 def run(wheel_relay: Path, environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Play the demo once, and keep its ledger, its lake and its report."""
     folder = tmp_path_factory.mktemp("history")
-    began = time.monotonic()
-    done = subprocess.run(
-        [wheel_relay, "pipeline", "demo", "--folder", folder],
-        cwd=tmp_path_factory.mktemp("elsewhere"),
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return Run(done.returncode, done.stdout, time.monotonic() - began, folder)
+    return play(wheel_relay, "pipeline", "demo", "--folder", folder=folder, cwd=tmp_path_factory.mktemp("elsewhere"), env=environment)
 
 
 @pytest.fixture
 def spoilt(run: Run, tmp_path: Path) -> Path:
     """A copy of ledger and lake, for a test to falsify."""
     return Path(shutil.copytree(run.folder, tmp_path / "spoilt"))
-
-
-def check(wheel_relay: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Check what an earlier demo has kept."""
-    command = [str(wheel_relay), "pipeline", "demo", "--check", str(folder)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_every_archived_row_is_accounted_for(run: Run) -> None:
@@ -104,7 +77,7 @@ def test_the_report_is_kept_and_named(run: Run) -> None:
 
 def test_what_was_kept_can_be_checked_again(run: Run, wheel_relay: Path) -> None:
     """The same ledger and lake give the same answer."""
-    again = check(wheel_relay, run.folder)
+    again = check(wheel_relay, "pipeline", "demo", folder=run.folder)
 
     assert 0 == again.returncode, again.stdout + again.stderr
     assert "It adds up." in again.stdout
@@ -169,7 +142,7 @@ def test_one_falsified_thing_is_noticed(
     """Exit code 1, and a sentence that says what and names one."""
     falsify(spoilt)
 
-    noticed = check(wheel_relay, spoilt)
+    noticed = check(wheel_relay, "pipeline", "demo", folder=spoilt)
 
     assert 1 == noticed.returncode, noticed.stdout + noticed.stderr
     assert re.search(rf"WRONG: {sentence}: [12], such as \S+", noticed.stdout), noticed.stdout
@@ -179,7 +152,7 @@ def test_half_a_ledger_is_refused_with_a_sentence(spoilt: Path, wheel_relay: Pat
     """A file that is missing is named."""
     (spoilt / ledger.LEFT).unlink()
 
-    refused = check(wheel_relay, spoilt)
+    refused = check(wheel_relay, "pipeline", "demo", folder=spoilt)
 
     assert 1 == refused.returncode
     assert "left.jsonl" in refused.stderr
@@ -202,16 +175,9 @@ def test_a_folder_with_a_lake_of_somebody_else_is_left_alone(wheel_relay: Path, 
 @pytest.fixture
 def exporting(wheel_relay: Path, environment: Mapping[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a demo, and wait until its first export is at work; a folder in PATH marks every process that comes of it."""
-    marked = {**environment, "PATH": f"{tmp_path}/mark:{environment['PATH']}", "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([wheel_relay, "pipeline", "demo"], cwd=tmp_path, env=marked, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = ""
-        while "relay pipeline export" not in said:
-            line = process.stdout.readline()
-            assert line, f"the demo ended early: {said}"
-            said += line
+    marked = {**environment, "PATH": f"{tmp_path}/mark:{environment['PATH']}"}
+    with begun(wheel_relay, "pipeline", "demo", until="relay pipeline export", cwd=tmp_path, env=marked) as (process, _):
         yield process
-        process.kill()
 
 
 def marked(mark: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from relay.demo.history import ledger
 from relay.demo.history.story import REPORT, Story
 from relay.demo.history.summary import mismatches, tables
 from relay.demo.screen import Screen
-from relay.demo.signals import interruptible
+from relay.demo.verdict import judged, played
 from relay.local.java import find_java
 
 LEAST: Final = 600
@@ -34,18 +33,16 @@ def main(*, messages: int, folder: Path | None = None) -> int:
         RelayError: it could not be played to its end; the message is one sentence.
     """
     screen = Screen()
-    with interruptible() as caught:
-        try:
-            with tempfile.TemporaryDirectory(prefix="relay-history-") as temporary:
-                place = _emptied(folder) if folder else Path(temporary)
-                code = _demonstrate(screen, place, messages)
-                page = place / REPORT if folder else _kept(place / REPORT)
-                screen.quote(f"\nThe report: {page.resolve()}")
-                return code
-        except KeyboardInterrupt:
-            number = caught[0] if caught else signal.SIGINT
-            screen.say("stopped; servers, relay, jobs and files are gone")
-            return 128 + number
+
+    def play() -> int:
+        with tempfile.TemporaryDirectory(prefix="relay-history-") as temporary:
+            place = _emptied(folder) if folder else Path(temporary)
+            code = _demonstrate(screen, place, messages)
+            page = place / REPORT if folder else _kept(place / REPORT)
+            screen.quote(f"\nThe report: {page.resolve()}")
+            return code
+
+    return played(screen, play, gone="servers, relay, jobs and files")
 
 
 def check(folder: Path) -> int:
@@ -70,14 +67,7 @@ def _demonstrate(screen: Screen, folder: Path, messages: int) -> int:
 
 def _summarise(screen: Screen, folder: Path) -> int:
     found = ledger.read(folder)
-    for table in tables(found):
-        screen.show(table)
-    wrong = mismatches(found)
-    for sentence in wrong:
-        screen.quote(f"WRONG: {sentence}")
-    if not wrong:
-        screen.quote("It adds up.")
-    return 1 if wrong else 0
+    return judged(screen, tables(found), mismatches(found))
 
 
 def _emptied(folder: Path) -> Path:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relay.demo.history.ledger import Ledger
 from relay.demo.history.sums import Promise, Sums, promises, sums
-
-_WIDTH: Final = 56
-"""Columns of the texts, so that the numbers of all tables stand together."""
+from relay.demo.verdict import promise, table
 
 
 def tables(ledger: Ledger) -> list[Table]:
@@ -32,23 +27,23 @@ def mismatches(ledger: Ledger) -> list[str]:
 
 
 def _places(rows: Sums, ledger: Ledger) -> Table:
-    table = _table("each row ever archived, joined by (xid, seq)", "rows")
-    table.add_row("archived by the relay", f"{rows.archived}")
-    table.add_row("= in the lake, verified, and dropped by PostgreSQL", f"{rows.dropped}")
-    table.add_row("+ in the lake, and still in PostgreSQL (dead messages)", f"{rows.both}")
-    table.add_row(f"+ only in PostgreSQL: {ledger.outcome['kept']}, never exported, kept", f"{rows.kept}")
-    table.add_row("+ only in PostgreSQL: today's, of the replay", f"{rows.later}")
-    table.add_section()
-    table.add_row("checksum of the exported rows, as archived", f"{rows.checksums[0]:x}")
-    table.add_row("checksum of the exported rows, as the lake has them", f"{rows.checksums[1]:x}")
-    return table
+    made = table("each row ever archived, joined by (xid, seq)", "rows")
+    made.add_row("archived by the relay", f"{rows.archived}")
+    made.add_row("= in the lake, verified, and dropped by PostgreSQL", f"{rows.dropped}")
+    made.add_row("+ in the lake, and still in PostgreSQL (dead messages)", f"{rows.both}")
+    made.add_row(f"+ only in PostgreSQL: {ledger.outcome['kept']}, never exported, kept", f"{rows.kept}")
+    made.add_row("+ only in PostgreSQL: today's, of the replay", f"{rows.later}")
+    made.add_section()
+    made.add_row("checksum of the exported rows, as archived", f"{rows.checksums[0]:x}")
+    made.add_row("checksum of the exported rows, as the lake has them", f"{rows.checksums[1]:x}")
+    return made
 
 
 def _promises(found: list[Promise]) -> Table:
-    table = _table("what must hold", "found", "must be")
+    made = table("what must hold", "found", "must be")
     for one in found:
-        table.add_row(one.words, f"{one.broken}", "0", style="bold red" if one.broken else None)
-    return table
+        promise(made, one.words, one.broken)
+    return made
 
 
 def _sentence(one: Promise) -> str:
@@ -57,11 +52,3 @@ def _sentence(one: Promise) -> str:
 
 def _accounted(rows: Sums) -> int:
     return rows.dropped + rows.both + rows.kept + rows.later
-
-
-def _table(what: str, *numbers: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(what, min_width=_WIDTH)
-    for number in numbers:
-        table.add_column(number, justify="right")
-    return table
