@@ -21,6 +21,9 @@ SUSPECTS = 100
 
 SUSPECTS_PATIENCE = 1.0
 """Seconds after which the next group goes although one of the last is not through, such as one that a silent queue keeps."""
+
+ALONE_PATIENCE = 2.0
+"""Seconds after which others follow one that goes alone and is not through; had it killed the relay, nobody would be here to wait."""
 FIRST_AGAIN = 2
 
 Claim = Callable[[int, int], Awaitable[Batch | None]]
@@ -69,8 +72,8 @@ class Intake:
         self._clock = clock
         self.streams = Streams(store)
         self.lanes = Lanes(store)
-        self._suspects: set[str] = set()
-        self._alone = False
+        self._suspects: dict[str, str] = {}
+        """Suspects in flight, by id, and their exchanges."""
         self._suspects_until = 0.0
         self._fresh = Source("streams", self._claim_streams)
         self._ordered = Source("lanes", self._claim_lanes)
@@ -100,8 +103,9 @@ class Intake:
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Learn what became of claims: the suspect is through, keys have come free."""
-        if self._suspects and not self._suspects.isdisjoint(claim.id for claim in portion.claims):
-            self._suspects.difference_update(claim.id for claim in portion.claims)
+        if self._suspects and not self._suspects.keys().isdisjoint(claim.id for claim in portion.claims):
+            for claim in portion.claims:
+                self._suspects.pop(claim.id, None)
             self._turn_of("suspect").hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
@@ -185,14 +189,20 @@ class Intake:
         return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        if self._suspects and (self._alone or self._clock() < self._suspects_until):
+        if self._suspects and self._clock() < self._suspects_until:
             return None
-        where = {"except": self.streams.held, **self.lanes.fence}
-        batch = (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
+        # Those of an exchange that does not confirm come last: one after the other they would keep all others.
+        slow = {*self._suspects.values()} - {*self.streams.held}
+        batch = await self._next_suspects(room, room_bytes, slow) if slow else None
+        batch = batch or await self._next_suspects(room, room_bytes, ())
         if batch:
             self.lanes.took(batch)
-            self._suspects.update(claim.id for claim in batch.claims)
+            self._suspects.update((claim.id, claim.exchange) for claim in batch.claims)
             # The claim counts, so a first lost lock makes two attempts.
-            self._alone = batch.claims[0].attempts > FIRST_AGAIN
-            self._suspects_until = self._clock() + SUSPECTS_PATIENCE
+            alone = batch.claims[0].attempts > FIRST_AGAIN
+            self._suspects_until = self._clock() + (ALONE_PATIENCE if alone else SUSPECTS_PATIENCE)
         return batch
+
+    async def _next_suspects(self, room: int, room_bytes: int, left_out: Collection[str]) -> Batch | None:
+        where = {"except": sorted({*self.streams.held, *left_out}), **self.lanes.fence}
+        return (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch

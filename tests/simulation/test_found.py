@@ -1,0 +1,41 @@
+"""What simulations have found, each reduced to the behaviour that was wrong."""
+
+from __future__ import annotations
+
+from relay.intake import ALONE_PATIENCE, Intake
+from relay.message import Batch
+from relay.ports import Due
+from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """Return them."""
+        return self.now
+
+
+def test_a_suspect_that_a_silent_queue_keeps_holds_no_other_suspect() -> None:
+    """One that goes alone was waited for without an end: those of other exchanges now follow first, then those of its own."""
+    silent, other, own = (a_batch(a_claim(exchange=name, attempts=3)) for name in ("silent", "other", "silent"))
+    store, clock = FakeClaims({Due.SUSPECT: [silent, other, own]}), Clock()
+    intake = Intake(store=store, poll_interval=1.0, clock=clock)
+    assert silent in _claims(intake)
+    assert _claims(intake) == [None] * 9
+
+    clock.now += ALONE_PATIENCE
+    assert other in _claims(intake)
+
+    assert [{"silent"}] == [set(_left_out(where)) for due, where in zip(store.asked, store.wheres, strict=False) if due is Due.SUSPECT][1:]
+
+
+def _claims(intake: Intake) -> list[Batch | None]:
+    return [at_once(intake.claim(10, 1000)) for _ in range(9)]
+
+
+def _left_out(where: object) -> list[str]:
+    assert isinstance(where, dict)
+    return list(where["except"])
