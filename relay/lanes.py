@@ -243,7 +243,7 @@ class Lanes:
         if batch:
             self.took(batch)
         # To the end, so that heads which an application keeps locked hold up no other key.
-        for key in ready.keys() & self._asked.keys():
+        for key in [key for key in ready if key in self._asked]:
             self._asked[key] = self._asked.pop(key)
         return batch
 

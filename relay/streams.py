@@ -74,7 +74,7 @@ class Streams:
 
     def hold(self, exchanges: Collection[str]) -> bool:
         """Hold exactly these exchanges from now on; return whether that let one go."""
-        for exchange in exchanges:
+        for exchange in sorted(exchanges):
             if exchange not in self._branches:
                 self._branches[exchange] = self._split()
         released = bool(self._held - frozenset(exchanges))

@@ -57,7 +57,7 @@ class RabbitPublisher:
         self._patience = patience
         self._open_channels = open_channels
         self._clock = clock
-        self._jobs: set[Job] = set()
+        self._jobs: dict[Job, None] = {}
         self._holding = False
         self._session: Session | None = None
         self._ready = asyncio.Event()
@@ -98,7 +98,7 @@ class RabbitPublisher:
         elif self._session is None:
             job.give_up(written=None, unwritten=PublishResult(Verdict.UNWRITTEN, "broker_down", self._down.sentence))
         else:
-            self._jobs.add(job)
+            self._jobs[job] = None
             self._session.submit(job)
         return self._portions(job)
 
@@ -173,4 +173,4 @@ class RabbitPublisher:
                 async for portion in portions:
                     yield portion
         finally:
-            self._jobs.discard(job)
+            self._jobs.pop(job, None)

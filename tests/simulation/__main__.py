@@ -1,0 +1,36 @@
+"""`python -m tests.simulation`: seeds one after the other, SIMULATION_SEED the first, SIMULATION_SEEDS of them, SIMULATION_STEPS each."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.simulation.ledger import BrokenError
+from tests.simulation.schedule import Report, replay, run
+
+
+def main() -> int:
+    """Run them all; say what broke and how to see it again, and in the end how much was done."""
+    first, steps = int(os.environ.get("SIMULATION_SEED", "1")), int(os.environ.get("SIMULATION_STEPS", "1000"))
+    reports, broken = [], 0
+    for seed in range(first, first + int(os.environ.get("SIMULATION_SEEDS", "1"))):
+        try:
+            reports.append(run(seed, steps))
+        except BrokenError as error:
+            broken += 1
+            print(f"seed {seed}: {error}\n  {replay(seed, steps)}", flush=True)  # noqa: T201 - what this command is for
+    print(summary(reports, broken))  # noqa: T201 - as above
+    return min(broken, 1)
+
+
+def summary(reports: list[Report], broken: int) -> str:
+    """One line over all runs."""
+    steps, cpu = sum(report.steps for report in reports), sum(report.cpu for report in reports)
+    counts = {name: sum(getattr(report.counts, name) for report in reports) for name in ("committed", "delivered", "duplicates", "expired")}
+    told = ", ".join(f"{number} {name}" for name, number in counts.items())
+    rate = f"{steps / max(cpu, 0.001) * 60:.0f} steps a CPU minute"
+    return f"{len(reports)} runs kept their promises, {broken} did not; {steps} steps, {told}; {rate}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

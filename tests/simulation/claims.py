@@ -1,0 +1,229 @@
+"""What the statements of claims and of their keys do, by the tables in memory; each says which file of `relay/queries` it stands for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from typing import Any, cast
+
+from relay.lanes import lane_of
+from tests.simulation.database import At, Database, Row, Transaction
+
+Values = Mapping[str, Any]
+Found = list[tuple[Any, ...]]
+PAYLOAD = b"{}"
+lane = cache(lane_of)
+
+
+def numbers(literal: str) -> list[int]:
+    """The numbers of an array literal."""
+    return [int(number) for number in literal[1:-1].split(",")] if len(literal) > len("{}") else []
+
+
+def positions(values: Values) -> list[At]:
+    """The positions that a statement names."""
+    return list(zip(numbers(values["xids"]), numbers(values["seqs"]), strict=True))
+
+
+def position(values: Values, name: str) -> At:
+    """A position by its name."""
+    return int(values[f"{name}_xid"]), cast("int", values[f"{name}_seq"])
+
+
+def claim(select: Callable[[Database, Transaction, Values], list[Row]], database: Database, tx: Transaction, values: Values) -> Found:
+    """`claim.sql` over one of `due_*.sql`: lock what is due up to the bytes, at least one message."""
+    snapshot, now = database.snapshot, database.now()
+    due = select(database, tx, values)
+    for row in due:
+        tx.hold(row)
+    header = (snapshot, len(due), now)
+    chosen: list[Row] = []
+    before = 0
+    for row in sorted(due, key=lambda row: row.at):
+        if before < values["limit_bytes"]:
+            chosen.append(row)
+        before += row.size
+    if not chosen:
+        return [(None,) * 12 + header]
+    tx.then(partial(_lock, database, chosen, values, now))
+    return [(*_claimed(row, now), *header) for row in chosen]
+
+
+def _claimed(row: Row, now: float) -> tuple[Any, ...]:
+    expires_in = None if row.expires_at is None else row.expires_at - now
+    return (*row.at, row.id, row.exchange, row.routing_key, PAYLOAD, False, None, row.key, None, row.attempts + 1, expires_in)
+
+
+def _lock(database: Database, chosen: list[Row], values: Values, now: float) -> None:
+    for row in chosen:
+        database.watch.locked(row)
+        row.lock_expires_at, row.lock_token = now + values["lock_seconds"], values["token"]
+        row.locked_by, row.attempts = values["relay_id"], row.attempts + 1
+    relay = database.relays.get(values["relay_id"])
+    if relay is not None:
+        relay.low = min(relay.low, chosen[0].at)
+
+
+def _first(rows: Iterable[Row], tx: Transaction, limit: int) -> list[Row]:
+    """FOR UPDATE SKIP LOCKED LIMIT."""
+    found: list[Row] = []
+    for row in rows:
+        if len(found) == limit:
+            break
+        if tx.free(row):
+            found.append(row)
+    return found
+
+
+def above_head(database: Database, tx: Transaction, values: Values) -> list[Row]:
+    """`due_above_head.sql`."""
+    left_out = values["except"]
+    rows = database.above(position(values, "head"))
+    return _first((row for row in rows if row.ready and row.key is None and row.exchange not in left_out), tx, values["limit"])
+
+
+def exchange_above_head(database: Database, tx: Transaction, values: Values) -> list[Row]:
+    """`due_exchange_above_head.sql`."""
+    rows = database.above(position(values, "head"))
+    return _first((row for row in rows if row.ready and row.key is None and row.exchange == values["exchange"]), tx, values["limit"])
+
+
+def pending(database: Database, tx: Transaction, values: Values) -> list[Row]:
+    """`due_pending.sql` and `due_exchange_pending.sql`."""
+    xids, left_out, only = numbers(values["pending"]), values.get("except", ()), values.get("exchange")
+    rows = (row for at in database.order if at[0] in xids and (row := database.rows[at]).ready and row.key is None)
+    return _first((row for row in rows if row.exchange not in left_out and only in {None, row.exchange}), tx, values["limit"])
+
+
+def _over(database: Database, left_out: Iterable[str]) -> list[Row]:
+    """Unlocked messages whose wait is over, by the end of their wait."""
+    now = database.now()
+    rows = (row for row in database.rows.values() if row.available_at is not None and row.lock_expires_at is None)
+    return sorted((row for row in rows if row.available_at <= now and row.exchange not in left_out), key=_by_wait)  # type: ignore[operator]
+
+
+def _by_wait(row: Row) -> tuple[float, At]:
+    return row.available_at or 0.0, row.at
+
+
+def waiting(database: Database, tx: Transaction, values: Values) -> list[Row]:
+    """`due_waiting.sql`."""
+    rows = _over(database, values["except"])
+    return _first((row for row in rows if row.locked_by is None and row.key is None), tx, values["limit"])
+
+
+def _owned(database: Database, tx: Transaction, values: Values, wanted: Iterable[int]) -> set[int]:
+    """Lanes that are still the relay's by their epochs, locked FOR SHARE."""
+    named = dict(zip(values["lanes"], values["epochs"], strict=True))
+    owned = set()
+    for number in sorted(named.keys() & set(wanted)):
+        place = database.lanes[number]
+        tx.hold_lane(place, share=True)
+        if (place.owner, place.epoch) == (values["relay_id"], named[number]):
+            owned.add(number)
+    return owned
+
+
+def suspect(database: Database, tx: Transaction, values: Values) -> list[Row]:
+    """`due_suspect.sql`: in groups after a first lost lock, alone after more."""
+    rows = (row for row in _over(database, values["except"]) if row.locked_by is not None)
+    heads = (row for row in rows if row.key is None or (lane(row.key) in values["lanes"] and _is_free_head(database, row)))
+    back = _first(heads, tx, values["limit"])
+    owned = _owned(database, tx, values, {lane(row.key) for row in back if row.key is not None})
+    ours = [row for row in back if row.key is None or lane(row.key) in owned]
+    once = [row for row in ours if row.attempts <= values["trusted"]]
+    return once or ours[:1]
+
+
+def _is_free_head(database: Database, row: Row) -> bool:
+    return row.key not in database.parked and database.head_of(cast("str", row.key)) is row
+
+
+def ordered(database: Database, tx: Transaction, values: Values) -> list[Row]:
+    """`due_ordered.sql`: the named heads, if they are still ready and their lanes ours."""
+    owned, now = _owned(database, tx, values, values["lanes"]), database.now()
+    rows = [database.rows[at] for at in positions(values) if at in database.rows]
+    return [row for row in rows if lane(cast("str", row.key)) in owned and _is_due(row, now) and tx.free(row)]
+
+
+def _is_due(row: Row, now: float) -> bool:
+    return row.lock_expires_at is None and (row.available_at is None or (row.available_at <= now and row.locked_by is None))
+
+
+def list_keys(database: Database, tx: Transaction, values: Values) -> Found:
+    """`list_keys.sql`."""
+    del tx
+    most, lanes, xids = values["most"], frozenset(values["lanes"]), numbers(values["pending"])
+    keyed = [row for row in _keyed(database, lanes) if row.ready]
+    late = list(dict.fromkeys(row.key for row in keyed if row.at[0] in xids))[:most]
+    head = position(values, "head")
+    ahead = [row for row in keyed if row.at > head][:most]
+    keys = list(dict.fromkeys([*late, *(row.key for row in ahead)]))
+    last = ahead[-1].at if ahead else (None, None)
+    return [(database.snapshot, keys or None, len(late) == most, len(ahead) == most, *last)]
+
+
+def _keyed(database: Database, lanes: Iterable[int]) -> list[Row]:
+    """Ordered messages of these lanes, in claim order."""
+    places = sorted(at for key, keyed in database.by_key.items() if lane(key) in lanes for at in keyed)
+    return [database.rows[at] for at in places]
+
+
+def list_waiting_keys(database: Database, tx: Transaction, values: Values) -> Found:
+    """`list_waiting_keys.sql`; a time travels as its number."""
+    del tx
+    after = float(values["after"].replace("infinity", "inf"))
+    rows = [row for row in _over(database, values["except"]) if row.key is not None and row.locked_by is None]
+    rows = [row for row in rows if lane(cast("str", row.key)) in values["lanes"] and cast("float", row.available_at) >= after]
+    page = rows[values["seen"] : values["seen"] + values["most"]]
+    if not page:
+        return [(None, False, None, 0)]
+    last = max(cast("float", row.available_at) for row in page)
+    seen = sum(row.available_at == last for row in page) + (values["seen"] if last == after else 0)
+    return [(sorted({cast("str", row.key) for row in page}), len(page) == values["most"], repr(last), seen)]
+
+
+def find_heads(database: Database, tx: Transaction, values: Values) -> Found:
+    """`find_heads.sql`: by the bounds, and below them in the transactions that have ended since."""
+    del tx
+    bounds = zip(numbers(values["from_xids"]), numbers(values["from_seqs"]), strict=True)
+    late: dict[int, list[int]] = {}
+    for place, xid in zip(numbers(values["late_places"]), numbers(values["late_xids"]), strict=True):
+        if database.ended(xid):
+            late.setdefault(place, []).append(xid)
+    found: Found = []
+    for place, (key, start) in enumerate(zip(values["keys"], bounds, strict=True), 1):
+        head = _head(database, key, start, late.get(place, ()))
+        if head is not None:
+            ready = _is_due(head, database.now()) and head.exchange not in values["except"] and key not in database.parked
+            found.append((place, *head.at, head.lock_expires_at is not None, ready, None))
+    return [(*row[:-1], database.snapshot) for row in found] or [(None,) * 5 + (database.snapshot,)]
+
+
+def _head(database: Database, key: str, start: At, late: Iterable[int]) -> Row | None:
+    keyed = database.by_key.get(key, [])
+    first = keyed[bisect_left(keyed, start) :][:1]
+    below = [at for at in keyed if at[0] in late][:1]
+    return database.rows[min(first + below)] if first or below else None
+
+
+def look(database: Database, tx: Transaction, values: Values) -> Found:
+    """`look.sql`."""
+    del tx
+    ended = (any(database.ended(xid) for xid in numbers(values[name])) for name in ("pending", "lanes_pending"))
+    plain = (row.ready and row.key is None and row.exchange not in values["except"] for row in database.above(position(values, "head")))
+    head = position(values, "lanes_head")
+    keyed = (row.ready and row.at > head for row in _keyed(database, values["lanes"]))
+    return [(next(ended) or any(plain), next(ended) or any(keyed), bool(_over(database, values["held"])))]
+
+
+CLAIMS = {
+    "above_head": above_head,
+    "pending": pending,
+    "exchange_above_head": exchange_above_head,
+    "exchange_pending": pending,
+    "waiting": waiting,
+    "suspect": suspect,
+    "ordered": ordered,
+}

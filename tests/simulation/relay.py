@@ -1,0 +1,158 @@
+"""One relay process: the relay as its command runs it, on sessions and a connection in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+from pydantic import SecretStr
+
+from relay import events
+from relay.amqp.publisher import RabbitPublisher
+from relay.app import GRACE, Relay
+from relay.settings import Settings
+from relay.wakeup import Listener
+from tests.simulation.clock import Process, SimulatedLoop, Time
+from tests.simulation.server import Client, FakeSession, Server
+
+DRAIN = 20.0
+SETTINGS = Settings(name="relay", http_port=None, window=40, batch_size=10, drain_seconds=DRAIN)
+
+
+class Silence:
+    """Stands for `relay.logs.LogSink`."""
+
+    def __call__(self, event: events.Event) -> None:
+        """Write nothing."""
+
+    def flush(self) -> None:
+        """Nothing was held back."""
+
+
+class Doorbell:
+    """Stands for `relay.wakeup.Listener` without a LISTEN: hints come from the world, or do not come."""
+
+    state = "up"
+
+    async def start(self) -> None:
+        """Nothing connects."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    async def idle(self) -> bool:
+        """No gate: a hint may come at any time."""
+        return False
+
+    def busy(self, messages: int) -> None:
+        """Writers ask nobody."""
+
+
+class App(Relay):
+    """The relay, with what stands at its borders taken from the world."""
+
+    def __init__(self, name: str, url: str, sessions: list[FakeSession], clock: Time) -> None:
+        self._clock = clock
+        super().__init__(SETTINGS.model_copy(update={"name": name, "amqp_url": SecretStr(url)}))
+        self.store = cast("Any", self._store)
+        self.store._claims, self.store._settles, self.store._control = self.store._sessions = sessions
+        self.intake = cast("Any", self._intake)
+        self.intake._clock = self.intake.lanes._clock = clock.monotonic
+
+    async def serve(self) -> int:
+        """Run as the command does, but for its signals and HTTP."""
+        async with AsyncExitStack() as stack:
+            if await self._enter():
+                await self._work(stack)
+                await self._leave()
+        return 0
+
+    def hint(self) -> None:
+        """Hear a notification."""
+        self._hint()
+
+    def signal(self) -> None:
+        """Hear a SIGTERM."""
+        self._signalled("SIGTERM")
+
+    @property
+    def kept(self) -> int:
+        """What it leaves under its locks: written, not confirmed when the drain ended, or never settled."""
+        return self._in_hand.messages + (self._engine.kept if self._engine else 0)
+
+    def _make_publisher(self) -> RabbitPublisher:
+        url = self._settings.amqp_url.get_secret_value()
+        clock = self._clock.monotonic
+        return RabbitPublisher(
+            urls=[url], name=self._settings.name, encoder=self._make_encoder, emit=self._emit, open_channels=3, clock=clock
+        )
+
+    def _make_listener(self) -> Listener:
+        return cast("Listener", Doorbell())
+
+    def _abandon(self) -> None:
+        """Its time to stop is over: the world looks for that itself."""
+
+
+class SimulatedRelay:
+    """A relay from its start to its end, whichever that is."""
+
+    def __init__(self, number: int, *, loop: SimulatedLoop, server: Server, trouble: Callable[[SimulatedRelay, str], None]) -> None:
+        self.name = f"relay-{number}"
+        self.url = f"amqp://{self.name}/"
+        self.process = Process()
+        self.client = Client(self.name)
+        self.client.note = lambda name: trouble(self, name)
+        self.failure: BaseException | None = None
+        self.stopping_at: float | None = None
+        self.trouble_at = loop.time()
+        """When something last went wrong around it."""
+        self.unheard = False
+        """An answer to one of its claims was lost."""
+        self._loop = loop
+        self._app = self.process.context.run(App, self.name, self.url, [FakeSession(server, self.client) for _ in range(3)], Time(loop))
+        self.task = loop.spawn(self.process, self._main())
+
+    @property
+    def id(self) -> int:
+        """What `locked_by` holds of it; 0 before it is registered."""
+        return int(self._app.store.relay_id)
+
+    @property
+    def alive(self) -> bool:
+        """Neither ended nor killed."""
+        return not (self.task.done() or self.process.dead)
+
+    @property
+    def kept(self) -> int:
+        """What it leaves under its locks."""
+        return self._app.kept
+
+    def hint(self) -> None:
+        """A notification comes."""
+        self._loop.call_soon(self._app.hint, context=self.process.context)
+
+    def stop(self) -> None:
+        """SIGTERM: the first one drains, the second one cuts."""
+        self.stopping_at = self.stopping_at or self._loop.time()
+        self._loop.call_soon(self._app.signal, context=self.process.context)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.client.dead = True
+        self._loop.kill(self.process)
+
+    async def _main(self) -> None:
+        try:
+            await self._app.serve()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the world tells of it
+            self.failure = error
+
+    @property
+    def longest_stop(self) -> float:
+        """Seconds after which a relay that was told to stop has left, whatever happens."""
+        return DRAIN + GRACE

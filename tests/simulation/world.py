@@ -1,0 +1,269 @@
+"""One world: a loop, a database, a broker, relays, writers and operators, and everything that can happen to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from tests.simulation.broker import FakeBroker
+from tests.simulation.clock import SimulatedLoop, Time, standing_in
+from tests.simulation.database import Database, Row, Transaction
+from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.relay import Silence, SimulatedRelay
+from tests.simulation.server import FATES, GROUPS, Fate, Server
+from tests.simulation.sweeps import skip_key, sweep_all, wake_key
+
+GOOD, BAD = ("orders", "audit", "mail"), "bad"
+EXCHANGES = (*GOOD, BAD)
+KEYS = ("k0", "k1", "k2", "k3", "k4")
+STATES = ("well", "full", "silent", "missing")
+TROUBLE = 6.0
+"""Seconds beyond the lock time for which what happened to a relay may still let its locks expire."""
+MOST_RELAYS = 4
+
+
+class World:
+    """Everything at one moment; each method is something that happens."""
+
+    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+        self.chance = Random(seed)
+        self.loop = SimulatedLoop()
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.lines: list[str] = []
+        self._keep_trace = keep_trace
+        self.ledger = Ledger(self._excused)
+        self.database = Database(self.loop.time, self.ledger)
+        self.ledger.database = self.database
+        self.server = Server(self.loop, self.database, self.chance, self.trace)
+        self.broker = FakeBroker(self.loop, self.chance, self.ledger, self.trace)
+        self.relays: list[SimulatedRelay] = []
+        self.writers: list[Transaction] = []
+        self.loop.set_exception_handler(self._note_failure)
+        self._failure: BaseException | None = None
+        self.steps = 0
+        self._messages = 0
+        self._started = 0
+
+    @property
+    def digest(self) -> str:
+        """Of everything that has happened, in its order."""
+        return self._hash.hexdigest()
+
+    @property
+    def lock_seconds(self) -> float:
+        """By the database's policy."""
+        return float(self.database.settings["lock_seconds"])
+
+    @property
+    def living(self) -> list[SimulatedRelay]:
+        """Relays that run or stand still."""
+        return [relay for relay in self.relays if relay.alive]
+
+    def trace(self, *what: object) -> None:
+        """Note what happens."""
+        line = f"{self.loop.now:.6f} {what}"
+        self._hash.update(line.encode())
+        if self._keep_trace:
+            self.lines.append(line)
+
+    @contextmanager
+    def running(self) -> Iterator[World]:
+        """Time and chance of the relay's modules are the world's, until the end of the block."""
+        with standing_in(Time(self.loop), self.chance, self.broker.connect, Silence):
+            try:
+                yield self
+            finally:
+                for relay in self.relays:
+                    relay.kill()
+                self.loop.close()
+
+    def step(self, seconds: float) -> None:
+        """Let time pass, and check what was promised."""
+        self.loop.advance(self.loop.now + seconds)
+        self.steps += 1
+        if self._failure is not None:
+            raise self._failure
+        for relay in self.relays:
+            self._check_end(relay)
+        self.relays = [relay for relay in self.relays if relay.alive or not relay.process.dead]
+        self.ledger.check()
+
+    def begin(self) -> None:
+        """A writer begins."""
+        self.writers.append(self.database.begin())
+
+    def insert(self, exchange: str, key: str | None = None, *, wait: float = 0.0, expires: float = 0.0, key_of: str = "new") -> None:
+        """A message, in the last transaction that is open or in one of its own."""
+        self._messages += 1
+        now = self.database.now()
+        row = Row(f"{self._messages:08x}-0000-7000-8000-000000000000", exchange, key_of, key)
+        row.available_at = now + wait if wait else None
+        row.expires_at = now + expires if expires else None
+        if self.writers:
+            self.writers[-1].insert(row)
+            return
+        own = self.database.begin()
+        own.insert(row)
+        self._commit(own)
+
+    def commit(self, which: int) -> None:
+        """One of the writers commits, not the first one to have begun."""
+        if self.writers:
+            self._commit(self.writers.pop(which % len(self.writers)))
+
+    def roll_back(self, which: int) -> None:
+        """One of the writers rolls back."""
+        if self.writers:
+            writer = self.writers.pop(which % len(self.writers))
+            self.ledger.rolled_back |= {row.id: None for row in writer.rows}
+            writer.rollback()
+
+    def start(self) -> None:
+        """One more relay."""
+        if len(self.living) < MOST_RELAYS:
+            self._started += 1
+            self.relays.append(SimulatedRelay(self._started, loop=self.loop, server=self.server, trouble=self.trouble))
+            self.loop.advance(self.loop.now)
+
+    def crash(self, which: int) -> None:
+        """SIGKILL."""
+        for relay in self.one(which):
+            self.trouble(relay)
+            self.broker.drop(relay.url)
+            relay.kill()
+
+    def freeze(self, which: int) -> None:
+        """SIGSTOP."""
+        for relay in self.one(which):
+            relay.process.stopped = True
+
+    def thaw(self, which: int, lag: bool = False) -> None:
+        """SIGCONT; with lag as after the sleep of a whole machine, in which its clock stood still."""
+        for relay in self.one(which):
+            if relay.process.stopped:
+                self.trouble(relay)
+                relay.process.ahead -= self.chance.random() * 30 if lag else 0.0
+                self.loop.resume(relay.process)
+
+    def jump(self, which: int, seconds: float) -> None:
+        """A relay's clock goes ahead."""
+        for relay in self.one(which):
+            self.trouble(relay)
+            relay.process.ahead += seconds
+
+    def drain(self, which: int) -> None:
+        """SIGTERM, a second one for who has got one."""
+        for relay in self.one(which):
+            relay.stop()
+
+    def lose_statement(self, which: int, group: str, kind: str, seconds: float) -> None:
+        """The next statement of a group goes wrong."""
+        for relay in self.one(which):
+            relay.client.fates.append(Fate(group, kind, seconds))
+
+    def lose_database(self, which: int, seconds: float) -> None:
+        """A relay cannot reach the database."""
+        for relay in self.one(which):
+            relay.client.away_until = self.loop.now + seconds
+            self.trouble(relay)
+
+    def restart_database(self, seconds: float) -> None:
+        """PostgreSQL goes and comes back: what was open is rolled back."""
+        for place in range(len(self.writers)):
+            self.roll_back(place)
+        self.server.restart()
+        for place in range(len(self.living)):
+            self.lose_database(place, seconds)
+
+    def drop(self, which: int) -> None:
+        """A connection to the broker is lost."""
+        for relay in self.one(which):
+            self.broker.drop(relay.url)
+
+    def restart_broker(self, away: bool) -> None:
+        """The broker goes, or comes back."""
+        self.broker.away = away
+        for url in list(self.broker.connections) if away else ():
+            self.broker.drop(url)
+
+    def pause(self, exchange: str, paused: bool) -> None:
+        """An operator holds an exchange, or lets it go."""
+        self.database.paused.pop(exchange, None)
+        if paused:
+            self.database.paused[exchange] = None
+
+    def park(self, key: str, parked: bool) -> None:
+        """An operator parks a key, or resumes it."""
+        self.database.parked.pop(key, None)
+        if parked:
+            self.database.parked[key] = None
+        else:
+            self._at_once(lambda tx: wake_key(self.database, tx, key))
+
+    def skip(self, key: str) -> None:
+        """An operator skips a key's head."""
+        head = self.database.head_of(key)
+        if head is None or head.tx is None:
+            self._at_once(lambda tx: skip_key(self.database, tx, key))
+
+    def sweep(self) -> None:
+        """The minute's sweep of pg_cron."""
+        self._at_once(lambda tx: sweep_all(self.database, tx, {}))
+
+    def _at_once(self, do: Callable[[Transaction], object]) -> None:
+        tx = self.database.begin()
+        do(tx)
+        tx.commit()
+
+    def _commit(self, writer: Transaction) -> None:
+        writer.commit()
+        if self.chance.random() < 0.5:
+            for relay in self.living:
+                relay.hint()
+
+    def one(self, which: int) -> list[SimulatedRelay]:
+        """One of the living relays, if there are any."""
+        living = self.living
+        return [living[which % len(living)]] if living else []
+
+    def trouble(self, relay: SimulatedRelay, statement: str = "") -> None:
+        """Note that something has happened to a relay, which may cost it its locks."""
+        relay.trouble_at = self.loop.now
+        relay.unheard = relay.unheard or statement in GROUPS["claim"]
+
+    def _note_failure(self, loop: object, context: dict[str, Any]) -> None:
+        """A promise that breaks inside the loop ends the run at the next step."""
+        del loop
+        self._failure = self._failure or context.get("exception") or BrokenError(context["message"])
+
+    def _excused(self, number: int | None) -> bool:
+        for relay in self.living:
+            if relay.id == number:
+                return relay.process.stopped or relay.unheard or self.loop.now - relay.trouble_at < self.lock_seconds + TROUBLE
+        return True
+
+    def _check_end(self, relay: SimulatedRelay) -> None:
+        """A relay ends in order: without an error, in time, and with no lock but those that it says it keeps."""
+        if relay.process.dead or not relay.task.done():
+            if relay.stopping_at is not None and not relay.process.dead:
+                self._check_patience(relay)
+            return
+        relay.process.dead = True
+        if relay.failure is not None:
+            raise BrokenError(f"{relay.name} ended by an error.") from relay.failure
+        calm = self.loop.now - relay.trouble_at > TROUBLE + self.lock_seconds
+        locked = [row.id for row in self.database.locked() if row.locked_by == relay.id]
+        if calm and len(locked) != relay.kept:
+            raise BrokenError(f"{relay.name} left {locked} locked, and kept {relay.kept}.")
+
+    def _check_patience(self, relay: SimulatedRelay) -> None:
+        if relay.process.stopped:
+            relay.stopping_at = self.loop.now
+        elif self.loop.now - (relay.stopping_at or 0.0) > relay.longest_stop + 1:
+            raise BrokenError(f"{relay.name} was told to stop and is still there.")
+
+
+__all__ = ["BAD", "EXCHANGES", "FATES", "GOOD", "GROUPS", "KEYS", "STATES", "World"]

@@ -1,0 +1,212 @@
+"""What the statements behind settling, a relay's own row and its lanes do, by the tables in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from relay.errors import StoreError
+from tests.simulation.claims import Found, Values, position, positions
+from tests.simulation.database import Database, Lane, RelayRow, Row, Transaction
+
+
+def settle(database: Database, tx: Transaction, values: Values) -> Found:
+    """`settle.sql`: to the archive, fenced by the token.
+
+    Raises:
+        StoreError: the archive does not take one of the rows.
+    """
+    named = positions(values)
+    results = values["results"] or ["success"] * len(named)
+    codes = values["codes"] or [None] * len(named)
+    lost: Found = []
+    for at, result, code in zip(named, results, codes, strict=True):
+        row = database.rows.get(at)
+        if row is None or not fenced(row, values):
+            lost.append(at)
+            continue
+        tx.hold(row)
+        if row.id in database.refused:
+            raise StoreError("The archive refuses a value.", row_is_guilty=True)
+        tx.then(partial(_archive, database, row, (result, code), values))
+    return lost
+
+
+def fenced(row: Row, values: Values) -> bool:
+    """The fence: the row still has the lock token that the write names."""
+    return bool(row.lock_token == values["token"])
+
+
+def _archive(database: Database, row: Row, outcome: tuple[str, str | None], values: Values) -> None:
+    database.watch.fenced(row, values["token"])
+    database.move(row, *outcome, values["handled_by"], values["claimed_at"])
+    if values["park_dead_keys"] and row.key is not None and outcome[0] not in {"success", "discarded"}:
+        database.parked[row.key] = None
+
+
+def release(database: Database, tx: Transaction, values: Values) -> Found:
+    """`release.sql`: back to the queue, fenced by the token."""
+    lost: Found = []
+    for index, at in enumerate(positions(values)):
+        row = database.rows.get(at)
+        if row is None or not fenced(row, values):
+            lost.append(at)
+            continue
+        tx.hold(row)
+        tx.then(partial(_release, database, row, {name: values[name][index] for name in ("delays", "given_back", "errors")}, values))
+    return lost
+
+
+def _release(database: Database, row: Row, back: Mapping[str, Any], values: Values) -> None:
+    database.watch.fenced(row, values["token"])
+    row.lock_expires_at = row.lock_token = None
+    row.locked_by = row.locked_by if values["suspect"] and back["given_back"] else None
+    row.available_at = database.now() + back["delays"]
+    row.attempts -= back["given_back"]
+    row.last_error = back["errors"] or row.last_error
+
+
+def find_released(database: Database, tx: Transaction, values: Values) -> Found:
+    """`find_released.sql`."""
+    del tx
+    found: Found = []
+    for at, id_, attempts, error in zip(positions(values), values["ids"], values["attempts"], values["errors"], strict=True):
+        row, archived = database.rows.get(at), database.archive.get(id_)
+        if row is not None:
+            standing = attempts + (row.lock_token is not None)
+            if row.lock_token != values["token"] and (row.attempts, row.last_error) == (standing, error):
+                found.append(at)
+        elif archived and archived.row.attempts == attempts + 1 and (archived.claimed_at or 0.0) > values["claimed_at"]:
+            found.append(at)
+    return found
+
+
+def find_archived(database: Database, tx: Transaction, values: Values) -> Found:
+    """`find_archived.sql`."""
+    del tx
+    wanted = (values["handled_by"], values["claimed_at"])
+    archived = [(id_, database.archive[id_]) for id_ in values["ids"] if id_ in database.archive]
+    queued = {row.id for row in database.rows.values()}
+    gone = [(id_,) for id_ in values["successes"] if id_ not in queued and id_ not in database.archive]
+    return [(id_,) for id_, one in archived if (one.handled_by, one.claimed_at) == wanted] + gone
+
+
+def renew_locks(database: Database, tx: Transaction, values: Values) -> Found:
+    """`renew_locks.sql`."""
+    rows = [row for at in positions(values) if (row := database.rows.get(at)) and fenced(row, values)]
+    for row in rows:
+        tx.hold(row)
+        tx.then(partial(_renew, database, row, values))
+    return [(len(rows),)]
+
+
+def _renew(database: Database, row: Row, values: Values) -> None:
+    database.watch.fenced(row, values["token"])
+    row.lock_expires_at = database.now() + values["lock_seconds"]
+
+
+def register_relay(database: Database, tx: Transaction, values: Values) -> Found:
+    """`register_relay.sql`."""
+    del values
+    number = database.next_relay()
+    tx.then(lambda: database.relays.update({number: RelayRow(database.now())}))
+    return [(number,)]
+
+
+def unregister_relay(database: Database, tx: Transaction, values: Values) -> Found:
+    """`unregister_relay.sql`."""
+    number = values["relay_id"]
+    for lane in database.lanes:
+        if lane.owner == number:
+            tx.hold_lane(lane, share=False)
+            tx.then(partial(_own, lane, None))
+    tx.then(partial(_leave, database, number, holds_locks=values["holds_locks"]))
+    return []
+
+
+def _leave(database: Database, number: int, *, holds_locks: bool) -> None:
+    if not holds_locks:
+        database.relays.pop(number, None)
+    elif number in database.relays:
+        database.relays[number].left = True
+
+
+def _own(lane: Lane, owner: int | None) -> None:
+    lane.owner, lane.epoch = owner, lane.epoch + (owner is not None)
+
+
+def heartbeat(database: Database, tx: Transaction, values: Values) -> Found:
+    """`heartbeat.sql`: what a claim has lowered since the last report stays for this time."""
+    relay = database.relays.get(values["relay_id"])
+    if relay is None:
+        return []
+    low = relay.low if relay.low < position(values, "told") else position(values, "low")
+    tx.then(partial(_report, database, relay, low, values))
+    return [low]
+
+
+def _report(database: Database, relay: RelayRow, low: tuple[int, int], values: Values) -> None:
+    relay.heartbeat_at, relay.low = database.now(), low
+    relay.head, relay.top = position(values, "head"), position(values, "top")
+
+
+def renew_lanes(database: Database, tx: Transaction, values: Values) -> Found:
+    """`renew_lanes.sql`."""
+    del tx
+    ours = [lane for lane in database.lanes if lane.owner == values["relay_id"]]
+    share = math.ceil(len(database.lanes) / max(len(database.alive(values["lease_seconds"])), 1))
+    return [(share, [lane.number for lane in ours], [lane.epoch for lane in ours])]
+
+
+def yield_lanes(database: Database, tx: Transaction, values: Values) -> Found:
+    """`yield_lanes.sql`."""
+    surplus = [lane for lane in reversed(database.lanes) if lane.owner == values["relay_id"]][: values["most"]]
+    for lane in surplus:
+        tx.hold_lane(lane, share=False)
+        tx.then(partial(_own, lane, None))
+    return [(lane.number,) for lane in surplus]
+
+
+def acquire_lanes(database: Database, tx: Transaction, values: Values) -> Found:
+    """`acquire_lanes.sql`: those without a living owner, with a new epoch; locked ones are stepped over."""
+    alive = set(database.alive(values["lease_seconds"]))
+    free = [lane for lane in database.lanes if lane.owner not in alive and lane.tx in {None, tx} and not lane.sharers]
+    taken = free[: values["most"]]
+    for lane in taken:
+        tx.hold_lane(lane, share=False)
+        tx.then(partial(_own, lane, values["relay_id"]))
+    return [(lane.number, lane.epoch + 1) for lane in taken]
+
+
+def read_policy(database: Database, tx: Transaction, values: Values) -> Found:
+    """`read_policy.sql`."""
+    del tx, values
+    settings: Found = [("setting", name, value) for name, value in database.settings.items()]
+    return settings + [("paused", exchange, "") for exchange in database.paused]
+
+
+def nothing(database: Database, tx: Transaction, values: Values) -> Found:
+    """Statements that change nothing here."""
+    del database, tx, values
+    return []
+
+
+WRITES: dict[str, Callable[[Database, Transaction, Values], Found]] = {
+    "settle": settle,
+    "release": release,
+    "find_released": find_released,
+    "find_archived": find_archived,
+    "renew_locks": renew_locks,
+    "register_relay": register_relay,
+    "unregister_relay": unregister_relay,
+    "heartbeat": heartbeat,
+    "renew_lanes": renew_lanes,
+    "yield_lanes": yield_lanes,
+    "acquire_lanes": acquire_lanes,
+    "read_policy": read_policy,
+    "reject_unprintable": nothing,
+    "renotify": nothing,
+    "ensure_partitions": nothing,
+}
