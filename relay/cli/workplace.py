@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from relay.cli.interrupts import interruptible
 from relay.cli.output import show_fields, show_json
 from relay.cli.support import complain, settings
 from relay.errors import PipelineError, SettingsError
@@ -39,6 +40,13 @@ class Workplace(NamedTuple):
 
 @contextmanager
 def workplace() -> Iterator[Workplace]:
+    """As `_opened`; a signal ends the job in order, and with it the process."""
+    with interruptible(), _opened() as place:
+        yield place
+
+
+@contextmanager
+def _opened() -> Iterator[Workplace]:
     """Lake and database of this process's settings.
 
     Raises:

@@ -87,8 +87,9 @@ class Sides:
         """Rows and checksums by bucket, here and there, both at work at once; errors as `Database.fetch` and `Lake.dataset`."""
         with self._snapshot() as following, ThreadPoolExecutor(1) as pool:
             asked = pool.submit(self._rows, "sum_rows", partition)
-            theirs = add_up(self._batches(partition, following), self._columns)
-            return {bucket: Sum(rows, int(checksum)) for bucket, rows, checksum in asked.result()}, theirs
+            with self._cancelled():
+                theirs = add_up(self._batches(partition, following), self._columns)
+                return {bucket: Sum(rows, int(checksum)) for bucket, rows, checksum in asked.result()}, theirs
 
     def digests(self, partition: Partition, buckets: Sequence[int]) -> tuple[Digests, Digests]:
         """The rows of some buckets, here and there; errors as `sums`."""
@@ -102,6 +103,16 @@ class Sides:
             identities = (chosen.column(name).to_pylist() for name in ("xid", "seq"))
             theirs.update(zip(*identities, digests(chosen, self._columns), strict=True))
         return ours, theirs
+
+    @contextmanager
+    def _cancelled(self) -> Iterator[None]:
+        """After an interrupt, or an error of the lake's, nobody waits for a statement whose answer nobody wants."""
+        try:
+            yield
+        except BaseException:
+            with self._database.connection() as connection:
+                connection.cancel()
+            raise
 
     @contextmanager
     def _snapshot(self) -> Iterator[int]:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from relay.errors import PipelineError
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 _ALWAYS = {
@@ -31,6 +38,8 @@ _LOCAL = {
     "spark.log.level": "OFF",
 }
 """Where Spark runs for one command only: no page, no log; what fails is said by the job in one sentence."""
+_NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use", "Setting Spark log level to")
+"""How lines begin that the JVM writes past every log at each start."""
 
 
 def spark_session(app: str, master: str | None = None, options: dict[str, str] | None = None) -> SparkSession:
@@ -49,9 +58,80 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
         return running
     _find_java()
     try:
-        return _fitted(_builder(SparkSession.Builder(), app, master, options or {}).getOrCreate())
+        builder = _builder(SparkSession.Builder(), app, master, options or {})
+        with _signals_kept():
+            if _is_local(master):
+                _start_quietly(builder)
+            return _fitted(builder.getOrCreate())
     except (PySparkException, Py4JError) as error:
         raise PipelineError(f"Spark does not start: it needs Java 17 or 21 by JAVA_HOME or on the PATH ({_first_line(error)}).") from error
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """A handler of the caller's for Ctrl-C stays: Spark puts its own in its place, which is meant for a shell."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before not in (signal.default_int_handler, signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _start_quietly(builder: SparkSession.Builder) -> None:
+    """Start the JVM with what it says passed on but for the noise; the builder finds its context."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
+
+    if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that an earlier session has started
+        return
+    conf = SparkConf().setAll(list(builder._options.items()))  # noqa: SLF001 - as it will do itself
+    read, write = os.pipe()
+    passing = threading.Thread(target=_pass_on, args=[read], daemon=True)
+    passing.start()
+    try:
+        gateway = _launched(conf, write)
+    finally:
+        os.close(write)
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _launched(conf: SparkConf, errors: int) -> JavaGateway:
+    """The JVM, with its errors going to a file descriptor. One that nobody waits for any more would stay for ever: it is killed."""
+    from pyspark import java_gateway  # noqa: PLC0415 - as above
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*words, **more))
+        return started[-1]
+
+    with _patched(java_gateway, "Popen", start):
+        try:
+            return java_gateway.launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
+        except BaseException:
+            for process in started:
+                process.kill()
+            raise
+
+
+@contextmanager
+def _patched(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    """Another value in a module, for a while."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def _pass_on(read: int) -> None:
+    with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                with suppress(OSError, ValueError):
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
 
 
 def _fitted(session: SparkSession) -> SparkSession:
@@ -73,7 +153,7 @@ def started() -> bool:
 
 def _builder(builder: SparkSession.Builder, app: str, master: str | None, options: dict[str, str]) -> SparkSession.Builder:
     master = master or os.environ.get("SPARK_MASTER")
-    local = not _submitted() and (master or _usual_master() or "local").startswith("local")
+    local = _is_local(master)
     if local:
         # Workers of the same Python as the driver, whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -84,6 +164,11 @@ def _builder(builder: SparkSession.Builder, app: str, master: str | None, option
     if master is not None:
         builder = builder.master(master)
     return builder.appName(app)
+
+
+def _is_local(master: str | None) -> bool:
+    """Whether Spark runs on this machine, for this command alone."""
+    return not _submitted() and (master or os.environ.get("SPARK_MASTER") or _usual_master() or "local").startswith("local")
 
 
 def _local() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ def copy(spark: SparkSession, reading: Reading) -> Written:
     try:
         rows = spark.range(0, tasks, 1, tasks).mapInArrow(task(reading), RESULT_DDL).collect()
     except BaseException as error:
+        if not isinstance(error, Exception):
+            _cancel(spark)
         delete_written(reading.place, reading.table, reading.name)
         if not isinstance(error, Exception):
             raise
@@ -49,6 +52,12 @@ def copy(spark: SparkSession, reading: Reading) -> Written:
 def slots(spark: SparkSession) -> int:
     """Tasks that run at a time."""
     return max(1, spark.sparkContext.defaultParallelism)
+
+
+def _cancel(spark: SparkSession) -> None:
+    """End what an interrupt has left running, else its tasks would go on to write."""
+    with suppress(Exception):
+        spark.sparkContext.cancelAllJobs()
 
 
 def _file(row: Row) -> DataFile:

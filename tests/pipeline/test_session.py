@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from relay.errors import PipelineError
-from relay.pipeline.session import _builder, spark_session
+from relay.pipeline.session import _builder, _pass_on, spark_session
 
 
 class Recorder:
@@ -86,7 +86,18 @@ def test_a_jvm_that_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
         raise Py4JError("An error occurred while calling x.\n: org.apache.spark.SparkException: Asked for 512 MiB/worker\n\tat y")
 
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", refuse)
+    monkeypatch.setattr("relay.pipeline.session._start_quietly", refuse)
 
     with pytest.raises(PipelineError, match=r"Spark does not start.*512 MiB/worker\)"):
         spark_session("relay tests")
+
+
+def test_what_the_jvm_says_is_passed_on_but_for_its_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that it writes past every log at each start are left out, an error is not."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as jvm:
+        jvm.write('WARNING: Using incubator modules: jdk.incubator.vector\nError: no memory\nSetting Spark log level to "OFF".\nlast')
+
+    _pass_on(read)
+
+    assert "Error: no memory\nlast" == capsys.readouterr().err
