@@ -6,5 +6,5 @@ WHERE archive.id = ANY(%(ids)s::uuid[]) AND archive.handled_by = %(handled_by)s 
 UNION ALL
 SELECT success.id::text
 FROM unnest(%(successes)s::uuid[]) AS success (id)
-WHERE NOT EXISTS (SELECT FROM @schema@.queue_message AS message WHERE message.id = success.id)
-    AND NOT EXISTS (SELECT FROM @schema@.queue_message_archive AS archive WHERE archive.id = success.id)
+WHERE NOT EXISTS (SELECT FROM @schema@.queue_message AS message WHERE message.id = ANY(ARRAY[success.id]))
+    AND NOT EXISTS (SELECT FROM @schema@.queue_message_archive AS archive WHERE archive.id = ANY(ARRAY[success.id]))

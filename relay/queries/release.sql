@@ -1,6 +1,7 @@
 -- Messages go back to the queue, due after their delay, fenced by the lock token. A claim that does not count is given back, and with it
 -- the mark of a suspect, locked_by: whether the message kills relays is as open as before.
 -- Returns the positions that were not ours any more.
+-- Each row is looked up by itself, as in claim.sql.
 WITH outcome AS MATERIALIZED (
     SELECT xid, seq, delay, given_back, error
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[], %(delays)s::float8[], %(given_back)s::int[], %(errors)s::text[])
@@ -13,7 +14,7 @@ WITH outcome AS MATERIALIZED (
         attempts = message.attempts - outcome.given_back,
         last_error = coalesce(outcome.error, message.last_error)
     FROM outcome
-    WHERE (message.xid, message.seq) = (outcome.xid, outcome.seq) AND message.lock_token = %(token)s
+    WHERE message.xid = ANY(ARRAY[outcome.xid]) AND message.seq = outcome.seq AND message.lock_token = %(token)s
     RETURNING message.xid, message.seq
 )
 SELECT outcome.xid::text::bigint, outcome.seq

@@ -1,5 +1,6 @@
 -- Move messages from the queue to the archive with their results, fenced by the lock token, in one statement.
 -- Returns the positions that were not ours any more: another relay had taken them over. The arrays are padded with NULL where shorter.
+-- Each row is looked up by itself, as in claim.sql.
 WITH outcome AS MATERIALIZED (
     SELECT xid, seq, coalesce(result, 'success') AS result, error_code, error_detail, published, confirmed
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[], %(results)s::text[], %(codes)s::text[], %(details)s::text[],
@@ -8,7 +9,7 @@ WITH outcome AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM @schema@.queue_message AS message
     USING outcome
-    WHERE (message.xid, message.seq) = (outcome.xid, outcome.seq) AND message.lock_token = %(token)s
+    WHERE message.xid = ANY(ARRAY[outcome.xid]) AND message.seq = outcome.seq AND message.lock_token = %(token)s
     RETURNING message.xid, message.seq, message.id, message.exchange, message.routing_key, message.content, message.body, message.options,
         message.ordering_key, message.available_at, message.expires_at, message.created_at, message.attempts, message.replay_of,
         outcome.result, outcome.error_code, outcome.error_detail, outcome.published, outcome.confirmed
