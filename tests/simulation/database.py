@@ -13,7 +13,7 @@ At = tuple[int, int]
 START: At = (0, 0)
 EPOCH = 1_700_000_000.0
 """The database's time when the loop's is 0."""
-POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "0.5", "backoff_max": "2", "on_lock_expired": "retry"}
+POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
 
 
 @dataclass(slots=True, eq=False, repr=False)

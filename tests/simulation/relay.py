@@ -108,7 +108,10 @@ class SimulatedRelay:
         self.failure: BaseException | None = None
         self.stopping_at: float | None = None
         self.trouble_at = loop.time()
-        """When something last went wrong around it."""
+        """When something last happened after which its locks may expire."""
+        self.upset_at = loop.time()
+        """When anything last went wrong, if only one statement."""
+        self.stops = 0
         self.unheard = False
         """An answer to one of its claims was lost."""
         self._loop = loop
@@ -136,6 +139,7 @@ class SimulatedRelay:
 
     def stop(self) -> None:
         """SIGTERM: the first one drains, the second one cuts."""
+        self.stops += 1
         self.stopping_at = self.stopping_at or self._loop.time()
         self._loop.call_soon(self._app.signal, context=self.process.context)
 

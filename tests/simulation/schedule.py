@@ -60,7 +60,7 @@ MENU: dict[str, tuple[float, Act]] = {
     "statement": (
         4,
         lambda world, chance: world.lose_statement(
-            chance.randrange(9), chance.choice(sorted(GROUPS)), chance.choice(FATES), chance.expovariate(2.0)
+            chance.randrange(9), chance.choice(sorted(GROUPS)), chance.choice(FATES), chance.random() * 2
         ),
     ),
     "database": (0.4, lambda world, chance: world.lose_database(chance.randrange(9), chance.expovariate(0.3))),
@@ -93,7 +93,7 @@ def prepare(world: World) -> None:
 
 
 def play(world: World, steps: int) -> None:
-    """Let things happen, one a step."""
+    """A step is one thing that happens, what everybody makes of it until the next one, and all checks."""
     chance = world.chance
     for _ in range(steps):
         [name] = chance.choices(NAMES, WEIGHTS)

@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.schedule import replay, run
 
 STEPS = int(os.environ.get("SIMULATION_STEPS", "800"))
-SEEDS = [int(os.environ["SIMULATION_SEED"])] if "SIMULATION_SEED" in os.environ else list(range(1, 13))
+SEEDS = [int(os.environ["SIMULATION_SEED"])] if "SIMULATION_SEED" in os.environ else list(range(1, 9))
 DIGEST = "from tests.simulation.schedule import run; print(run(5, 300).digest)"
 
 
@@ -42,7 +42,8 @@ def test_another_seed_is_another_run() -> None:
 
 
 def test_a_step_stays_cheap() -> None:
-    """A hundred thousand steps a minute are less than a millisecond each: callbacks and statements are counted, which no load changes."""
-    report = run(7, 800)
-    assert report.turns / report.steps < 90
-    assert report.statements / report.steps < 12
+    """Its callbacks and statements are counted, which no load changes: a step that costs more makes fewer of them in `make simulate`."""
+    reports = [run(seed, 500) for seed in (1, 2, 3)]
+    steps = sum(report.steps for report in reports)
+    assert sum(report.turns for report in reports) / steps < 80
+    assert sum(report.statements for report in reports) / steps < 10

@@ -44,6 +44,8 @@ class World:
         self.loop.set_exception_handler(self._note_failure)
         self._failure: BaseException | None = None
         self.steps = 0
+        self._rough_at = 0.0
+        """When a broker last was not as it should be."""
         self._messages = 0
         self._started = 0
 
@@ -86,6 +88,8 @@ class World:
         self.steps += 1
         if self._failure is not None:
             raise self._failure
+        if self._rough:
+            self._rough_at = self.loop.now
         for relay in self.relays:
             self._check_end(relay)
         self.relays = [relay for relay in self.relays if relay.alive or not relay.process.dead]
@@ -181,6 +185,7 @@ class World:
     def drop(self, which: int) -> None:
         """A connection to the broker is lost."""
         for relay in self.one(which):
+            self._rough_at = self.loop.now
             self.broker.drop(relay.url)
 
     def restart_broker(self, away: bool) -> None:
@@ -231,8 +236,11 @@ class World:
 
     def trouble(self, relay: SimulatedRelay, statement: str = "") -> None:
         """Note that something has happened to a relay, which may cost it its locks."""
-        relay.trouble_at = self.loop.now
+        relay.upset_at = self.loop.now
+        # A relay survives a single statement that is lost, but for a claim: what that has locked it does not know.
         relay.unheard = relay.unheard or statement in GROUPS["claim"]
+        if not statement or self.loop.now < relay.client.away_until:
+            relay.trouble_at = self.loop.now
 
     def _note_failure(self, loop: object, context: dict[str, Any]) -> None:
         """A promise that breaks inside the loop ends the run at the next step."""
@@ -254,10 +262,22 @@ class World:
         relay.process.dead = True
         if relay.failure is not None:
             raise BrokenError(f"{relay.name} ended by an error.") from relay.failure
-        calm = self.loop.now - relay.trouble_at > TROUBLE + self.lock_seconds
         locked = [row.id for row in self.database.locked() if row.locked_by == relay.id]
-        if calm and len(locked) != relay.kept:
+        if self.loop.now - relay.upset_at < TROUBLE + self.lock_seconds:
+            return
+        if len(locked) != relay.kept:
             raise BrokenError(f"{relay.name} left {locked} locked, and kept {relay.kept}.")
+        if locked and self._drained(relay):
+            raise BrokenError(f"{relay.name} left {locked} locked although the broker confirms at once.")
+
+    def _drained(self, relay: SimulatedRelay) -> bool:
+        """It was told once to stop, by SIGTERM, and from then on nothing kept the broker from confirming."""
+        return relay.stops == 1 and self._rough_at < (relay.stopping_at or 0.0) and not self._rough
+
+    @property
+    def _rough(self) -> bool:
+        broker = self.broker
+        return bool(broker.away or broker.blocked or broker.slow or "silent" in broker.state.values())
 
     def _check_patience(self, relay: SimulatedRelay) -> None:
         if relay.process.stopped:

@@ -1,0 +1,164 @@
+"""What a broker says to the publisher, shown on RabbitMQ and on the broker in memory of the simulations: the same cases on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from random import Random
+from typing import Protocol
+
+import pytest
+
+from relay.message import Claim, PublishResult, Verdict
+from tests.simulation.broker import NOWHERE, FakeBroker
+from tests.simulation.clock import PROCESS, Process, SimulatedLoop, Time, standing_in
+from tests.simulation.relay import Silence
+from tests.support.publishing import Publishing, claim, publishing
+from tests.support.servers import Declare, Drain
+
+
+class Broker(Protocol):
+    """A broker with a publisher on it."""
+
+    async def exchange(self, *, full: bool = False) -> Callable[[], Claim]:
+        """Declare an exchange with a queue; return what makes messages for it."""
+
+    async def send(self, claims: Iterable[Claim]) -> list[PublishResult]:
+        """Publish a batch; return the results."""
+
+    async def taken(self) -> list[str]:
+        """Ids that queues have got."""
+
+
+async def confirms(broker: Broker) -> None:
+    """What is confirmed is in the queue, in the order of the calls."""
+    make = await broker.exchange()
+    claims = [make() for _ in range(100)]
+    assert [Verdict.CONFIRMED] * 100 == _verdicts(await broker.send(claims))
+    assert [one.id for one in claims] == await broker.taken()
+
+
+async def returns(broker: Broker) -> None:
+    """Each unroutable message is told from its neighbours."""
+    make = await broker.exchange()
+    claims = [make()._replace(routing_key=NOWHERE) if n % 2 else make() for n in range(60)]
+    results = await broker.send(claims)
+    assert [Verdict.CONFIRMED, Verdict.RETURNED] * 30 == _verdicts(results)
+    assert results[1].code == "unroutable"
+    assert "312 NO_ROUTE" in results[1].detail
+    assert [one.id for one in claims[::2]] == await broker.taken()
+
+
+async def nacks(broker: Broker) -> None:
+    """A full queue refuses, and another exchange's messages do not mind."""
+    full, well = await broker.exchange(full=True), await broker.exchange()
+    results = await broker.send([full(), well(), full(), well()])
+    assert [Verdict.REFUSED, Verdict.CONFIRMED] * 2 == _verdicts(results)
+    assert {"nacked"} == {result.code for result in results[::2]}
+
+
+async def missing(broker: Broker) -> None:
+    """A missing exchange costs the others nothing: its channel is closed with 404, and all of its messages are refused."""
+    make = await broker.exchange()
+    claims = [one for _ in range(50) for one in (make(), claim("missing"))]
+    results = await broker.send(claims)
+    assert [Verdict.CONFIRMED, Verdict.REFUSED] * 50 == _verdicts(results)
+    assert {"exchange_missing"} == {result.code for result in results[1::2]}
+    assert "NOT_FOUND - no exchange 'missing'" in results[1].detail
+    assert sorted(one.id for one in claims[::2]) == sorted(await broker.taken())
+
+
+def _verdicts(results: Sequence[PublishResult]) -> list[Verdict]:
+    return [result.verdict for result in results]
+
+
+CASES = pytest.mark.parametrize("case", [confirms, returns, nacks, missing], ids=lambda case: case.__name__)
+Case = Callable[[Broker], Awaitable[None]]
+
+
+class Rabbit:
+    """RabbitMQ."""
+
+    def __init__(self, publisher: Publishing, declare: Declare, drain: Drain, prefix: str) -> None:
+        self._publisher = publisher
+        self._declare = declare
+        self._drain = drain
+        self._prefix = prefix
+        self._queues: list[str] = []
+
+    async def exchange(self, *, full: bool = False) -> Callable[[], Claim]:
+        """See `Broker`."""
+        name = f"{self._prefix}.{len(self._queues)}"
+        made = await self._declare(name, name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"} if full else {})
+        self._queues.append(made.queue)
+        if full:
+            await self.send([claim(made.exchange, made.routing_key)])
+        return lambda: claim(made.exchange, made.routing_key)
+
+    async def send(self, claims: Iterable[Claim]) -> list[PublishResult]:
+        """See `Broker`."""
+        return await self._publisher.send(claims)
+
+    async def taken(self) -> list[str]:
+        """See `Broker`."""
+        return [str(message.message_id) for queue in self._queues for message in await self._drain(queue)]
+
+
+@CASES
+async def test_on_rabbitmq(case: Case, amqp_url: str, declare: Declare, drain: Drain, unique: str) -> None:
+    """The broker itself."""
+    async with publishing(amqp_url) as publisher:
+        await case(Rabbit(publisher, declare, drain, unique))
+
+
+class InMemory:
+    """The broker of the simulations; as a consumer it keeps what reaches queues."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.broker = FakeBroker(loop, Random(1), self, lambda *_what: None)
+        self.publisher: Publishing
+        self._taken: list[str] = []
+        self._exchanges = 0
+
+    def delivered(self, id_: str) -> None:
+        """See `Consumer`."""
+        self._taken.append(id_)
+
+    def acknowledged(self, id_: str) -> None:
+        """See `Consumer`."""
+
+    def unheard(self, id_: str) -> None:
+        """See `Consumer`."""
+
+    async def exchange(self, *, full: bool = False) -> Callable[[], Claim]:
+        """See `Broker`."""
+        self._exchanges += 1
+        name = f"exchange {self._exchanges}"
+        self.broker.become(name, "full" if full else "well")
+        return lambda: claim(name)
+
+    async def send(self, claims: Iterable[Claim]) -> list[PublishResult]:
+        """See `Broker`."""
+        return await self.publisher.send(claims)
+
+    async def taken(self) -> list[str]:
+        """See `Broker`."""
+        return self._taken
+
+
+@CASES
+def test_in_memory(case: Case) -> None:
+    """What stands for it."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        PROCESS.set(Process())
+        memory, clock = InMemory(loop), Time(loop)
+        memory.broker.become("missing", "missing")
+        with standing_in(clock, Random(2), memory.broker.connect, Silence):
+            async with publishing("amqp://memory/", clock=clock.monotonic) as memory.publisher:
+                await case(memory)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(run())
