@@ -18,6 +18,8 @@ PATIENCE = 10.0
 """Seconds for what the job has to put away: uncommitted files, a transaction, Spark. Nothing of it is needed, for a kill does no harm."""
 _TWICE = 1.0
 """Seconds in which a signal that comes again is the same one: `timeout` sends it to the process and to its group."""
+_READING = 5.0
+"""Seconds for whoever reads the error output."""
 _SENTENCE = "nothing half-done counts, and the next run goes on from there."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -69,8 +71,6 @@ class _Watch:
     def end(self, number: int) -> NoReturn:
         """End the process with nothing more to read than the one line."""
         self._tell(number)
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
         os._exit(128 + number)
 
     def _interrupt(self, number: int, _: FrameType | None) -> None:
@@ -98,11 +98,19 @@ class _Watch:
         self.end(number)
 
     def _tell(self, number: int) -> None:
+        """Say the line and what was said before it, in a thread: where nobody reads any more, as behind a pager, that may never end."""
+        telling = threading.Thread(target=self._say, args=[number], daemon=True)
+        telling.start()
+        telling.join(_READING)
+
+    def _say(self, number: int) -> None:
         with self._telling:
             if not self._told:
                 self._told = True
                 with suppress(OSError, ValueError):
                     print(f"Stopped by {signal.Signals(number).name}: {_SENTENCE}", file=self._stderr, flush=True)
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
 
 
 def _hush() -> None:
