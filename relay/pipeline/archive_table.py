@@ -105,8 +105,16 @@ def _add(lake: Lake, handle: DeltaTable, missing: Sequence[Column]) -> None:
             raise sentence(error, lake.place) from error
 
 
-def check_columns(handle: DeltaTable, prepared: Prepared) -> None:
-    """ConflictError where the table has gained a column since it was prepared: rows that are read without it would be null in it."""
+def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> None:
+    """See that the table is still as it was prepared; before each batch, for a commit fails only by what comes after this handle.
+
+    Raises:
+        ConflictError: it has been adopted, so that its offset is another server's or was taken back; or it has gained a column: rows that
+            are read without it would be null in it.
+    """
+    wanted = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
+    if not wanted.items() <= {name: str(value) for name, value in handle.metadata().configuration.items()}.items():
+        raise ConflictError("Another export has adopted the lake meanwhile: the next run goes on from there, or says what is to be done.")
     if not set(schema_of_table(handle).names) <= prepared.names:
         raise ConflictError("Another export was faster, and added a column: the next run goes on from there.")
 

@@ -35,7 +35,7 @@ class Cluster:
 
 def unfinished(cluster: Cluster) -> dict[str, str]:
     """What the lake's table says while it is between two clusters: none is called so, and ids that cannot be compared are read from 0."""
-    return {f"{_PREFIX}system_identifier": f"{cluster.system_identifier} (not yet adopted whole)"}
+    return {**cluster.properties, f"{_PREFIX}system_identifier": f"{cluster.system_identifier} (not yet adopted whole)"}
 
 
 def read(database: Database) -> Cluster:

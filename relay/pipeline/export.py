@@ -14,7 +14,7 @@ from relay.errors import PipelineError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import progress, spread
 from relay.pipeline.archive import select_list
-from relay.pipeline.archive_table import OFFSET, TABLE, Prepared, announce, check_columns, check_same, offset_of, prepare, take_over
+from relay.pipeline.archive_table import OFFSET, TABLE, Prepared, announce, check_prepared, check_same, offset_of, prepare, take_over
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.cuts import STEP, Batch, Cut, batch_of, cuts, whole
 from relay.pipeline.database import Database
@@ -92,6 +92,7 @@ def run(
     prepared = prepare(lake, database.columns(), cluster, position=position, adopt=adopt, margin=margin)
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows)
     if prepared.adopted:
+        spark()  # an adoption that cannot begin leaves the lake to whom it followed
         announce(lake, cluster)
     job.work()
     if prepared.adopted:
@@ -161,7 +162,7 @@ class _Export:
     def _next(self) -> bool:
         """One batch from its plan to its commit, all through one handle; False where there is nothing to do."""
         handle = self.lake.opened(TABLE)
-        check_columns(handle, self.prepared)
+        check_prepared(handle, self.cluster, self.prepared)
         offset = offset_of(handle)
         begin = self.prepared.begin if self.batches == 0 else None
         start = offset if begin is None else begin

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from relay import local
-from relay.errors import PipelineError
+from relay.errors import ConflictError, PipelineError
 from relay.migrate import migrate
 from relay.pipeline import cluster as clusters
 from relay.pipeline import export
 from relay.pipeline.archive import schema_of
-from relay.pipeline.archive_table import OFFSET, TABLE, prepare
+from relay.pipeline.archive_table import OFFSET, TABLE, offset_of, prepare
 from relay.pipeline.cuts import STEP
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
@@ -212,3 +212,50 @@ def test_a_row_that_another_batch_of_an_adoption_brings_again_is_known(
 
         assert (True, 1) == (adopted.batches > 1, adopted.differing)
         assert 1 == sum(1 for row in in_lake(lake) if row[1] == 800)
+
+
+def test_an_export_that_was_under_way_gives_way_to_an_adoption(
+    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake, spark: SparkSession
+) -> None:
+    """Its offset would pass what the adoption has yet to read."""
+    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    add(first, 1)
+    export_from(first)
+    for start in (10_000, 20_000):
+        with psycopg.connect(second) as connection:
+            insert_many(connection, STEP, first=start)
+    add(first, 2)
+    with Database(first) as old, Database(second) as new:
+        cluster = clusters.read(old)
+        prepared = prepare(lake, old.columns(), cluster, position=offset_of(lake.opened(TABLE)), adopt=False, margin=0)
+        under_way = export._Export(lake, old, lambda: spark, lambda _line: None, cluster, prepared, STEP, STEP)
+        refused = list[str]()
+
+        def meanwhile(_line: str) -> None:
+            if not refused:
+                with pytest.raises(ConflictError) as error:
+                    under_way.work()
+                refused.append(str(error.value))
+
+        export.run(lake=lake, database=new, spark=lambda: spark, say=meanwhile, adopt=True, batch_rows=STEP)
+
+    assert ["Another export has adopted the lake meanwhile: the next run goes on from there, or says what is to be done."] == refused
+    assert set(in_postgres(second)) <= set(in_lake(lake))
+
+
+def test_an_adoption_that_cannot_begin_leaves_the_lake_as_it_was(
+    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake
+) -> None:
+    """Where Spark does not start nothing was read, so the server of until now goes on."""
+    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    add(first, 1)
+    export_from(first)
+
+    def broken() -> SparkSession:
+        raise PipelineError("no Java")
+
+    with Database(second) as database, pytest.raises(PipelineError, match="no Java"):
+        export.run(lake=lake, database=database, spark=broken, say=lambda _line: None, adopt=True)
+    add(first, 2)
+
+    assert 1 == export_from(first).rows
