@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from relay.errors import PipelineError
 from relay.pipeline.archive import DAY
 from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.tasks import Read, by_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,19 +33,13 @@ def dataframe(spark: SparkSession, place: Place, schema: pa.Schema, root: str, p
         literal = [re.sub(_PATTERN, r"\\\g<0>", f"{root}/{path}") for path in paths]
         return spark.read.schema(columns).option("basePath", root).parquet(*literal).select(*schema.names)
     full = [f"{root}/{path}" for path in paths]
-    return spark.range(0, len(full), 1, len(full)).mapInArrow(_reader(place, full, schema), columns)
+    return by_number(spark, len(full), _reader(place, full, schema), columns)
 
 
-def _reader(place: Place, paths: Sequence[str], schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            with sentences(place):
-                filesystem = place.filesystem()
-                for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-                    yield from _rows(filesystem, paths[number], schema)
-        except PipelineError as error:
-            # The form that relay.pipeline.source.failure finds in Spark's own error.
-            raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
+def _reader(place: Place, paths: Sequence[str], schema: pa.Schema) -> Read:
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        with sentences(place):
+            yield from _rows(place.filesystem(), paths[number], schema)
 
     return read
 

@@ -21,7 +21,7 @@ from relay.pipeline import stats, stats_database, stats_lake, transforms
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.parts import Parts
-from relay.pipeline.source import failure
+from relay.pipeline.tasks import failure
 from relay.pipeline.words import many
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from relay.errors import PipelineError
 from relay.pipeline.archive import DAY
 from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.tasks import Read, by_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 ROWS = 250_000
 """About how many rows a task reads, as far as the files' row groups let it."""
 _ROWS_AT_ONCE = 131_072
-Read = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 class Part(NamedTuple):
@@ -63,8 +62,8 @@ class Parts:
                 yield part.day, batch
 
     def dataframe(self, spark: SparkSession, read: Read, ddl: str) -> DataFrame:
-        """What `read` gives for each task's number, in Spark; its PipelineErrors are found by `relay.pipeline.source.failure`."""
-        return spark.range(0, len(self.tasks), 1, max(1, len(self.tasks))).mapInArrow(_marking(read), ddl)
+        """What `read` gives for each task's number, in Spark; see `relay.pipeline.tasks` for its errors."""
+        return by_number(spark, len(self.tasks), read, ddl)
 
     def _read(self, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
         full = self.place.path(f"{self.place.table(self.table)}/{part.path}")
@@ -80,15 +79,3 @@ def _files(handle: DeltaTable, days: set[date]) -> list[tuple[date, str, int]]:
     named = zip(*(found[name].to_pylist() for name in (f"partition.{DAY.name}", "path", "num_records")), strict=True)
     dated = ((day if isinstance(day, date) else date.fromisoformat(day), path, rows) for day, path, rows in named)
     return sorted(one for one in dated if one[0] in days)
-
-
-def _marking(read: Read) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            try:
-                yield from read(number)
-            except PipelineError as error:
-                # A form that survives Spark's own, and no cause whose text could hold a secret.
-                raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
-
-    return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from relay.pipeline.adbc import connected
 from relay.pipeline.archive import INSTANT
 from relay.pipeline.database import Database, rendered
 from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.tasks import by_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,6 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "j
 """By the end of a file's name; text may end in .gz besides."""
 RECEIPTS_A_TASK = 500_000
 _TEXT = {name: pa.string() for name in SCHEMA.names}
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def none(spark: SparkSession) -> DataFrame:
@@ -48,7 +48,7 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
     spans = _spans(first, last, count // RECEIPTS_A_TASK + 1)
     select = rendered("read_receipts", database.schema).decode().replace("%%", "%")
     reading = _Table(database.complete_conninfo(), select, tuple(spans))
-    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(_task(reading.read), DDL)
+    return by_number(spark, len(spans), reading.read, DDL)
 
 
 def of_files(spark: SparkSession, place: Place, *, since: datetime) -> DataFrame | None:
@@ -63,7 +63,7 @@ def of_files(spark: SparkSession, place: Place, *, since: datetime) -> DataFrame
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark only where it is used
 
     paths = _files(place)
-    read = spark.range(0, len(paths), 1, len(paths)).mapInArrow(_task(_Files(place, tuple(paths)).read), DDL)
+    read = by_number(spark, len(paths), _Files(place, tuple(paths)).read, DDL)
     found = read.where(f.col("received_at") >= f.lit(since))
     return None if found.isEmpty() else found
 
@@ -109,18 +109,6 @@ class _Files:
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         with sentences(self.place):
             yield from read_file(self.place.filesystem(), self.paths[number])
-
-
-def _task(read: Callable[[int], Iterator[pa.RecordBatch]]) -> Task:
-    def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            try:
-                yield from read(number)
-            except PipelineError as error:
-                # The form that relay.pipeline.source.failure finds in Spark's own error.
-                raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
-
-    return run
 
 
 def _spans(first: int, last: int, count: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from relay.pipeline.judgement import Rules
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_place import Place
 from relay.pipeline.selection import Selection
-from relay.pipeline.source import failure
+from relay.pipeline.tasks import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.errors import LakeError, PipelineError, UnreachableError
+from relay.errors import PipelineError
 from relay.pipeline import adbc
 from relay.pipeline.archive import DAY
 from relay.pipeline.cuts import Cut
 from relay.pipeline.known import Known
 from relay.pipeline.lake_files import DataFile, DayWriter
 from relay.pipeline.lake_place import Place
+from relay.pipeline.tasks import Read
 
 RESULT = pa.schema([
     ("path", pa.string()), ("day", pa.date32()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string()),
@@ -26,8 +25,6 @@ RESULT = pa.schema([
 ])  # fmt: skip
 """What a task tells the driver: a row for each file, and one of nulls with how many rows the lake had already."""
 RESULT_DDL = "path string, day date, size long, rows long, stats string, known long, differing long"
-_MARK = re.compile(r"\[relay (\w+)\] (.*?) \[end\]", re.DOTALL)
-_KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError)}
 
 
 @dataclass(frozen=True)
@@ -55,31 +52,13 @@ class Reading:
     known: Known | None = None
 
 
-def task(reading: Reading) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over the numbers of the cuts."""
+def task(reading: Reading) -> Read:
+    """What a task does for the number of a cut."""
 
-    def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _marked():
-            for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-                yield _copy(reading, number)
+    def copy(number: int) -> Iterator[pa.RecordBatch]:
+        yield _copy(reading, number)
 
-    return run
-
-
-def failure(error: Exception) -> PipelineError | None:
-    """The error of a task that Spark has wrapped into its own; None if it is Spark's."""
-    if (found := _MARK.search(str(error))) is None:
-        return None
-    return _KINDS.get(found[1], PipelineError)(found[2])
-
-
-@contextmanager
-def _marked() -> Iterator[None]:
-    """Give an error a form that survives Spark's own, and no cause whose text could hold a row or a password."""
-    try:
-        yield
-    except PipelineError as error:
-        raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
+    return copy
 
 
 def _copy(reading: Reading, number: int) -> pa.RecordBatch:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
 from relay.pipeline.lake_files import DataFile, delete_written
-from relay.pipeline.source import RESULT_DDL, Reading, failure, task
+from relay.pipeline.source import RESULT_DDL, Reading, task
+from relay.pipeline.tasks import by_number, failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -35,9 +36,8 @@ def copy(spark: SparkSession, reading: Reading) -> Written:
         PipelineError: with the sentence of the task that failed, or Spark's first line.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
-    tasks = len(reading.cuts)
     try:
-        rows = spark.range(0, tasks, 1, tasks).mapInArrow(task(reading), RESULT_DDL).collect()
+        rows = by_number(spark, len(reading.cuts), task(reading), RESULT_DDL).collect()
     except BaseException as error:
         if not isinstance(error, Exception):
             _cancel(spark)

@@ -14,6 +14,7 @@ from relay.pipeline import lake_spark
 from relay.pipeline.archive import DAY
 from relay.pipeline.lake import Lake, schema_of
 from relay.pipeline.session import spark_session
+from relay.pipeline.tasks import by_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,7 @@ def test_the_way_for_object_stores_gives_the_same_rows(spark: SparkSession, fill
     handle = filled.opened("numbers")
     read = lake_spark._reader(filled.place, handle.file_uris(), schema_of(handle))
 
-    found = spark.range(0, 4, 1, 4).mapInArrow(read, filled.dataframe(spark, "numbers").schema)
+    found = by_number(spark, 4, read, filled.dataframe(spark, "numbers").schema)
 
     assert expected() == [tuple(row) for row in spark.sql(MICROSECONDS, found=found).collect()]
 

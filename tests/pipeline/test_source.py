@@ -15,6 +15,7 @@ from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_files import DataFile
 from relay.pipeline.source import Reading, task
+from relay.pipeline.tasks import in_task
 from tests.pipeline.conftest import Archived
 
 
@@ -40,7 +41,7 @@ def reading(lake: Lake, database: Database, archived: Archived) -> Reading:
 
 def attempt(reading: Reading) -> list[DataFile]:
     """Run the task of the only cut as Spark would; the files that it tells of."""
-    [told] = task(reading)([pa.RecordBatch.from_pylist([{"id": 0}])])
+    [told] = in_task(task(reading))([pa.RecordBatch.from_pylist([{"id": 0}])])
     rows: list[dict[str, Any]] = told.select(["path", "day", "size", "rows", "stats"]).to_pylist()
     return [DataFile(**row) for row in rows if row["path"] is not None]
 
