@@ -41,7 +41,9 @@ def finish(world: World) -> None:
     calm_down(world)
     begun = world.database.now()
     promised = world.lock_seconds + PROMISED
-    late = _left(world, begun, promised)
+    # What stood behind a bad head may have had to wait for that to die.
+    behind = {row.id for row in world.database.rows.values() if _may_wait(world, row, begun)}
+    late = [row for row in _left(world, begun, promised) if row.id not in behind]
     _expect_none("Not out within the promised time", late)
     world.broker.become(BAD, "well")
     world.broker.bound = True
@@ -64,14 +66,17 @@ def _left(world: World, begun: float, seconds: float) -> list[Row]:
 
 
 def _may_wait(world: World, row: Row, begun: float) -> bool:
-    """Bad, delayed by its application, forgotten by a relay without a broker, or behind one of these."""
+    """It has a reason of its own, or stands behind one that has."""
+    before = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at < row.at]
+    return any(_has_reason(world, one, begun) for one in [row, *before])
+
+
+def _has_reason(world: World, row: Row, begun: float) -> bool:
+    """Bad, delayed by its application, or forgotten by a relay without a broker."""
     if row.exchange == BAD or row.routing_key != "new" or (row.available_at or 0.0) > begun + world.lock_seconds:
         return True
     # Nobody holds what was locked by a claim whose answer was lost; until its relay claims again it does not know how far to sweep.
-    if (row.lock_expires_at or begun) < begun:
-        return True
-    earlier = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at < row.at]
-    return any(_may_wait(world, one, begun) for one in earlier)
+    return (row.lock_expires_at or begun) < begun
 
 
 def _expect_none(words: str, rows: list[Row]) -> None:
