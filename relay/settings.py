@@ -228,7 +228,7 @@ def _both(settings: Settings, names: tuple[str, ...]) -> str:
 def _sentence(name: str, given: Found) -> str:
     value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
     is_url = _is_secret(name) and re.match(r"\w+://", given.text)
-    more = " In a URL the password must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25." if is_url else ""
+    more = " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25." if is_url else ""
     return f"{given.origin} is {value}: it must be {_extra(Settings.model_fields[name])['allowed']}.{more}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from relay.frontier import Frontier, Snapshot
-from relay.message import Batch, Position
+from relay.message import START, Batch, Position
 from relay.ports import Claimed, ClaimStore, Due
 
 
@@ -66,6 +66,7 @@ class Streams:
         self._branches: dict[str, Stream] = {}
         self._held: frozenset[str] = frozenset()
         self._turn = 0
+        self._reached = START
 
     @property
     def held(self) -> list[str]:
@@ -105,8 +106,11 @@ class Streams:
 
     @property
     def top(self) -> Position:
-        """The highest head: locks may be held up to there, also where a held stream stands still far below."""
-        return max(stream.frontier.head for stream in self._all)
+        """The highest head that ever was: locks may be held up to there, also where a held stream stands still far below.
+
+        A claim whose answer was lost with the connection is found by the sweep only up to here, though all streams begin again.
+        """
+        return max(self._reached, *(stream.frontier.head for stream in self._all))
 
     @property
     def main(self) -> Frontier:
@@ -130,6 +134,7 @@ class Streams:
 
     def reset(self) -> None:
         """Begin again from the left: the connection is new, and a failover may have lowered the xid counter."""
+        self._reached = self.top
         for stream in self._all:
             stream.restart()
 

@@ -20,6 +20,7 @@ from relay.pipeline.lake_place import sentence, sentences
 APPLICATION = "outbox-relay/metrics"
 """Its transaction in each table's log: the version of the table `archive` that was last computed."""
 SCHEMA = stats.SCHEMA.append(DAY)
+_FASTER = "Another run of the metrics was faster: the next one computes what is left."
 
 
 def rows_by_day(archive: DeltaTable) -> dict[date, int]:
@@ -49,12 +50,14 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
     """Make the numbers those of the days, in one commit; whether there was something to change.
 
     Raises:
-        ConflictError: another run changed the table meanwhile.
+        ConflictError: another run changed the table meanwhile, or counted a later version of the archive.
         LakeError, UnreachableError: the lake cannot be written.
     """
     days = sorted(days)
     named = ", ".join(f"'{day}'" for day in days)
     handle = lake.open(_table(grain)) or lake.create(_table(grain), SCHEMA)
+    if archive_version < (handle.transaction_version(APPLICATION) or 0) <= _newest(lake):
+        raise ConflictError(_FASTER)
     with sentences(lake.place):
         if _read(handle, days).equals(numbers):
             return False
@@ -68,10 +71,16 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
             commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, archive_version)]),
         )
     except CommitFailedError as error:
-        raise ConflictError("Another run of the metrics was faster: the next one computes what is left.") from error
+        raise ConflictError(_FASTER) from error
     except (DeltaError, OSError) as error:
         raise sentence(error, lake.place) from error
     return True
+
+
+def _newest(lake: Lake) -> int:
+    """Version of the archive now; one that was made anew counts from 0 again, and says nothing of numbers from before."""
+    archive = lake.open("archive")
+    return 0 if archive is None else archive.version()
 
 
 def _table(grain: str) -> str:

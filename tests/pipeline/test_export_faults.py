@@ -83,7 +83,7 @@ def kill_in_mid_batch(url: str, lake: Lake, chance: random.Random) -> None:
         pipe.close()
 
 
-@pytest.mark.timeout(120 + 60 * REPEATS)
+@pytest.mark.timeout(120 + 120 * REPEATS)
 def test_a_killed_export_loses_and_doubles_nothing(exported: Export, lake: Lake, database_url: str, say: Say) -> None:
     """With -9, in mid-batch, while writers hold transactions open; what is left over belongs to no table, and every reader reads."""
     chance = random.Random(4)

@@ -181,6 +181,18 @@ def test_who_is_slower_says_so_and_leaves_postgresql_alone(
         assert expected.equals(stats_lake.read(lake, grain_, [TODAY, TOMORROW]))
 
 
+def test_numbers_of_a_later_archive_stay(run: Run, lake: Lake) -> None:
+    """A run that began before another one and ends after it does not put its older numbers back."""
+    append(lake, *ROWS)
+    run()
+    before = stats_lake.read(lake, "day", [TODAY, TOMORROW])
+
+    with pytest.raises(ConflictError, match="faster"):
+        stats_lake.replace(lake, "day", before.slice(0, 1), [TODAY, TOMORROW], archive_version=0)
+
+    assert before.equals(stats_lake.read(lake, "day", [TODAY, TOMORROW]))
+
+
 def test_a_database_that_goes_away_at_the_commit_catches_up(
     run: Run, lake: Lake, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from relay.errors import StoreError
 from relay.intake import FIRST_GAP, Intake
-from relay.message import SUCCESS, Archive, Batch, GiveBack, Result
+from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Result
 from relay.ports import Due
 from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
 
@@ -226,6 +226,18 @@ def test_after_a_new_connection_everything_is_asked_from_the_left(clock: Clock) 
     assert claim(intake) is not None
     assert {"head_xid": "0", "head_seq": 0, "except": []} in store.wheres
     assert not {"list_keys", "list_waiting_keys"} & {*store.asked}
+
+
+def test_what_may_be_locked_is_swept_after_a_new_connection_too(clock: Clock) -> None:
+    """A claim whose answer was lost stands below the highest head of before, although all streams begin again."""
+    batch = a_batch()
+    intake = intake_of(FakeClaims({Due.ABOVE_HEAD: [batch]}), clock)
+    assert batch is claim(intake)
+
+    intake.reset()
+
+    assert batch.claims[-1].position == intake.streams.top
+    assert START == intake.streams.head
 
 
 def test_a_failing_database_is_told_and_the_source_asked_again(clock: Clock) -> None:

@@ -239,7 +239,7 @@ def test_the_readme_lists_every_setting() -> None:
 @pytest.mark.parametrize("password", ["p@ss-word", "p/ss-word", "12/ss-word", "p@x/ss-word", "p%ss-word", "p?x@y/ss-word"])
 def test_a_password_that_is_not_percent_encoded_is_refused_without_repeating_it(password: str) -> None:
     """The driver would take a part of it for host, port or database, and repeat that in each error."""
-    with pytest.raises(SettingsError, match="password must be percent-encoded: @ as %40") as caught:
+    with pytest.raises(SettingsError, match="user, password and names must be percent-encoded: @ as %40") as caught:
         load({"RELAY_DATABASE_URL": f"postgresql://relay:{password}@127.0.0.1/db"}, env_file=None)
 
     assert str(caught.value).startswith("RELAY_DATABASE_URL is not usable (not shown)")
@@ -249,7 +249,7 @@ def test_a_password_that_is_not_percent_encoded_is_refused_without_repeating_it(
 @pytest.mark.parametrize("password", ["p/ss-word", "12/ss-word", "12#ss-word", "12?ss-word"])
 def test_a_password_of_the_broker_is_told_the_same(password: str) -> None:
     """Its library would take the beginning for a port."""
-    with pytest.raises(SettingsError, match=r"RELAY_AMQP_URL .*password must be percent-encoded") as caught:
+    with pytest.raises(SettingsError, match=r"RELAY_AMQP_URL .*password and names must be percent-encoded") as caught:
         load({"RELAY_AMQP_URL": f"amqp://relay:{password}@127.0.0.1/shop"}, env_file=None)
 
     assert "ss-word" not in str(caught.value)
