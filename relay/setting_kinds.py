@@ -18,6 +18,9 @@ _BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", 
 _BEYOND_AMQP_HOST = re.compile(r"amqps?://[^/?#]*(.*)", re.DOTALL)
 """What libpq and the AMQP library read as host and path. An @ in there ends a password that was not percent-encoded: a part of it would
 pass for a host, a port or a database, which errors repeat."""
+_NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+"""A percent sign that was not encoded itself; the AMQP library would take it as it is, and libpq refuses it."""
+_UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(.*)"')
 
 
 def setting(default: Any, allowed: str, meaning: str, shown: str | None = None, **more: Any) -> Any:
@@ -65,9 +68,21 @@ def _checked_amqp(value: SecretStr) -> SecretStr:
     if url.scheme not in {"amqp", "amqps"} or not url.host:
         raise ValueError("no AMQP URL")
     beyond = _BEYOND_AMQP_HOST.match(text)
-    if beyond and "@" in beyond[1]:
+    if (beyond and "@" in beyond[1]) or _NO_ESCAPE.search(text):
         raise ValueError("a password that is not percent-encoded")
     return value
+
+
+def unknown_parameter(conninfo: str) -> str | None:
+    """The parameter of a PostgreSQL URL that libpq does not know; None where it may be a part of a password, which ends before an @."""
+    if "@" in conninfo.partition("?")[2]:
+        return None
+    try:
+        conninfo_to_dict(conninfo)
+    except ProgrammingError as error:
+        found = _UNKNOWN_PARAMETER.match(str(error))
+        return found[1] if found else None
+    return None
 
 
 def _checked_options(value: SecretStr) -> SecretStr:

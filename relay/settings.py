@@ -33,6 +33,7 @@ from relay.setting_kinds import (
     host_name,
     seconds,
     setting,
+    unknown_parameter,
     whole,
     word,
 )
@@ -227,9 +228,17 @@ def _both(settings: Settings, names: tuple[str, ...]) -> str:
 
 def _sentence(name: str, given: Found) -> str:
     value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
-    is_url = _is_secret(name) and re.match(r"\w+://", given.text)
-    more = " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25." if is_url else ""
-    return f"{given.origin} is {value}: it must be {_extra(Settings.model_fields[name])['allowed']}.{more}"
+    allowed = _extra(Settings.model_fields[name])["allowed"]
+    return f"{given.origin} is {value}: it must be {allowed}.{_advice(given.text) if _is_secret(name) else ''}"
+
+
+def _advice(url: str) -> str:
+    """What else to say of a URL that is not shown; nothing of what is none."""
+    if not re.match(r"\w+://", url):
+        return ""
+    if (unknown := unknown_parameter(url)) is not None:
+        return f" There is no parameter {unknown!r}: correct or remove it."
+    return " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25."
 
 
 def _variable(name: str) -> str:

@@ -246,13 +246,25 @@ def test_a_password_that_is_not_percent_encoded_is_refused_without_repeating_it(
     assert "ss-word" not in str(caught.value)
 
 
-@pytest.mark.parametrize("password", ["p/ss-word", "12/ss-word", "12#ss-word", "12?ss-word"])
+@pytest.mark.parametrize("password", ["p/ss-word", "12/ss-word", "12#ss-word", "12?ss-word", "p%zzss-word", "ss-word%"])
 def test_a_password_of_the_broker_is_told_the_same(password: str) -> None:
     """Its library would take the beginning for a port."""
     with pytest.raises(SettingsError, match=r"RELAY_AMQP_URL .*password and names must be percent-encoded") as caught:
         load({"RELAY_AMQP_URL": f"amqp://relay:{password}@127.0.0.1/shop"}, env_file=None)
 
     assert "ss-word" not in str(caught.value)
+
+
+def test_a_parameter_of_a_url_that_there_is_not_is_named() -> None:
+    """It is no part of a password unless an @ follows; then nothing is repeated."""
+    with pytest.raises(SettingsError, match=r"RELAY_DATABASE_URL is not usable .* There is no parameter 'sslmod': correct") as caught:
+        load({"RELAY_DATABASE_URL": "postgresql://relay:hidden@127.0.0.1/db?connect_timeout=9&sslmod=hidden"}, env_file=None)
+    assert "percent-encoded" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+    with pytest.raises(SettingsError, match="must be percent-encoded") as caught:
+        load({"RELAY_DATABASE_URL": "postgresql://relay:p/q?hidden=x@127.0.0.1/db"}, env_file=None)
+    assert "hidden" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
