@@ -1,8 +1,8 @@
 -- Lock due messages up to a number of bytes (at least one) and return them in claim order.
 -- Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT restores it.
--- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue, PostgreSQL
--- takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position.
--- The header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock.
+-- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
+-- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
+-- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock.
 WITH due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (

@@ -1,6 +1,6 @@
-    -- Heads of ordering keys by their positions, if they are still ready. The rows of their lanes are locked FOR SHARE, once each and in order,
-    -- and their epochs are checked on the locked versions: a plain EXISTS let two owners in. A head that
-    -- an application has locked is stepped over, which holds up its key alone: what follows is no head.
+    -- Heads of ordering keys by their positions, if they are still ready. The rows of their lanes are locked FOR SHARE, once each and in
+    -- order, and their epochs are checked on the locked versions: a plain EXISTS let two owners in. A head that an application has locked
+    -- is stepped over, which holds up its key alone: what follows is no head.
     WITH owned AS MATERIALIZED (
         SELECT lane.lane
         FROM unnest(%(lanes)s::smallint[], %(epochs)s::bigint[]) AS mine (lane, epoch)

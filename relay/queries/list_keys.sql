@@ -1,6 +1,7 @@
 -- Ordering keys with ready messages in these lanes: in transactions that were still running when the lanes' head passed them, and above the
--- head, by queue_message_ordered_idx in claim order: the third column of the order lets no other index give it, and lane + 0 lets that index
--- be walked in order only; OFFSET keeps the look for late ones one for each transaction, as in claim.sql. Nothing is locked and no key's head is looked for; find_heads does that by key.
+-- head, by queue_message_ordered_idx in claim order: the third column of the order lets no other index give it, and lane + 0 lets that
+-- index be walked in order only; OFFSET keeps the look for late ones one for each transaction, as in claim.sql. Nothing is locked and no
+-- key's head is looked for; find_heads does that by key.
 WITH late AS MATERIALIZED (
     SELECT DISTINCT one.ordering_key
     FROM unnest(%(pending)s::text::xid8[]) AS running (xid)

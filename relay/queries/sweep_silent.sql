@@ -1,6 +1,6 @@
--- Free the expired locks of relays that fell silent lately, each from the lowest position that it reported and below a bound: never the whole
--- backlog. For some seconds after the lock time, in which the last of them expires, also what it holds apart, above that bound.
--- Our own too where own names us, after a claim whose answer was lost: what we hold is renewed in time.
+-- Free the expired locks of relays that fell silent lately, each from the lowest position that it reported and below a bound: never the
+-- whole backlog. For some seconds after the lock time, in which the last of them expires, also what it holds apart, above that bound. Our
+-- own too where own names us, after a claim whose answer was lost: what we hold is renewed in time.
 WITH silent AS (
     SELECT id, low_xid, low_seq, id = %(own)s::int IS TRUE OR heartbeat_at
         BETWEEN clock.now - make_interval(secs => %(lock_seconds)s::float8 + %(apart)s::float8) AND clock.now - make_interval(secs => %(lock_seconds)s) AS apart

@@ -1,5 +1,5 @@
--- When the oldest dead message was archived that an export has seen, in microseconds since 1970: the end of the year 9999 where there is none,
--- null where that is a time that no lake has.
+-- When the oldest dead message was archived that an export has seen, in microseconds since 1970: the end of the year 9999 where there is
+-- none, null where that is a time that no lake has.
 SELECT CASE WHEN oldest IS NULL THEN 253402300799999999
             WHEN oldest BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' THEN (extract(epoch FROM oldest) * 1000000)::bigint END
 FROM (
