@@ -4,11 +4,14 @@
 -- A deadline that has passed is left out, or the new message would only be rejected as expired.
 CREATE FUNCTION @schema@.queue_message_replay(message uuid, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     old record;
     new_id uuid := CASE WHEN same_id THEN message ELSE @schema@.queue_message_uuid() END;
 BEGIN
-    SELECT * INTO old FROM @schema@.queue_message_archive a WHERE a.id = message ORDER BY a.archived_xid DESC, a.archived_at DESC LIMIT 1;
+    -- OFFSET 0: by the id, and not from the archive's end until it is found.
+    SELECT * INTO old FROM (SELECT * FROM @schema@.queue_message_archive a WHERE a.id = message OFFSET 0) a
+    ORDER BY a.archived_xid DESC, a.archived_at DESC LIMIT 1;
     IF EXISTS (SELECT FROM @schema@.queue_message m WHERE m.id = message) AND (same_id OR old.id IS NULL) THEN
         RAISE EXCEPTION 'Message % is still in the queue; it goes out from there.', message USING ERRCODE = 'object_in_use';
     ELSIF old.id IS NULL THEN
@@ -25,29 +28,75 @@ BEGIN
 END
 $body$;
 
--- Archived messages that a filter selects, in archive order, without contents. Null means any; in routing_key a star is any run of characters.
--- A page begins after a position; messages that were replayed already are left out unless again is true. With a job, what is in its ledger
--- (0015) is left out in any case, and so is what the job itself made.
+-- What is in the queue again. By one walk over the queue: an index would cost each INSERT three microseconds. So few rows are promised that
+-- PostgreSQL keeps them in a hash table, whatever it believes of the queue.
+CREATE FUNCTION @schema@.queue_message_waiting_replays() RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seqscan = on AS $body$
+#variable_conflict use_variable
+BEGIN
+    RETURN QUERY SELECT q.replay_of FROM @schema@.queue_message q WHERE q.replay_of IS NOT NULL;
+END
+$body$;
+
+-- Whether a replay that went out repeats what a filter by result and code has selected: what it replays, or what that replays, and so on.
+-- Where retention has dropped one of them nobody knows, and it counts as such.
+CREATE FUNCTION @schema@.queue_message_repeats(origin uuid, archived_before timestamptz, result text, error_code text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+BEGIN
+    RETURN queue_message_repeats.result IS NULL AND queue_message_repeats.error_code IS NULL OR (
+        WITH RECURSIVE line (origin, matches) AS (
+            SELECT a.replay_of, (queue_message_repeats.result IS NULL OR a.result = queue_message_repeats.result)
+                AND (queue_message_repeats.error_code IS NULL OR a.error_code IS NOT DISTINCT FROM queue_message_repeats.error_code)
+            FROM @schema@.queue_message_archive a
+            WHERE a.id = queue_message_repeats.origin AND a.archived_at < archived_before
+            UNION
+            SELECT a.replay_of, (queue_message_repeats.result IS NULL OR a.result = queue_message_repeats.result)
+                AND (queue_message_repeats.error_code IS NULL OR a.error_code IS NOT DISTINCT FROM queue_message_repeats.error_code)
+            FROM line JOIN @schema@.queue_message_archive a ON a.id = line.origin
+            WHERE a.archived_at < archived_before
+        )
+        SELECT bool_or(line.matches) OR bool_and(line.origin IS NOT NULL) IS NOT FALSE FROM line);
+END
+$body$;
+
+-- Archived messages that a filter selects, in archive order, without contents. Null means any; in routing_key a star is any run of
+-- characters. A page begins after a position. Unless again is true, messages that were replayed already are left out, and so are replays
+-- that went out and repeat what the filter selects; one that did not is like any other. With a job, what is in its ledger (0015) is left
+-- out in any case, and so is what the job itself made. The archive is walked in its order from the position on, and only as far as the page
+-- goes, whatever PostgreSQL believes of its size.
 CREATE FUNCTION @schema@.queue_message_find(
     archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
     result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
     after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000,
     job text DEFAULT NULL
 ) RETURNS TABLE (id uuid, archived_xid xid8, xid xid8, seq bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $body$
+#variable_conflict use_variable
 BEGIN
     RETURN QUERY SELECT a.id, a.archived_xid, a.xid, a.seq
-    FROM @schema@.queue_message_archive a
-    WHERE a.archived_xid >= after_archived_xid
-      AND (a.archived_xid, a.xid, a.seq) > (after_archived_xid, after_xid, after_seq)
-      AND a.archived_at >= coalesce(archived_from, '-infinity') AND a.archived_at < coalesce(archived_to, 'infinity')
-      AND (queue_message_find.exchange IS NULL OR a.exchange = queue_message_find.exchange)
-      AND (queue_message_find.routing_key IS NULL OR a.routing_key LIKE
-           replace(replace(replace(replace(queue_message_find.routing_key, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%'))
-      AND (queue_message_find.result IS NULL OR a.result = queue_message_find.result)
-      AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
-      AND (again OR NOT EXISTS (SELECT FROM @schema@.queue_message_archive r WHERE r.replay_of = a.id)
-                AND NOT EXISTS (SELECT FROM @schema@.queue_message q WHERE q.replay_of = a.id))
+    FROM (
+        SELECT a.id, a.archived_xid, a.xid, a.seq, a.archived_at, a.replay_of, a.result
+        FROM @schema@.queue_message_archive a
+        WHERE a.archived_xid >= after_archived_xid
+          AND (a.archived_xid, a.xid, a.seq) > (after_archived_xid, after_xid, after_seq)
+          AND a.archived_at >= coalesce(archived_from, '-infinity') AND a.archived_at < coalesce(archived_to, 'infinity')
+          AND (queue_message_find.exchange IS NULL OR a.exchange = queue_message_find.exchange)
+          AND (queue_message_find.routing_key IS NULL OR a.routing_key LIKE
+               replace(replace(replace(replace(queue_message_find.routing_key, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%'))
+          AND (queue_message_find.result IS NULL OR a.result = queue_message_find.result)
+          AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
+        ORDER BY a.archived_xid, a.xid, a.seq
+        OFFSET 0
+    ) a
+    WHERE (again
+          -- With the same id a replay is no replay of itself.
+          OR NOT EXISTS (SELECT FROM @schema@.queue_message_archive r
+                         WHERE r.replay_of = a.id AND (r.id <> a.id OR r.archived_at > a.archived_at))
+          AND a.id NOT IN (SELECT @schema@.queue_message_waiting_replays())
+          AND (a.replay_of IS NULL OR a.result <> 'success'
+               OR NOT @schema@.queue_message_repeats(a.replay_of, a.archived_at, queue_message_find.result, queue_message_find.error_code)))
       AND (queue_message_find.job IS NULL
            OR NOT EXISTS (SELECT FROM @schema@.queue_message_replay_ledger l WHERE (l.job, l.xid, l.seq) = (queue_message_find.job, a.xid, a.seq))
           AND NOT EXISTS (SELECT FROM @schema@.queue_message_replay_ledger l
@@ -58,8 +107,8 @@ END
 $body$;
 
 -- Replays what a filter selects (see queue_message_find), or with dry_run, the default, only says what it would replay.
--- The last row returned is the position after which the next page begins. With a job, a ledger is written in the same transaction; the same job
--- elsewhere waits for this transaction's end before it looks.
+-- The last row returned is the position after which the next page begins. With a job, a ledger is written in the same transaction; the same
+-- job elsewhere waits for this transaction's end before it looks.
 CREATE FUNCTION @schema@.queue_message_replay_many(
     archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
     result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
@@ -67,6 +116,7 @@ CREATE FUNCTION @schema@.queue_message_replay_many(
     dry_run boolean DEFAULT true, same_id boolean DEFAULT false, by text DEFAULT session_user, job text DEFAULT NULL
 ) RETURNS TABLE (id uuid, replayed_as uuid, archived_xid xid8, xid xid8, seq bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     IF NOT dry_run AND queue_message_replay_many.job IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock(724017725, hashtext(@schema_literal@ || ' ' || queue_message_replay_many.job));

@@ -22,6 +22,8 @@ PAGE = 500
 PAGES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
 LONGEST_JOB = 255
+_SAY_EVERY = 5.0
+"""Seconds between two lines of progress where nobody watches."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
 """Where the first page begins."""
 
@@ -29,14 +31,15 @@ _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
 def replay(
     *,
     wanted: Filter,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before, and replays.")] = False,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Keep a ledger of this name: the job enqueues each message once.")] = None,
     sending: Sending,
     as_json: Json = False,
 ) -> None:
     """Enqueue archived messages again, by time, exchange, key and result; successes too.
 
-    Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out.
+    Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out, and
+    so are replays that went out, unless --result or --code selects them and not what they replay. One that died is like any other message.
     With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
     """
     if not (wanted.since or wanted.exchange is not None or wanted.routing_key is not None or wanted.result or wanted.code):
@@ -55,12 +58,13 @@ def replay(
 
 
 def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
-    done = 0
+    done, told = 0, time.monotonic()
     interrupted = False
     try:
         for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
             done += len(page)
             _progress(done)
+            told = _told(done, told)
     except KeyboardInterrupt:
         interrupted = True
     _progress(None)
@@ -79,7 +83,7 @@ def _why_none(opened: Console, asked: dict[str, Any]) -> str:
     """Whether the filter is wrong, or its work is done."""
     if not opened.rows("replay_page", **{**asked, "again": True, "job": None, "dry_run": True}, **_BEGIN, most=1):
         return "Nothing matches: the archive has no such message; correct the filter, or ask the lake with `relay pipeline replay`"
-    return f"All that matches was replayed before{', or was made by this job' if asked['job'] else '; --again replays it once more'}."
+    return f"All that matches was replayed before, or is a replay{'' if asked['job'] else '; --again takes it once more'}."
 
 
 def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator[list[dict[str, Any]]]:
@@ -111,3 +115,11 @@ def _progress(done: int | None) -> None:
     """One line on a terminal that counts up; None ends it."""
     if sys.stderr.isatty():
         typer.echo("\r\033[K" if done is None else f"\r{count(done, 'message')}", err=True, nl=False)
+
+
+def _told(done: int, told: float) -> float:
+    """A line every few seconds where there is no terminal; takes and gives the time of the last one."""
+    if sys.stderr.isatty() or time.monotonic() - told < _SAY_EVERY:
+        return told
+    complain(f"{count(done, 'message')} so far.")
+    return time.monotonic()

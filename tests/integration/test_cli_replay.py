@@ -56,6 +56,33 @@ def test_what_was_replayed_is_left_out_unless_asked_for(cli: Cli, seeded: Seeded
     assert ["1 message replayed\n", "0 messages replayed\n", "1 message replayed\n"] == printed
 
 
+SETTLE = "SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message"
+
+
+@pytest.mark.parametrize("more", [[], ["--result", "success"], ["--same-id"], ["--job", "repair"]], ids=" ".join)
+def test_a_replay_that_is_run_again_replays_no_replay(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """Interrupted, run again and once more, with what went out meanwhile in the archive; --again takes all of it."""
+    for number in range(3):
+        seeded.archive("success", routing_key=str(number))
+    monkeypatch.setattr(cli_replay, "PAGE", 2)
+    command = ("replay", "--from", "1h", "--exchange", "orders", *more)
+
+    def interrupt(done: int | None) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cli_replay, "_progress", interrupt)
+        assert "2 messages replayed\n" == cli(*command, code=130)
+    seeded.run(SETTLE)
+    assert "1 message replayed\n" == cli(*command)
+    seeded.run(SETTLE)
+
+    assert "0 messages replayed\n" == cli(*command)
+    if "--job" not in more:
+        assert "6 messages would be replayed\n" == cli(*command, "--again", "--dry-run")
+
+
 def test_what_is_replayed_now_is_not_found_again_by_the_same_replay(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relay may settle a replayed message before the replay is through: the end of the time was fixed at the start."""
     seeded.archive("success")
@@ -67,7 +94,7 @@ def test_what_is_replayed_now_is_not_found_again_by_the_same_replay(cli: Cli, se
         rows = run(self, name, **values)
         if name == "replay_page":
             pages.append(len(rows))
-            seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+            seeded.run(SETTLE)
         return rows
 
     monkeypatch.setattr(cli_replay, "PAGE", 1)
@@ -98,6 +125,19 @@ def test_a_replay_goes_page_by_page_and_a_broken_one_goes_on(cli: Cli, seeded: S
 
     assert "1 message replayed\n" == cli("replay", "--exchange", "orders")
     assert ["0", "1", "2", "3", "4"] == _waiting(seeded)
+
+
+def test_progress_is_told_where_there_is_no_terminal(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line every few seconds, beside the result."""
+    for _ in range(3):
+        seeded.archive("success")
+    monkeypatch.setattr(cli_replay, "PAGE", 2)
+
+    cli("replay", "--exchange", "orders", "--dry-run")
+    assert "" == cli.stderr
+    monkeypatch.setattr(cli_replay, "_SAY_EVERY", 0)
+    assert "3 messages would be replayed\n" == cli("replay", "--exchange", "orders", "--dry-run")
+    assert "2 messages so far.\n3 messages so far.\n" == cli.stderr
 
 
 def test_a_rate_is_held(cli: Cli, seeded: Seeded) -> None:
@@ -132,9 +172,9 @@ def test_why_nothing_is_replayed_is_told_apart(cli: Cli, seeded: Seeded) -> None
     assert cli.stderr.startswith("Nothing matches: the archive has no such message")
     for job, said in (("--again", "1 message replayed\n"), ("", "0 messages replayed\n")):
         assert said == cli("replay", "--exchange", "orders", *filter(None, ["--job", "j", job]))
-    assert "All that matches was replayed before, or was made by this job.\n" == cli.stderr
+    assert "All that matches was replayed before, or is a replay.\n" == cli.stderr
     cli("replay", "--exchange", "orders")
-    assert "All that matches was replayed before; --again replays it once more.\n" == cli.stderr
+    assert "All that matches was replayed before, or is a replay; --again takes it once more.\n" == cli.stderr
 
 
 def test_a_time_before_the_first_year_is_refused(cli: Cli) -> None:
@@ -188,10 +228,9 @@ def test_a_job_does_not_replay_what_it_made(cli: Cli, seeded: Seeded, more: list
     """Its messages may be in the archive when it is run again; a job of another name takes them for messages like others."""
     seeded.archive("success")
     again = ("replay", "--exchange", "orders", "--again", *more, "--job")
-    settle = "SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message"
 
     assert "1 message replayed\n" == cli(*again, "repair")
-    seeded.run(settle)
+    seeded.run(SETTLE)
 
     assert "0 messages replayed\n" == cli(*again, "repair")
     assert "2 messages would be replayed\n" == cli(*again, "other", "--dry-run")

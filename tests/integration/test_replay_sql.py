@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from psycopg import errors
 
@@ -18,6 +19,12 @@ async def archived(queue: Queue, result: str = "success", code: str | None = Non
     [id_] = await queue.insert(**columns)
     await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], %s, %s, NULL, 'test')", id_, result, code)
     return id_
+
+
+async def settle(queue: Queue, result: str = "success", code: str | None = None, limit: int | None = None) -> None:
+    """Archive what waits."""
+    chosen = "SELECT array_agg(id) FROM (SELECT id FROM queue_message ORDER BY xid, seq LIMIT %s) chosen"
+    await queue.sql(f"SELECT queue_message_archive_now(({chosen}), %s, %s, NULL, 'test')", limit, result, code)
 
 
 async def replay(queue: Queue, filters: str = "", *, dry_run: bool = False) -> list[tuple[Any, ...]]:
@@ -105,9 +112,81 @@ async def test_nothing_is_replayed_twice_unless_asked(queue: Queue) -> None:
 
     assert [old] == [id_ for id_, _ in await replay(queue)]
     assert [] == await replay(queue)
-    await queue.sql("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'test') FROM queue_message")
-    assert 1 == len(await replay(queue, "result => 'success', "))
+    await settle(queue)
+    assert [] == await replay(queue)
+    assert [] == await replay(queue, "result => 'success', ")
     assert 2 == len(await replay(queue, "again => true, ", dry_run=True))
+
+
+async def test_a_replay_is_left_out_also_when_its_origin_is_out_of_the_time_or_gone(queue: Queue) -> None:
+    """A length of time moves on, and days are dropped: what was sent again once is not sent again and again."""
+    old = await archived(queue)
+    [(_, new)] = await replay(queue)
+    await settle(queue)
+    later = f"archived_from => (SELECT archived_at FROM queue_message_archive WHERE id = '{new}'), "
+
+    assert [] == await replay(queue, later)
+    await queue.sql("SELECT set_config('relay.retention', 'on', false)")
+    await queue.sql("DELETE FROM queue_message_archive WHERE id = %s", old)
+    assert [] == await replay(queue, later)
+    assert [] == await replay(queue, later + "result => 'success', ")
+
+
+@pytest.mark.parametrize("same_id", [False, True])
+@pytest.mark.parametrize("result", ["failed", "discarded"])
+async def test_a_replay_that_did_not_go_out_is_like_any_other(queue: Queue, same_id: bool, result: str) -> None:
+    """It is what there is to send again, and not what it replays; also when it has the same id."""
+    await archived(queue, result, "x")
+    filters = f"result => '{result}', error_code => 'x', same_id => {same_id}, "
+
+    for _ in range(3):
+        [(_, new)] = await replay(queue, filters)
+        assert [] == await replay(queue, filters)
+        await settle(queue, result, "x")
+    [(last, _)] = await replay(queue, filters)
+    assert new == last
+
+
+async def test_a_replay_that_was_the_first_to_go_out_is_replayed_where_the_filter_selects_it_alone(queue: Queue) -> None:
+    """Consumers that lost what they got, and ask for successes, got it as a replay of what had died; then that is the origin."""
+    await archived(queue, "failed", "x")
+    [(_, repaired)] = await replay(queue, "result => 'failed', ")
+    await settle(queue)
+
+    assert [] == await replay(queue)
+    assert [repaired] == [id_ for id_, _ in await replay(queue, "result => 'success', ")]
+    await settle(queue)
+    assert [] == await replay(queue, "result => 'success', ")
+
+
+async def test_a_replay_of_a_replay_repeats_what_the_filter_selected_first(queue: Queue) -> None:
+    """A success was replayed, the replay died, and an operator sent that once more."""
+    await archived(queue)
+    [(_, died)] = await replay(queue, "result => 'success', ")
+    await settle(queue, "failed", "x")
+    await queue.sql("SELECT queue_message_replay(%s)", died)
+    await settle(queue)
+
+    assert [] == await replay(queue, "result => 'success', ")
+
+
+async def test_a_page_costs_one_walk_over_the_queue_and_its_own_rows_of_the_archive(queue: Queue) -> None:
+    """Whatever is believed of both; else a replay slows down with each message that waits, and with each that was archived."""
+    await queue.sql("ANALYZE")
+    await queue.insert(2000)
+    for _ in range(4):
+        await settle(queue, limit=500)
+    await queue.insert(1000)
+    page = "SELECT count(*) FROM queue_message_replay_many(most => 50, dry_run => {})"
+    read = """SELECT sum(seq_scan) FILTER (WHERE relname = 'queue_message'), sum(seq_tup_read) FILTER (WHERE relname <> 'queue_message'),
+        sum(idx_tup_fetch) FILTER (WHERE relname <> 'queue_message')
+        FROM pg_stat_xact_user_tables WHERE relname ~ '^queue_message($|_archive|_dead$)'"""
+    for dry_run, fetched in ((True, 600), (False, 650)):
+        with psycopg.connect(queue.url) as connection:
+            assert (50,) == connection.execute(page.format(dry_run).encode()).fetchone()
+            walks, walked, found = connection.execute(read).fetchone() or ()
+            assert (1, 0) == (walks, walked)
+            assert 50 <= found <= fetched
 
 
 async def test_pages_follow_each_other(queue: Queue) -> None:
