@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -56,6 +57,8 @@ def _opened() -> Iterator[Workplace]:
     chosen = settings()
     if chosen.lake_url is None:
         raise SettingsError("RELAY_LAKE_URL is not set: name the folder or the object store that holds the lake, or shall hold it.")
+    # The table library's warnings of what it tries first; it reads this as it is loaded. What fails is said by the job in one sentence.
+    os.environ.setdefault("RUST_LOG", "off")
     try:
         from relay.pipeline.database import Database  # noqa: PLC0415 - only the pipeline's commands need it
         from relay.pipeline.lake import Lake  # noqa: PLC0415 - as above

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from psycopg import sql
 
+from relay.errors import PipelineError
+
 INSTANT = pa.timestamp("us", "UTC")
 DAY = pa.field("day", pa.date32(), nullable=False)
 """The lake's partition: the UTC day of `archived_at`."""
@@ -63,6 +65,23 @@ class Column(NamedTuple):
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
     """The archive's schema in the lake, with the partition column as its last but for columns that come later."""
     return pa.schema([*(column.field for column in columns), DAY])
+
+
+def check_names(columns: Iterable[Column], there: Iterable[str] = ()) -> None:
+    """See that the lake's table, which may have columns already, can have all of these: it takes letters of both cases for the same.
+
+    Raises:
+        PipelineError: a column is called as the partition column is, or as another but for the case.
+    """
+    known = {name.lower(): name for name in there}
+    for name in (column.name for column in columns):
+        if name.lower() == DAY.name:
+            raise PipelineError(f"The archive has a column {name!r}, and the lake's own is called {DAY.name}: {_RENAME}.")
+        if (other := known.setdefault(name.lower(), name)) != name:
+            raise PipelineError(f"The archive's columns {other!r} and {name!r} are one to the lake, as only the case differs: {_RENAME}.")
+
+
+_RENAME = "rename it with ALTER TABLE queue_message_archive RENAME COLUMN"
 
 
 def without_day(schema: pa.Schema) -> pa.Schema:

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import gained
-from relay.pipeline.archive import NOT_NULL, Column, schema_of
+from relay.pipeline.archive import NOT_NULL, Column, check_names, schema_of
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake import schema_of as schema_of_table
@@ -85,8 +85,9 @@ def take_over(lake: Lake, cluster: Cluster) -> None:
 
 
 def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[Column]) -> None:
-    """Add what the archive has gained; LakeError where a column is of another type than the lake's."""
+    """Add what the archive has gained; LakeError where a column is of another type than the lake's, or differs from one in case only."""
     known = {field.name: field.type for field in schema_of_table(handle)}
+    check_names(columns, known)
     wrong = [column.name for column in columns if known.get(column.name, column.field.type) != column.field.type]
     if wrong or not known.keys() >= NOT_NULL:
         what = f"column {wrong[0]} has another type" if wrong else f"it lacks one of {', '.join(sorted(NOT_NULL))}"

@@ -11,6 +11,7 @@ from relay.pipeline.database import Database
 
 _PREFIX = "outbox_relay."
 _ADOPT = "if this server's archive is what the lake is to follow from now on, run `relay pipeline export --adopt`, else correct"
+_UNFINISHED = " (not yet adopted whole)"
 _NAMES = {"system_identifier": "cluster", "database": "database", "schema": "schema", "timeline": "timeline"}
 
 
@@ -35,7 +36,7 @@ class Cluster:
 
 def unfinished(cluster: Cluster) -> dict[str, str]:
     """What the lake's table says while it is between two clusters: none is called so, and ids that cannot be compared are read from 0."""
-    return {**cluster.properties, f"{_PREFIX}system_identifier": f"{cluster.system_identifier} (not yet adopted whole)"}
+    return {**cluster.properties, f"{_PREFIX}system_identifier": f"{cluster.system_identifier}{_UNFINISHED}"}
 
 
 def read(database: Database) -> Cluster:
@@ -69,6 +70,8 @@ def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
 
 def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
     """The sentence about another cluster, timeline, database, schema or position."""
+    if _is_unfinished(found):
+        return _cut_short(found)
     name, (lake, server) = next(iter(found.items()))
     if name == "timeline":
         what = f"PostgreSQL is on timeline {server} and the lake on {lake}, so a standby was promoted or a backup restored"
@@ -78,3 +81,17 @@ def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
         return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")
     what = f"The lake holds the archive of {_NAMES[name]} {lake}, and this is {_NAMES[name]} {server}"
     return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")
+
+
+def _is_unfinished(found: Mapping[str, tuple[str, str]]) -> bool:
+    return found.get("system_identifier", ("", ""))[0].endswith(_UNFINISHED)
+
+
+def _cut_short(found: Mapping[str, tuple[str, str]]) -> PipelineError:
+    """The sentence about an adoption that was not finished: by this very archive, or by which other one."""
+    pairs = {name: (lake.removesuffix(_UNFINISHED), server) for name, (lake, server) in found.items()}
+    other = [f"{_NAMES[name]} {lake} (this is {server})" for name, (lake, server) in pairs.items() if lake != server]
+    if not other:
+        return PipelineError("An adoption of the lake by this archive was cut short: run `relay pipeline export --adopt` again.")
+    what = f"An adoption of the lake by the archive of {', '.join(other)} was cut short"
+    return PipelineError(f"{what}: run it again there; {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")

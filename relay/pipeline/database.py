@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import PipelineError, UnreachableError
 from relay.pinned import ENCODING, pin
-from relay.pipeline.archive import Column
+from relay.pipeline.archive import Column, check_names
 from relay.postgres_errors import no_connection, reason
 
 _USUAL = {
@@ -84,8 +84,10 @@ class Database:
         return rendered(name, self.schema)
 
     def columns(self) -> list[Column]:
-        """The archive's columns in catalog order; errors as `fetch`."""
-        return [Column(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
+        """The archive's columns in catalog order; errors as `fetch`, and PipelineError where no lake can have them all."""
+        columns = [Column(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
+        check_names(columns)
+        return columns
 
     def complete_conninfo(self) -> str:
         """Conninfo that means the same on another machine: what `PG*`, a service or a password file said is written out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class Place:
         path = self.url if self.is_local else self.path(self.url)
         if found := re.search(_UNFIT if self.is_local else _UNFIT_IN_STORE, path):
             raise LakeError(f"The path in RELAY_LAKE_URL holds {found[0]!r}, which a table's path cannot hold: name another folder.")
+        if self.is_local and (there := _no_folder(Path(path))):
+            raise LakeError(f"RELAY_LAKE_URL leads to {there}, which is a file and no folder: name a folder.")
 
     @property
     def is_local(self) -> bool:
@@ -73,6 +76,12 @@ class Place:
             return fs.LocalFileSystem()
         option = {_plain(name): value for name, value in self.options.items()}
         return _s3(option) if self.url.startswith("s3://") else _gcs(option)
+
+
+def _no_folder(path: Path) -> Path | None:
+    """The path, or what it leads through, if something stands there that is no folder; what does not exist may be made."""
+    there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110 - Path.exists raises without permission
+    return None if there.is_dir() else there
 
 
 def _split(url: str) -> SplitResult:

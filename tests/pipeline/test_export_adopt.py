@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from relay import local
 from relay.errors import ConflictError, PipelineError
 from relay.migrate import migrate
 from relay.pipeline import cluster as clusters
-from relay.pipeline import export
+from relay.pipeline import export, verify
 from relay.pipeline.archive import schema_of
 from relay.pipeline.archive_table import OFFSET, TABLE, offset_of, prepare
 from relay.pipeline.cuts import STEP
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 ExportFrom = Callable[..., export.Exported]
+VerifyFrom = Callable[[str], verify.Verified]
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,17 @@ def export_from(spark: SparkSession, lake: Lake) -> ExportFrom:
     def run(url: str, **options: Any) -> export.Exported:
         with Database(url) as database:
             return export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, **options)
+
+    return run
+
+
+@pytest.fixture
+def verify_from(lake: Lake) -> VerifyFrom:
+    """Compare a server with the test's lake."""
+
+    def run(url: str) -> verify.Verified:
+        with Database(url) as database:
+            return verify.run(lake=lake, database=database, say=lambda _: None)
 
     return run
 
@@ -169,10 +182,16 @@ def test_rows_of_a_dump_are_taken_once(database_url: str, export_from: ExportFro
 
 
 def test_an_adoption_that_was_cut_short_is_done_again(
-    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    databases: Databases,
+    migrated_template: str,
+    export_from: ExportFrom,
+    verify_from: VerifyFrom,
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until it is whole the lake still says where it came from, so nobody goes on as if it were."""
+    """Until it is whole nobody goes on as if it were; who asks is told whose adoption it was."""
     first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    here, there = (conninfo_to_dict(url)["dbname"] for url in (first, second))
     add(first, 1)
     export_from(first)
     add(first, 3)
@@ -185,11 +204,12 @@ def test_an_adoption_that_was_cut_short_is_done_again(
         patched.setattr(export, "take_over", broken)
         with pytest.raises(PipelineError, match="cut short"):
             export_from(second, adopt=True)
-    with pytest.raises(PipelineError, match="--adopt"):
-        export_from(second)
-    # The offset is the second one's by now, and beyond this row of the first.
-    with pytest.raises(PipelineError, match=r"not yet adopted whole.*--adopt"):
-        export_from(first)
+    for job in (export_from, verify_from):
+        with pytest.raises(PipelineError, match=r"^An adoption of the lake by this archive was cut short: run `relay .* --adopt` again"):
+            job(second)
+        # The offset is the second one's by now, and beyond this row of the first.
+        with pytest.raises(PipelineError, match=rf"the archive of database {there} \(this is {here}\) was cut short: run it again there;"):
+            job(first)
     export_from(first, adopt=True)
     export_from(second, adopt=True)
 

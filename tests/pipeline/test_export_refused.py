@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg import sql
 
 from relay.errors import ConflictError, LakeError, PipelineError, UnreachableError
-from relay.pipeline import export, spread
+from relay.pipeline import export, spread, verify
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from tests.support.archives import insert
@@ -147,6 +148,59 @@ def test_a_column_of_another_type_is_refused(archived: Archived, exported: Expor
         exported()
 
     assert version == lake.opened("archive").version()
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["day"], "The archive has a column 'day', and the lake's own is called day: rename it with ALTER TABLE "),
+        (["Day"], "The archive has a column 'Day', and the lake's own is called day: rename it with ALTER TABLE "),
+        (
+            ["Exchange"],
+            "The archive's columns 'exchange' and 'Exchange' are one to the lake, as only the case differs: rename it with ",
+        ),
+        (["extra", "EXTRA"], "The archive's columns 'extra' and 'EXTRA' are one to the lake, "),
+    ],
+)
+def test_a_column_that_the_lake_cannot_have_is_named(
+    before: bool, names: list[str], sentence: str, archived: Archived, exported: Export, lake: Lake, database: Database, database_url: str
+) -> None:
+    """Before anything is exported or compared, in a new lake and in one that was fine; renamed it is a column like others."""
+    archived({})
+    if before:
+        exported()
+    kept = files_below(lake)
+    with psycopg.connect(database_url) as owner:
+        for name in names:
+            owner.execute(sql.SQL("ALTER TABLE queue_message_archive ADD {} text").format(sql.Identifier(name)))
+
+    jobs: list[Callable[[], object]] = [exported, lambda: verify.run(lake=lake, database=database, say=lambda _: None)]
+    for job in jobs if before else jobs[:1]:
+        with pytest.raises(PipelineError, match=f"^{sentence}"):
+            job()
+    assert kept == files_below(lake)
+
+    with psycopg.connect(database_url) as owner:
+        owner.execute(sql.SQL("ALTER TABLE queue_message_archive RENAME {} TO good").format(sql.Identifier(names[-1])))
+    archived({})
+    exported()
+    assert 2 == lake.dataset("archive").count_rows()
+
+
+def test_a_column_that_differs_in_case_from_one_that_the_lake_keeps_is_named(
+    archived: Archived, exported: Export, lake: Lake, database_url: str
+) -> None:
+    """The archive has dropped that, the lake has its values."""
+    archived({})
+    for change in ("ADD extra text", 'DROP extra, ADD "Extra" text'):
+        with psycopg.connect(database_url) as owner:
+            owner.execute(f"ALTER TABLE queue_message_archive {change}".encode())
+        if change.startswith("ADD"):
+            exported()
+
+    with pytest.raises(PipelineError, match="columns 'extra' and 'Extra' are one to the lake"):
+        exported()
 
 
 def test_a_folder_that_cannot_be_written_is_named(archived: Archived, spark: SparkSession, database: Database) -> None:

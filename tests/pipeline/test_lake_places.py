@@ -52,6 +52,16 @@ def test_a_folder_that_the_table_library_reads_as_another_is_refused(cli: Cli, t
     assert [] == list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("below", ["", "/lake"])
+def test_a_file_in_the_place_of_the_folder_is_refused(cli: Cli, tmp_path: Path, below: str) -> None:
+    """By each job before it begins, and named."""
+    (tmp_path / "file").touch()
+
+    for job in (["export"], ["metrics"], ["verify"], ["compact"], ["report"], ["run"], ["replay", "--job", "one", "--exchange", "a"]):
+        sentence = cli.refused("pipeline", *job, code=1, RELAY_LAKE_URL=f"{tmp_path}/file{below}")
+        assert f"RELAY_LAKE_URL leads to {tmp_path}/file, which is a file and no folder: name a folder." == sentence
+
+
 @pytest.mark.parametrize(
     "url", ["s3://b/a?b", "s3://b/a#b", "s3://b/a%2Fb", "s3://b/a//b", "s3://b/../a", "s3://b/a/.", "s3://[b/a", "file://host/a", "s3:a"]
 )
@@ -67,6 +77,16 @@ def test_a_url_whose_tables_would_be_elsewhere_is_refused(url: str) -> None:
 def test_a_url_that_means_one_place_is_taken(url: str) -> None:
     """An escape of a file's URL is none of its path."""
     assert "%" not in Lake(url).place.url
+
+
+def test_a_store_without_options_says_one_line(cli: Cli, unused_tcp_port: int) -> None:
+    """The library looks for a region where the machines of a cloud tell it, and warns in lines of its own if nobody answers."""
+    cli.env |= {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{unused_tcp_port}", "RELAY_LAKE_URL": "s3://b"}
+
+    _, said = cli.start("pipeline", "verify").communicate()
+
+    assert "of s3://b " in said
+    assert 1 == said.count("\n")
 
 
 @pytest.mark.parametrize("endpoint", ["host:9000", "http://[oops", "http://", "http://host:port", "ftp://host"])
