@@ -5,6 +5,7 @@
 
 -- A time-ordered uuid (RFC 9562, version 7): neighbours in time are neighbours in the indexes.
 CREATE FUNCTION @schema@.queue_message_uuid() RETURNS uuid LANGUAGE plpgsql VOLATILE PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
         PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
@@ -16,6 +17,7 @@ DO $do$
 BEGIN
     IF current_setting('server_version_num')::int >= 180000 THEN
         CREATE OR REPLACE FUNCTION @schema@.queue_message_uuid() RETURNS uuid LANGUAGE plpgsql VOLATILE PARALLEL SAFE AS $$
+        #variable_conflict use_variable
         BEGIN
             RETURN uuidv7();
         END
@@ -26,6 +28,7 @@ $do$;
 
 -- Ordering key to lane. md5 never changes between versions, hashtext may. The number of lanes (64) is fixed: it is part of stored rows.
 CREATE FUNCTION @schema@.queue_message_lane_of(ordering_key text) RETURNS smallint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN (('x' || substr(md5(ordering_key), 1, 8))::bit(32)::bigint & 63)::smallint;
 END

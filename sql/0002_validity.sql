@@ -7,6 +7,7 @@
 -- An error that carries the sentence, and names column and constraint for programs.
 CREATE FUNCTION @schema@.queue_message_refuse(column_name text, sentence text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = sentence, TABLE = 'queue_message', COLUMN = column_name,
         CONSTRAINT = 'queue_message_' || column_name || '_check',
@@ -16,6 +17,7 @@ $$;
 
 CREATE FUNCTION @schema@.queue_message_check_size(column_name text, size bigint, size_limit bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN size <= size_limit OR @schema@.queue_message_refuse(column_name,
         column_name || ' is ' || size || ' bytes long; the limit is ' || size_limit || ' bytes');
@@ -24,6 +26,7 @@ $$;
 
 CREATE FUNCTION @schema@.queue_message_refuse_new(id uuid, what text, sentence text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     RAISE EXCEPTION 'Message %: %', id, sentence USING ERRCODE = 'check_violation', TABLE = 'queue_message',
         CONSTRAINT = 'queue_message_insert_' || what;
@@ -32,6 +35,7 @@ $$;
 
 CREATE FUNCTION @schema@.queue_message_check_time(column_name text, value timestamptz) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN value >= '0001-01-01 00:00:00+00' AND value < '10000-01-01 00:00:00+00' OR @schema@.queue_message_refuse(column_name,
         column_name || CASE WHEN isfinite(value) THEN ' is' ELSE ' is infinite,' END || ' outside the years 1 to 9999');
@@ -69,6 +73,7 @@ $$;
 
 CREATE FUNCTION @schema@.queue_message_is_key_list(value jsonb) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 BEGIN
     IF jsonb_typeof(value) <> 'array' THEN
         RETURN false;
@@ -121,6 +126,7 @@ $$;
 -- an object, and for each value its tag and what it holds.
 CREATE FUNCTION @schema@.queue_message_headers_problem(headers jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 DECLARE
     wrong_name text;
     wrong_number boolean;
@@ -164,6 +170,7 @@ $$;
 -- The sentence that says why these options can never be sent; NULL if they can.
 CREATE FUNCTION @schema@.queue_message_options_error(options jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
 DECLARE
     spelling text;
     name text;
@@ -204,6 +211,7 @@ $$;
 -- The exact length of a jsonb costs as much as printing it, so it is asked only where the stored size comes near.
 -- The bounds of attempts leave room for every later claim: what fails there stops the relay, not the application.
 CREATE FUNCTION @schema@.queue_message_check() RETURNS trigger LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
 DECLARE
     problem text;
 BEGIN

@@ -25,12 +25,13 @@ $body$;
 -- What holds for a setting now: its row, else the value of a new database.
 CREATE FUNCTION @schema@.queue_message_setting_value(setting text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $body$
     SELECT coalesce(
-        (SELECT value FROM @schema@.queue_message_setting WHERE name = setting),
-        (SELECT fallback FROM @schema@.queue_message_setting_rule() WHERE name = setting))
+        (SELECT s.value FROM @schema@.queue_message_setting s WHERE s.name = queue_message_setting_value.setting),
+        (SELECT r.fallback FROM @schema@.queue_message_setting_rule() r WHERE r.name = queue_message_setting_value.setting))
 $body$;
 
 -- NULL where the value is fine, else the sentence.
 CREATE FUNCTION @schema@.queue_message_setting_error(setting text, value text) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $body$
+#variable_conflict use_variable
 DECLARE
     rule record;
     one text;
@@ -62,6 +63,7 @@ END
 $body$;
 
 CREATE FUNCTION @schema@.queue_message_setting_check() RETURNS trigger LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
 DECLARE
     sentence text := @schema@.queue_message_setting_error(NEW.name, NEW.value);
 BEGIN

@@ -45,6 +45,7 @@ COMMENT ON TABLE @schema@.queue_message_archive IS 'One immutable row per settle
 COMMENT ON TABLE @schema@.queue_message_dead IS 'Messages archived with a result other than success: rejected, failed, lock_expired.';
 
 CREATE FUNCTION @schema@.queue_message_archive_refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
 BEGIN
     RAISE EXCEPTION 'The archive is final: % of message % is refused; replay it to send it again.', TG_OP, OLD.id
         USING ERRCODE = 'restrict_violation', TABLE = TG_TABLE_NAME;
@@ -104,6 +105,7 @@ $body$;
 
 CREATE FUNCTION @schema@.queue_message_dead_alarm() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     RAISE WARNING 'dead message % in %: result %, code %, exchange "%"', NEW.id, @schema_literal@, NEW.result,
         @schema@.queue_message_one_line(NEW.error_code, 63), @schema@.queue_message_one_line(NEW.exchange)
@@ -122,6 +124,7 @@ CREATE TRIGGER queue_message_dead_alarm AFTER INSERT ON @schema@.queue_message_d
 -- The time that a chore goes by. Only who is the owner may name another, as tests do: a later one would drop the archive or free living locks.
 CREATE FUNCTION @schema@.queue_message_clock(wanted timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     -- Called with definer's rights, so current_user is the owner.
     IF wanted IS NOT NULL AND NOT pg_has_role(session_user, current_user, 'MEMBER') THEN
@@ -132,9 +135,10 @@ END
 $body$;
 
 -- Makes the day partitions from yesterday to days_ahead (at most 366) from now (UTC); returns how many it made.
--- Attaching takes no lock that a settle waits for; CREATE … PARTITION OF would. A lock not got within 200 ms is left to the next call.
+-- Attaching takes no lock that a settle waits for; CREATE ... PARTITION OF would. A lock not got within 200 ms is left to the next call.
 CREATE FUNCTION @schema@.queue_message_ensure_partitions(days_ahead integer DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
+#variable_conflict use_variable
 DECLARE
     today date := (@schema@.queue_message_clock(now) AT TIME ZONE 'UTC')::date;
     day date;
@@ -171,7 +175,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
     SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
         @schema@.queue_message_setting_value('retention_days') AS days
     WHERE i.inhparent = format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass AND days::integer > 0
-      AND c.relname ~ '^queue_message_archive_[0-9]{8}$' AND c.relname < 'queue_message_archive_' || to_char((coalesce(now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
+      AND c.relname ~ '^queue_message_archive_[0-9]{8}$' AND c.relname < 'queue_message_archive_' || to_char(
+          (coalesce(queue_message_old_days.now, pg_catalog.now()) AT TIME ZONE 'UTC')::date - days::integer, 'YYYYMMDD')
     ORDER BY c.relname
 $body$;
 
@@ -181,6 +186,7 @@ $body$;
 CREATE FUNCTION @schema@.queue_message_retain(now timestamptz DEFAULT NULL)
 RETURNS TABLE (action text, target text, messages bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
+#variable_conflict use_variable
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
     dead_days integer := @schema@.queue_message_setting_value('dead_retention_days')::integer;
@@ -206,6 +212,7 @@ $body$;
 -- What stands beyond the next transaction came with another cluster's dump and was compared with all the rest.
 CREATE FUNCTION @schema@.queue_message_verified(day text, OUT rows bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     bound xid8;
     newest xid8;
@@ -225,12 +232,13 @@ $body$;
 
 -- Takes back what a verification said of a day that was added to since; the next verification compares it again.
 CREATE FUNCTION @schema@.queue_message_unverify(day text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
-    UPDATE @schema@.queue_message_export SET verified_at = NULL WHERE partition = day
+    UPDATE @schema@.queue_message_export e SET verified_at = NULL WHERE e.partition = queue_message_unverify.day
 $body$;
 
 -- Drops one day, unless an export must be verified first or a lock is not got within 200 ms (busy). messages: counted where an export is checked.
 CREATE FUNCTION @schema@.queue_message_drop_day(day text, exported boolean, OUT action text, OUT messages bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     IF exported AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE EXCEPTION 'Retention with an export must see what was archived last: call queue_message_retain() in a transaction that is READ COMMITTED.'
@@ -262,6 +270,7 @@ $body$;
 -- Deletes up to 5,000 dead messages archived before a time, with what was said of them; with a registered export only what it has verified.
 CREATE FUNCTION @schema@.queue_message_delete_dead(archived_before timestamptz, exported boolean) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     deleted bigint;
 BEGIN
@@ -288,7 +297,8 @@ $body$;
 -- Remembers how far the export has got. Never back, unless what stands there is from the future: from before a restore or a failover.
 CREATE FUNCTION @schema@.queue_message_export_progress(exported xid8) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-    INSERT INTO @schema@.queue_message_export_position AS position (exported_xid) VALUES (exported)
+    INSERT INTO @schema@.queue_message_export_position AS position (exported_xid)
+    VALUES (queue_message_export_progress.exported)
     ON CONFLICT ON CONSTRAINT queue_message_export_position_pkey DO UPDATE SET exported_xid = excluded.exported_xid, noted_at = now()
     WHERE excluded.exported_xid >= position.exported_xid OR position.exported_xid > pg_snapshot_xmax(pg_current_snapshot())
 $body$;
@@ -316,6 +326,7 @@ $body$;
 
 CREATE FUNCTION @schema@.queue_message_export_alarm() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     RAISE WARNING 'archive partition % in % differs from the lake and is kept: %', NEW.partition, @schema_literal@,
         @schema@.queue_message_one_line(NEW.difference)

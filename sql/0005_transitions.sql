@@ -3,6 +3,7 @@
 -- their WHEN is true for an illegal move alone, so a legal one calls no function. AFTER, because a BEFORE trigger locks each row once more.
 
 CREATE FUNCTION @schema@.queue_message_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
 BEGIN
     RAISE EXCEPTION 'Message %: %', NEW.id, TG_ARGV[0] USING ERRCODE = 'check_violation', TABLE = 'queue_message', CONSTRAINT = TG_NAME;
 END

@@ -14,6 +14,7 @@ CREATE FUNCTION @schema@.queue_message_hint_mode() RETURNS text LANGUAGE sql STA
 -- Writes that function anew when the setting changes: for the next statement of whoever is connected.
 CREATE FUNCTION @schema@.queue_message_hint_mode_set() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     mode text := coalesce((SELECT value FROM @schema@.queue_message_setting WHERE name = 'notify'), 'idle');
 BEGIN
@@ -35,6 +36,7 @@ CREATE TRIGGER queue_message_hint_mode AFTER INSERT OR UPDATE OR DELETE OR TRUNC
 -- expression, because each is set up once a transaction.
 CREATE FUNCTION @schema@.queue_message_hint() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     IF @schema@.queue_message_hint_mode() = 'off' OR current_setting('relay.notify', true) = 'off'
         OR @schema@.queue_message_hint_mode() = 'idle' AND pg_try_advisory_xact_lock_shared(@schema@.queue_message_gate_key()) THEN
@@ -51,6 +53,7 @@ $body$;
 -- One message, or where there is no id whatever this transaction inserted.
 CREATE FUNCTION @schema@.queue_message_tell(mode text, id uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 BEGIN
     IF pg_notification_queue_usage() > 0.5 THEN
         -- A full queue makes commits fail: rather no hint.
@@ -69,6 +72,7 @@ $body$;
 -- Mode always: one notification for each message that this statement inserted, at most 1,000; the rest is notified again within a minute.
 -- The rows are found by the primary key. A transition table would cost every INSERT in every mode.
 CREATE FUNCTION @schema@.queue_message_notify_inserted() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     -- The last number notified in this transaction; rolled back with a savepoint, as the notifications are.
     notified bigint := coalesce(nullif(current_setting('relay.notified_seq', true), ''), '0');

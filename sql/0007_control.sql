@@ -48,7 +48,7 @@ $body$;
 CREATE FUNCTION @schema@.queue_message_wake_key(key text, now timestamptz DEFAULT NULL) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WITH head AS (
-        SELECT m.xid, m.seq FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1
+        SELECT m.xid, m.seq FROM @schema@.queue_message m WHERE m.ordering_key = queue_message_wake_key.key ORDER BY m.xid, m.seq LIMIT 1
     ), free AS (
         -- Whoever else has it locked must not be waited for; a patrol of the lane's owner finds it later.
         SELECT m.xid, m.seq FROM head JOIN @schema@.queue_message m ON (m.xid, m.seq) = (head.xid, head.seq) FOR UPDATE OF m SKIP LOCKED
@@ -62,7 +62,7 @@ CREATE FUNCTION @schema@.queue_message_key_park(key text, reason text DEFAULT ''
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WITH held AS (
         INSERT INTO @schema@.queue_message_key_hold (ordering_key, reason, held_by)
-        VALUES (key, queue_message_key_park.reason, @schema@.queue_message_signed(queue_message_key_park.by))
+        VALUES (queue_message_key_park.key, queue_message_key_park.reason, @schema@.queue_message_signed(queue_message_key_park.by))
         ON CONFLICT ON CONSTRAINT queue_message_key_hold_pkey DO UPDATE SET reason = excluded.reason, held_by = excluded.held_by
         WHERE excluded.reason <> ''
         RETURNING xmax = 0 AS made
@@ -73,6 +73,7 @@ $body$;
 -- Lets an ordering key go on; true if it was parked.
 CREATE FUNCTION @schema@.queue_message_key_resume(key text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     held boolean;
 BEGIN
@@ -87,7 +88,7 @@ $body$;
 CREATE FUNCTION @schema@.queue_message_archive_now(ids uuid[], result text, error_code text, error_detail text, handled_by text) RETURNS bigint
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
     WITH gone AS (
-        DELETE FROM @schema@.queue_message m WHERE m.id = ANY (ids) RETURNING m.*
+        DELETE FROM @schema@.queue_message m WHERE m.id = ANY (queue_message_archive_now.ids) RETURNING m.*
     ), kept AS (
         INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, ordering_key, available_at,
             expires_at, created_at, attempts, replay_of, result, error_code, error_detail, handled_by)
@@ -105,6 +106,7 @@ $body$;
 -- settled since somebody looked, and its successor is another message.
 CREATE FUNCTION @schema@.queue_message_key_skip(key text, by text DEFAULT session_user, expected uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     head record;
 BEGIN
@@ -127,6 +129,7 @@ $body$;
 -- Answers a dead message: it counts as seen, with who and why. Returns how many archived messages of that id it answered now.
 CREATE FUNCTION @schema@.queue_message_dead_acknowledge(message uuid, by text DEFAULT session_user, note text DEFAULT '') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     answered bigint;
 BEGIN
@@ -144,6 +147,7 @@ $body$;
 -- Changes a setting and returns what held before; a value that makes no sense is refused with a sentence.
 CREATE FUNCTION @schema@.queue_message_config_set(setting text, value text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     previous text := @schema@.queue_message_setting_value(setting);
 BEGIN

@@ -8,6 +8,7 @@ CREATE FUNCTION @schema@.queue_message_sweep(
     below_xid xid8 DEFAULT NULL, below_seq bigint DEFAULT 0, most integer DEFAULT 1000, apart boolean DEFAULT false,
     OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
     expired uuid[];
@@ -30,6 +31,7 @@ $body$;
 CREATE FUNCTION @schema@.queue_message_expired_apart(clock timestamptz, holder integer, from_xid xid8, from_seq bigint, most integer) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $body$
+#variable_conflict use_variable
 BEGIN
     RETURN ARRAY(
         SELECT m.id FROM @schema@.queue_message m
@@ -46,6 +48,7 @@ $body$;
 -- claimed alone from now on. A lock set by hand did not count an attempt when it was taken.
 CREATE FUNCTION @schema@.queue_message_sweep_free(expired uuid[], clock timestamptz, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     -- 'archive' is the strict convention: one lost lock, and the message is dead.
     allowed integer := CASE @schema@.queue_message_setting_value('on_lock_expired')
@@ -64,6 +67,7 @@ $body$;
 -- Archives messages whose lock expired once too often, and sets their ordering keys free, or parks them, by policy.
 CREATE FUNCTION @schema@.queue_message_sweep_dead(dead uuid[], clock timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     one record;
     moved bigint := 0;
@@ -96,6 +100,7 @@ $body$;
 -- position that a relay has reported, so that a long backlog is not walked each minute, and what silent relays hold apart from it.
 CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
     whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
@@ -125,6 +130,7 @@ $body$;
 -- A server that has no memory for it just now says so by another error, and nothing is archived for that.
 CREATE FUNCTION @schema@.queue_message_reject_unprintable(most integer DEFAULT 20000) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     one record;
     rejected bigint := 0;
@@ -150,6 +156,7 @@ $body$;
 -- Mode always: notifies again the 1,000 oldest messages that nobody has claimed; returns how many.
 CREATE FUNCTION @schema@.queue_message_renotify() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     notified bigint;
 BEGIN

@@ -1,6 +1,6 @@
 -- Views: the application's face, and what an operator looks at. Operators' views hold no contents, headers or options.
 
--- The simple face: what an application may write, and nothing of the relay's. INSERT … RETURNING id and ON CONFLICT (id) DO NOTHING work through it.
+-- The simple face: what an application may write, and nothing of the relay's. INSERT ... RETURNING id and ON CONFLICT (id) DO NOTHING work through it.
 CREATE VIEW @schema@.queue_message_app AS
     SELECT id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at FROM @schema@.queue_message;
 COMMENT ON VIEW @schema@.queue_message_app IS 'What an application inserts: no column of the relay''s.';
@@ -85,6 +85,7 @@ CREATE VIEW @schema@.queue_message_relay_state AS
 -- and only what lies between the relays' lowest and highest position is looked at for locks.
 CREATE FUNCTION @schema@.queue_message_count(OUT counted boolean, OUT waiting bigint, OUT locked bigint, OUT delayed bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     queue regclass := format('%I.queue_message', @schema_literal@::text)::regclass;
     low record;

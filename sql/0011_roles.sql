@@ -54,6 +54,7 @@ $body$;
 -- Gives a grantee (PUBLIC or a quoted identifier) what one of the roles has.
 CREATE FUNCTION @schema@.queue_message_grant(role text, grantee text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     one text;
 BEGIN
@@ -73,6 +74,7 @@ $body$;
 -- Returns the statements for a role with CREATEROLE where this one may not, else null.
 CREATE FUNCTION @schema@.queue_message_grant_roles() RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     one text;
     missing text;

@@ -3,6 +3,7 @@
 -- Schedules (again) the jobs of this schema; false where pg_cron is not here. A job's name carries the schema.
 CREATE FUNCTION @schema@.queue_message_schedule() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     job record;
 BEGIN

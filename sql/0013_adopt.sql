@@ -4,6 +4,7 @@
 -- Does nothing the second time. What can never be sent is archived rejected with the sentence, so one bad row does not keep the others.
 CREATE FUNCTION @schema@.queue_message_adopt(source regclass) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     mark text := 'Emptied into queue_message by outbox-relay; may be dropped.';
     refused bigint := 0;
@@ -41,6 +42,7 @@ $body$;
 -- Row by row, where one of them is refused; returns how many were.
 CREATE FUNCTION @schema@.queue_message_adopt_each(source regclass) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
 DECLARE
     one record;
     refused bigint := 0;

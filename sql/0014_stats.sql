@@ -37,6 +37,7 @@ COMMENT ON TABLE @schema@.queue_message_stats_day IS 'queue_message_stats_window
 -- Milliseconds that a share (0 to 1) of the counted messages did not exceed, wrong by less than its bucket's width; null where nothing was counted.
 CREATE FUNCTION @schema@.queue_message_percentile(buckets bigint[], share double precision) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $body$
+#variable_conflict use_variable
 DECLARE
     bounds bigint[] := @schema@.queue_message_bucket_bounds();
     total bigint := (SELECT coalesce(sum(n), 0) FROM unnest(buckets) n);
@@ -59,6 +60,7 @@ $body$;
 
 CREATE FUNCTION @schema@.queue_message_buckets_add(one bigint[], other bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT AS $body$
+#variable_conflict use_variable
 BEGIN
     FOR number IN 1 .. greatest(cardinality(one), cardinality(other)) LOOP
         one[number] := coalesce(one[number], 0) + coalesce(other[number], 0);
