@@ -53,8 +53,11 @@ class MaintenanceStore(Protocol):
     async def free_stranded(self, below: Position) -> int:
         """Make due what is claimable below a position and every other relay's head; return how many."""
 
-    async def tend_archive(self) -> tuple[int, int]:
-        """Partitions ahead and retention; return created, dropped."""
+    async def ensure_partitions(self) -> int:
+        """Make the days of the archive ahead; return how many."""
+
+    async def retain(self) -> int:
+        """Delete and drop what is past its retention; return how many days were dropped."""
 
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""
@@ -185,7 +188,8 @@ class Maintenance:
     def _slow_chores(self) -> Chores:
         """They may take long, or wait for the archive: nothing that keeps locks and lanes waits behind them."""
         return Chores(
-            Chore("archive", HOUR, self._tend_archive),
+            Chore("partitions", HOUR, self._ensure_partitions),
+            Chore("retention", HOUR, self._retain),
             Chore("sweep of silent relays", SWEEP, self._sweep_silent),
             Chore("sweep", MINUTE, self._sweep_all),
             Chore("stranded messages", MINUTE, self._free_stranded),
@@ -232,10 +236,13 @@ class Maintenance:
             self._intake.hint_waiting()
             self._nudge()
 
-    async def _tend_archive(self) -> None:
-        created, dropped = await self._store.tend_archive()
-        if created or dropped:
-            self._emit(events.PartitionsEnsured(created, dropped))
+    async def _ensure_partitions(self) -> None:
+        if created := await self._store.ensure_partitions():
+            self._emit(events.PartitionsEnsured(created, 0))
+
+    async def _retain(self) -> None:
+        if dropped := await self._store.retain():
+            self._emit(events.PartitionsEnsured(0, dropped))
 
     async def _read_gauges(self) -> None:
         self._gauges(await self._store.read_gauges())

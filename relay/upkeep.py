@@ -75,10 +75,15 @@ class Upkeep:
         """
         return len(await self._store.run("free_stranded", **at("below", below), silence=self._silence, now=None))
 
-    async def tend_archive(self) -> tuple[int, int]:
-        """Partitions ahead and retention."""
-        [row] = await self._store.run("tend_archive")
-        return row[0], row[1]
+    async def ensure_partitions(self) -> int:
+        """Make the days of the archive ahead; return how many. Whatever keeps retention from its work does not keep this from its own."""
+        [(created,)] = await self._store.run("ensure_partitions")
+        return int(created)
+
+    async def retain(self) -> int:
+        """Delete and drop what is past its retention; return how many days were dropped."""
+        [(dropped,)] = await self._store.run("retain")
+        return int(dropped)
 
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""

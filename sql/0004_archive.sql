@@ -33,6 +33,8 @@ CREATE TABLE @schema@.queue_message_archive_daily PARTITION OF @schema@.queue_me
     FOR VALUES IN ('success', 'discarded') PARTITION BY RANGE (archived_at);
 CREATE TABLE @schema@.queue_message_dead PARTITION OF @schema@.queue_message_archive
     FOR VALUES IN ('rejected', 'failed', 'lock_expired');
+-- Without a key nothing could be deleted while a publication FOR ALL TABLES is there. It costs where wal_level is logical: the whole row.
+ALTER TABLE @schema@.queue_message_dead REPLICA IDENTITY FULL;
 
 -- Few and time-ordered: each costs a settle one or two microseconds.
 CREATE INDEX queue_message_archive_archived_xid_idx ON @schema@.queue_message_archive (archived_xid);
@@ -158,6 +160,8 @@ BEGIN
         CONTINUE WHEN to_regclass(format('%I.%I', @schema_literal@::text, partition)) IS NOT NULL;
         BEGIN
             EXECUTE format('CREATE TABLE %1$I.%2$I (LIKE %1$I.queue_message_archive_daily INCLUDING DEFAULTS)', @schema_literal@::text, partition);
+            -- As for the dead: a partition inherits none.
+            EXECUTE format('ALTER TABLE %I.%I REPLICA IDENTITY FULL', @schema_literal@::text, partition);
             EXECUTE format('ALTER TABLE %1$I.queue_message_archive_daily ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%3$L) TO (%4$L)',
                            @schema_literal@::text, partition, to_char(day, 'YYYY-MM-DD 00:00:00+00'), to_char(day + 1, 'YYYY-MM-DD 00:00:00+00'));
             created := created + 1;

@@ -57,6 +57,8 @@ CREATE TABLE @schema@.queue_message_receipt (
     received_at timestamptz NOT NULL DEFAULT now(),
     consumer    text        NOT NULL DEFAULT ''
 );
+-- Nor may a publication FOR ALL TABLES keep anybody from deleting them.
+ALTER TABLE @schema@.queue_message_receipt REPLICA IDENTITY FULL;
 CREATE INDEX queue_message_receipt_received_at_idx ON @schema@.queue_message_receipt (received_at);
 
 COMMENT ON TABLE @schema@.queue_message_receipt IS 'What consumers say they received, to be compared with the archive; written by consumers.';

@@ -108,7 +108,7 @@ async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable
     upkeep = Upkeep(store=store, silence=10, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
     await upkeep.check_schema()
     await queue.expire()
-    for chore in (upkeep.sweep_all, upkeep.tend_archive, upkeep.renotify, upkeep.refresh_policy):
+    for chore in (upkeep.sweep_all, upkeep.ensure_partitions, upkeep.retain, upkeep.renotify, upkeep.refresh_policy):
         await chore()
     await upkeep.sweep_silent(Position(1, 1))
     await upkeep.free_stranded(Position(1, 1))

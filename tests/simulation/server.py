@@ -204,5 +204,8 @@ class FakeSession:
                 self._server.submit(self._client, NAMES[statement], values, answer)
             return await answer
 
+    async def open(self) -> None:
+        """Nothing is open between two statements."""
+
     async def aclose(self) -> None:
         """Nothing is open between two statements."""

@@ -121,10 +121,10 @@ def skip_key(database: Database, tx: Transaction, key: str) -> bool:
     return True
 
 
-def tend_archive(database: Database, tx: Transaction, values: Values) -> Found:
-    """`tend_archive.sql`."""
+def none(database: Database, tx: Transaction, values: Values) -> Found:
+    """`ensure_partitions.sql` and `retain.sql`."""
     del database, tx, values
-    return [(0, 0)]
+    return [(0,)]
 
 
 def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:
@@ -139,6 +139,7 @@ SWEEPS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "sweep_all": sweep_all,
     "forget_relays": forget_relays,
     "free_stranded": free_stranded,
-    "tend_archive": tend_archive,
+    "ensure_partitions": none,
+    "retain": none,
     "read_gauges": read_gauges,
 }

@@ -208,5 +208,4 @@ WRITES: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "read_policy": read_policy,
     "reject_unprintable": nothing,
     "renotify": nothing,
-    "ensure_partitions": nothing,
 }
