@@ -94,12 +94,13 @@ def check_roles(conninfo: str, *, schema: str = "public") -> str | None:
     """
     with _connection(conninfo, _silent) as connection, _translated():
         found = connection.execute(Renderer(schema, {})(_text("roles.sql"))).fetchall()
-    if missing := [role for role, is_missing in found if is_missing]:
+    if missing := sorted({role for role, is_missing, _ in found if is_missing}):
         statements = " ".join(f"CREATE ROLE {role} NOLOGIN;" for role in missing)
         return f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner."
-    if found:
-        return f"Roles were made since and have no grants ({', '.join(role for role, _ in found)}): run `relay migrate` again as the owner."
-    return None
+    if not found:
+        return None
+    more = f", and {len(found) - 1} more grants are missing" if len(found) > 1 else ""
+    return f"The role {found[0][0]} lacks {found[0][2]}{more}: run `relay migrate` again as the owner."
 
 
 def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, names: Iterable[str] | None = None) -> str:

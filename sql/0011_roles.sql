@@ -1,6 +1,7 @@
 -- Four roles, none of which can log in or owns anything: GRANT queue_message_producer TO the application's login, and so on.
 
--- Every privilege of every role, for format(): the schema is its first argument. Functions that read and change nothing are granted to all four.
+-- Every privilege of every role, as queue_message_grants() reads it: %1$I stands for the schema. Functions that read and change nothing are
+-- granted to all four.
 CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text) LANGUAGE sql IMMUTABLE AS $body$
     VALUES
         -- The application: insert what an application may write; of what is there it sees the id alone, for RETURNING and ON CONFLICT.
@@ -19,9 +20,10 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_pause, %1$I.queue_message_setting, %1$I.queue_message_migration'),
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
-            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key, %1$I.queue_message_setting_value,
+            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key,
+            %1$I.queue_message_setting_value,
             %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead,
-            %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified'),
+            %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified, %1$I.queue_message_grants'),
         -- The operator: looks through views without contents, acts through functions.
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_state, %1$I.queue_message_status, %1$I.queue_message_dead_list,
             %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state, %1$I.queue_message_recent'),
@@ -32,9 +34,10 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
             %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_config_set,
             %1$I.queue_message_replay, %1$I.queue_message_find, %1$I.queue_message_replay_many, %1$I.queue_message_sweep,
-            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain,
+            %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable,
+            %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain,
             %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead,
-            %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified'),
+            %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified, %1$I.queue_message_grants'),
         -- The export: reads the archive, and says what it has verified.
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_archive, %1$I.queue_message_archive_daily, %1$I.queue_message_dead,
             %1$I.queue_message_dead_ack, %1$I.queue_message_status, %1$I.queue_message_setting, %1$I.queue_message_migration'),
@@ -48,7 +51,33 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_etl', 'SELECT, INSERT, DELETE ON %1$I.queue_message_receipt'),
         ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest,
             %1$I.queue_message_days_ahead, %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified,
-            %1$I.queue_message_export_progress')
+            %1$I.queue_message_export_progress, %1$I.queue_message_grants')
+$body$;
+
+-- The same one by one, with the schema itself and the functions that read and change nothing: what is granted, and what
+-- `relay migrate --check` looks for. An object that is not there is null, so that a GRANT fails on it.
+CREATE FUNCTION @schema@.queue_message_grants()
+RETURNS TABLE (role text, privilege text, columns text, kind text, object text, oid oid)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    WITH place AS (
+        SELECT n.oid FROM pg_namespace n WHERE n.nspname = @schema_literal@
+    ), named AS (
+        SELECT p.role, verb.found[1] AS privilege, verb.found[2] AS columns, object.found[1] AS name
+        FROM @schema@.queue_message_privileges() p,
+            regexp_matches(split_part(p.privilege, ' ON ', 1), '([A-Z]+)(?: [(]([^)]*)[)])?', 'g') AS verb (found),
+            regexp_matches(p.privilege, '%1[$]I[.]([a-z_]+)', 'g') AS object (found)
+    )
+    SELECT DISTINCT p.role, 'USAGE', NULL, 'SCHEMA', quote_ident(@schema_literal@), place.oid FROM @schema@.queue_message_privileges() p, place
+    UNION ALL
+    SELECT n.role, n.privilege, n.columns, 'TABLE', c.oid::regclass::text, c.oid
+    FROM named n CROSS JOIN place LEFT JOIN pg_class c ON c.relnamespace = place.oid AND c.relname = n.name WHERE n.privilege <> 'EXECUTE'
+    UNION ALL
+    SELECT n.role, n.privilege, n.columns, 'FUNCTION', f.oid::regprocedure::text, f.oid
+    FROM named n CROSS JOIN place LEFT JOIN pg_proc f ON f.pronamespace = place.oid AND f.proname = n.name WHERE n.privilege = 'EXECUTE'
+    UNION ALL
+    SELECT DISTINCT p.role, 'EXECUTE', NULL, 'FUNCTION', f.oid::regprocedure::text, f.oid
+    FROM @schema@.queue_message_privileges() p CROSS JOIN place JOIN pg_proc f ON f.pronamespace = place.oid
+    WHERE f.proname LIKE E'queue\\_message\\_%' AND f.provolatile = 'i'
 $body$;
 
 -- Gives a grantee (PUBLIC or a quoted identifier) what one of the roles has.
@@ -58,14 +87,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     one text;
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', @schema_literal@::text, grantee);
-    FOR one IN SELECT format(p.privilege, @schema_literal@::text) FROM @schema@.queue_message_privileges() p
-               WHERE p.role = queue_message_grant.role LOOP
+    FOR one IN SELECT format('%s%s ON %s %s', g.privilege, ' (' || g.columns || ')', g.kind, g.object)
+               FROM @schema@.queue_message_grants() g WHERE g.role = queue_message_grant.role LOOP
         EXECUTE format('GRANT %s TO %s', one, grantee);
-    END LOOP;
-    FOR one IN SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-               WHERE n.nspname = @schema_literal@ AND p.proname LIKE E'queue\\_message\\_%' AND p.provolatile = 'i' LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one, grantee);
     END LOOP;
 END
 $body$;

@@ -41,7 +41,7 @@ def migrate(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Only look: exit 1 and name what is missing if the schema is not up to date, or its roles are not there."
+            "--check", help="Only look: exit 1 and name what is missing if the schema is not up to date, or a role or a grant is not there."
         ),
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,

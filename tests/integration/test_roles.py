@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -12,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from relay import local
 from relay.message import Archive, Position, Result, Retry
-from relay.migrate import check_roles, migrate, migrations
+from relay.migrate import Renderer, _text, check_roles, migrate, migrations
 from relay.ports import Due, Row
 from relay.statements import Statements
 from relay.upkeep import Upkeep
@@ -226,11 +227,34 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
 
         superuser.execute(statements.encode())
         said.clear()
-        assert "Roles were made since and have no grants (queue_message_etl, queue_message_operator, " in str(check_roles(theirs))
+        lacks = r"The role queue_message_etl lacks SELECT on table public.queue_message_archive, and \d+ more grants are missing: "
+        assert re.match(lacks, str(check_roles(theirs)))
         assert ([], []) == (migrate(theirs, say=said.append), said)
         assert check_roles(theirs) is None
         with login(make_conninfo(server.url, dbname="theirs"), "queue_message_producer") as app, psycopg.connect(app) as connection:
             connection.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+
+
+def test_a_grant_that_is_missing_is_named(database_url: str) -> None:
+    """Whatever of a role's own was taken from it: the schema, a table, a column, a function. The next migration gives it back."""
+    looked_for = Renderer("public", {})(_text("roles.sql"))
+    with psycopg.connect(database_url) as owner:
+        owner.execute("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+        grants = owner.execute("SELECT role, privilege, columns, lower(kind), object FROM queue_message_grants()").fetchall()
+        assert {"schema", "table", "function"} == {kind for *_, kind, _ in grants}
+        for role, privilege, columns, kind, place in grants:
+            what = f"{privilege} ({columns})" if columns else privilege
+            owner.execute(f"SAVEPOINT before; REVOKE {what} ON {kind} {place} FROM {role}".encode())
+            assert (role, False, f"{what} on {kind} {place}") in owner.execute(looked_for).fetchall()
+            owner.execute("ROLLBACK TO before")
+        assert [] == owner.execute(looked_for).fetchall()
+        owner.execute("REVOKE UPDATE (lock_token) ON queue_message FROM queue_message_relay")
+
+    columns = "lock_expires_at, lock_token, locked_by, attempts, available_at, last_error"
+    lacks = f"The role queue_message_relay lacks UPDATE ({columns}) on table public.queue_message"
+    assert f"{lacks}: run `relay migrate` again as the owner." == check_roles(database_url)
+    migrate(database_url)
+    assert check_roles(database_url) is None
 
 
 async def test_roles_that_another_migration_makes_meanwhile_are_taken(say: Callable[[str], None]) -> None:
