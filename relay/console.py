@@ -31,7 +31,8 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedColumn: _MIGRATE,
     errors.UndefinedFunction: _MIGRATE,
     errors.InvalidSchemaName: _MIGRATE,
-    errors.ReadOnlySqlTransaction: "This PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary",
+    errors.ReadOnlySqlTransaction: "This PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary, or, if it is the "
+    "primary, turn default_transaction_read_only off for this role and database",
     errors.LockNotAvailable: "Another session holds a lock that this needs, and nothing was changed: try again; if it comes again, look "
     "for a migration, a long transaction or VACUUM FULL in pg_stat_activity and let it end",
     errors.UniqueViolation: "A message with this id is in the queue already",

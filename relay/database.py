@@ -10,8 +10,8 @@ import psycopg
 from psycopg import errors
 
 from relay.errors import StoreError
-from relay.pinned import ENCODING, PINNED, unreadable
-from relay.postgres_errors import READ_ONLY, no_connection, reason
+from relay.pinned import DEFAULTS, ENCODING, PINNED, unreadable
+from relay.postgres_errors import no_connection, read_only, reason
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
 """A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
@@ -36,7 +36,6 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.InvalidSchemaName: _MIGRATE,
     errors.InsufficientPrivilege: "The relay's role lacks a permission: grant it the role queue_message_relay, or, if it has that, let the "
     "schema's owner run `relay migrate`, which grants again what is missing",
-    errors.ReadOnlySqlTransaction: READ_ONLY,
 }
 
 
@@ -64,9 +63,14 @@ class Session:
         self._application_name = application_name
         self._prepare = prepare
         # A pooler in transaction mode, for which nothing is prepared, would hand the settings on to others.
-        self._settings = {**ALWAYS, **(settings or {})} if prepare else {}
+        self._settings = {**DEFAULTS, **ALWAYS, **(settings or {})} if prepare else {}
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect where no connection is; errors as `fetch`."""
+        if self._connection is None or self._connection.closed:
+            await self.fetch(b"SELECT 1", {})
 
     async def fetch(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result.
@@ -78,9 +82,10 @@ class Session:
             try:
                 return await self._run(statement, values)
             except psycopg.Error as error:
+                sentence = self._store_error(error)
                 if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
                     await self._drop()
-                raise _store_error(error) from error
+                raise sentence from error
             except BaseException:
                 # Cancelled in the middle of a statement: the connection's state is not known.
                 await self._drop()
@@ -118,6 +123,11 @@ class Session:
             await connection.close()
             raise
         return connection
+
+    def _store_error(self, error: psycopg.Error) -> StoreError:
+        if isinstance(error, errors.ReadOnlySqlTransaction) and self._connection is not None:
+            return StoreError(f"{read_only(self._connection.info)} ({reason(error)}).")
+        return _store_error(error)
 
     async def _drop(self) -> None:
         if self._connection is not None:

@@ -17,7 +17,7 @@ from psycopg import errors, sql
 
 from relay.errors import MigrationError, StoreError
 from relay.pinned import ENCODING, pin, unreadable
-from relay.postgres_errors import READ_ONLY, no_connection, reason
+from relay.postgres_errors import no_connection, read_only, reason
 
 LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
@@ -58,7 +58,7 @@ def migrate(
         StoreError: the database cannot be reached.
     """
     render_text = Renderer(schema, seed or {})
-    with _connection(conninfo, say or _silent) as connection, _translated():
+    with _connection(conninfo, say or _silent) as connection, _translated(connection):
         with connection.transaction():
             connection.execute(render_text(_text("before.sql")))
             todo = _pending(_read_applied(connection, render_text), say or _silent)
@@ -77,7 +77,7 @@ def check(conninfo: str, *, schema: str = "public") -> list[str]:
         StoreError: the database cannot be reached.
     """
     render_text = Renderer(schema, {})
-    with _connection(conninfo, _silent) as connection, _translated():
+    with _connection(conninfo, _silent) as connection, _translated(connection):
         try:
             applied = _read_applied(connection, render_text)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
@@ -92,7 +92,7 @@ def check_roles(conninfo: str, *, schema: str = "public") -> str | None:
         MigrationError: the schema may not be read.
         StoreError: the database cannot be reached.
     """
-    with _connection(conninfo, _silent) as connection, _translated():
+    with _connection(conninfo, _silent) as connection, _translated(connection):
         found = connection.execute(Renderer(schema, {})(_text("roles.sql"))).fetchall()
     if missing := sorted({role for role, is_missing, _ in found if is_missing}):
         statements = " ".join(f"CREATE ROLE {role} NOLOGIN;" for role in missing)
@@ -223,7 +223,7 @@ def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.C
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(connection: psycopg.Connection) -> Iterator[None]:
     """Turn the driver's errors into one sentence that says what to do."""
     try:
         yield
@@ -234,7 +234,7 @@ def _translated() -> Iterator[None]:
             f"Not allowed ({reason(error)}): run `relay migrate` as the owner of the schema, or hand `relay migrate --sql` to who is."
         ) from error
     except errors.ReadOnlySqlTransaction as error:
-        raise MigrationError(f"{READ_ONLY} ({reason(error)}).") from error
+        raise MigrationError(f"{read_only(connection.info)} ({reason(error)}).") from error
     except errors.LockNotAvailable as error:
         raise MigrationError(
             "A long transaction holds the tables that must change and nothing was changed: run `relay migrate` again when it has ended."

@@ -14,7 +14,18 @@ PINNED: Mapping[str, str] = {"DateStyle": "ISO, MDY", "IntervalStyle": "postgres
 
 PgBouncer reports these to each of its clients, and refuses them as start-up options.
 """
-PIN = ("SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in PINNED.items())).encode()
+DEFAULTS: Mapping[str, str] = {
+    "array_nulls": "on",
+    "bytea_output": "hex",
+    "client_min_messages": "notice",
+    "extra_float_digits": "1",
+    "transform_null_equals": "off",
+}
+"""Set with them where the session is ours: NULL in an array is no word, numbers and bytes as texts are whole, notices arrive.
+
+PostgreSQL's own defaults. PgBouncer does not know these, so in transaction mode they may be handed on to others, and may not hold.
+"""
+PIN = ("SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in {**PINNED, **DEFAULTS}.items())).encode()
 """The statement that sets them."""
 
 

@@ -7,6 +7,11 @@ import re
 import psycopg
 
 READ_ONLY = "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)"
+FROZEN = (
+    "PostgreSQL is a primary that default_transaction_read_only keeps from writing: turn it off with ALTER ROLE, ALTER DATABASE or "
+    "ALTER SYSTEM, unless it was frozen on purpose"
+)
+"""What to do on a standby, or where nobody knows, and what on a primary."""
 _CONNECTING = (
     (
         r"password authentication failed|no password supplied",
@@ -18,6 +23,7 @@ _CONNECTING = (
         r"too many clients|connection slots are reserved|too many connections",
         "PostgreSQL has no connection left: raise max_connections or stop what holds them",
     ),
+    (r"session is read-only", f"{READ_ONLY}, or, if it is the primary, turn default_transaction_read_only off"),
     (r"read-only|hot standby", READ_ONLY),
     (
         r"invalid response to \w+ negotiation|expected authentication request",
@@ -34,6 +40,14 @@ def reason(error: psycopg.Error) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = " ".join((error.diag.message_primary or lines[0]).split()).rstrip(".")
     return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)
+
+
+def read_only(info: psycopg.ConnectionInfo) -> str:
+    """Why nothing can be written there; PostgreSQL itself says the same of a standby and of a primary that is kept from it.
+
+    Pools do not say which of them it is.
+    """
+    return FROZEN if info.parameter_status("in_hot_standby") == "off" else READ_ONLY
 
 
 def no_connection(error: psycopg.Error) -> str:

@@ -55,6 +55,9 @@ class Store:
     async def register(self) -> int:
         """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""
         values = {"name": self._name, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
+        for session in self._sessions:
+            # Also the one that settles: nothing is sent where the server has no connection left for it.
+            await session.open()
         [(self.relay_id,)] = await self._control.fetch(self._statements["register_relay"], values)
         self._low = Position(0, 0)
         return self.relay_id
@@ -77,6 +80,7 @@ class Store:
             "lock_seconds": lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
         }  # fmt: skip
         async with self._turn:
+            await self._settles.open()
             try:
                 rows = await self._claims.fetch(self._statements.claim(due.value), values)
             except (StoreError, asyncio.CancelledError):

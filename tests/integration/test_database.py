@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from relay.console import Console
 from relay.database import Session
 from relay.errors import StoreError
 from relay.migrate import migrate
+from relay.postgres_errors import READ_ONLY, read_only
+from tests.support.logins import login
+from tests.support.queue import MakeStore, Queue
 
 
 async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_for(database_url: str) -> None:
@@ -61,3 +68,42 @@ async def test_texts_are_read_whole_whatever_encoding_the_environment_names(
     said: list[str] = []
     migrate(database_url, say=said.append)
     assert [] == said
+
+
+async def test_a_primary_that_is_kept_from_writing_is_told_from_a_standby(queue: Queue, make_store: MakeStore) -> None:
+    """PostgreSQL says the same of both; a pool does not tell which it is."""
+    await queue.sql(f"ALTER DATABASE {queue.connection.info.dbname} SET default_transaction_read_only = on")
+
+    with pytest.raises(StoreError, match=r"^PostgreSQL is a primary that default_transaction_read_only keeps from writing: .* read-only"):
+        await make_store().register()
+    for hot_standby in ("on", None):
+        info = SimpleNamespace(parameter_status={"in_hot_standby": hot_standby}.get)
+        assert READ_ONLY == read_only(cast("psycopg.ConnectionInfo", info))
+
+
+async def test_a_missing_permission_says_who_grants_it(queue: Queue, make_store: MakeStore) -> None:
+    """The login may lack the role, or the role a grant."""
+    sentence = r"grant it the role queue_message_relay, or, .* `relay migrate`, which grants again"
+    with login(queue.url) as url, pytest.raises(StoreError, match=sentence):
+        await make_store(url=url).register()
+
+
+async def test_nothing_is_claimed_without_a_connection_to_settle_on(queue: Queue, make_store: MakeStore) -> None:
+    """Neither at the start nor later: what goes out then could not be settled."""
+    [id_] = await queue.insert()
+    with login(queue.url, "queue_message_relay", attributes="CONNECTION LIMIT 2") as url:
+        limit = f"ALTER ROLE {conninfo_to_dict(url)['user']} CONNECTION LIMIT"
+        store = make_store(url=url)
+        with pytest.raises(StoreError, match="PostgreSQL has no connection left"):
+            await store.register()
+        await queue.sql(f"{limit} 3")
+        await store.register()
+
+        await queue.sql(f"{limit} 2")
+        await store._settles.aclose()
+        with pytest.raises(StoreError, match="PostgreSQL has no connection left"):
+            await store.take()
+        assert (await queue.row(id_))["lock_token"] is None
+        await queue.sql(f"{limit} 3")
+        assert [id_] == await store.ids()
+        await store.aclose()

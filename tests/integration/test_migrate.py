@@ -12,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 from relay.errors import MigrationError, StoreError
 from relay.migrate import check, migrate, migrations
 from tests.support.logins import login
+from tests.support.servers import Databases
 
 ALL = [migration.name for migration in migrations()]
 ODD_NAMES = [
@@ -161,14 +162,26 @@ def test_an_unreachable_server_is_one_sentence(empty_database_url: str) -> None:
         check(make_conninfo(empty_database_url, dbname="no_such"))
 
 
-def test_a_standby_or_a_read_only_database_is_one_sentence(empty_database_url: str) -> None:
-    """With the way to the primary."""
+def test_a_database_in_latin1_gets_everything(databases: Databases) -> None:
+    """No text of ours has a letter that another encoding lacks."""
+    name = databases.create()
+    databases.drop(name)
+    with psycopg.connect(databases.url("postgres"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode())
+        assert len(migrations()) == len(migrate(databases.url(name)))
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def test_a_primary_that_is_kept_from_writing_is_one_sentence(empty_database_url: str) -> None:
+    """With what keeps it from that."""
     with psycopg.connect(empty_database_url, autocommit=True) as owner:
         name = sql.Identifier(owner.info.dbname)
         owner.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
 
-    with pytest.raises(MigrationError, match=r"^PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary .*\)\.$"):
+    with pytest.raises(MigrationError, match=r"^PostgreSQL is a primary that default_transaction_read_only .*ALTER ROLE.*\)\.$"):
         migrate(empty_database_url)
+    with pytest.raises(StoreError, match=r"^PostgreSQL is read-only: .*, if it is the primary, turn default_transaction_read_only off"):
+        migrate(make_conninfo(empty_database_url, target_session_attrs="read-write"))
 
 
 def test_settings_are_seeded_once(empty_database_url: str, database: psycopg.Connection) -> None:

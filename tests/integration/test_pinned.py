@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,20 +15,39 @@ from relay.console import Console
 from relay.database import Session
 from relay.ear import Ear
 from relay.errors import MigrationError, StoreError
+from relay.message import Archive, Result
 from relay.migrate import migrate
-from relay.pinned import ENCODING, PINNED
+from relay.pinned import DEFAULTS, ENCODING, PINNED
 from relay.pipeline import adbc
 from relay.pipeline.database import Database
+from relay.ports import Row
 from relay.statements import Statements
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
-from tests.support.queue import Queue
+from tests.support.queue import MakeStore, Queue
 from tests.support.servers import Databases, Say
 
 HOSTILE = {"client_encoding": "latin1", "datestyle": "German, DMY", "intervalstyle": "iso_8601", "standard_conforming_strings": "off"}
-WANTED = {"client_encoding": ENCODING, **PINNED}
-SHOWN = "SELECT " + ", ".join(f"current_setting('{name}')" for name in WANTED)
-EXPECTED = tuple(WANTED.values())
+HOSTILE_TO_OURS = {
+    "array_nulls": "off", "bytea_output": "escape", "client_min_messages": "error", "extra_float_digits": "-15",
+    "transform_null_equals": "on",
+}  # fmt: skip
+HARMLESS = {
+    "backslash_quote": "off", "check_function_bodies": "off", "escape_string_warning": "off", "row_security": "off",
+    "timezone": "Asia/Kathmandu", "xmloption": "document",
+}  # fmt: skip
+"""What else a role can set and what changes how a statement is read or written, but none of ours."""
+POOLED = {"client_encoding": ENCODING, **PINNED}
+WANTED = {**POOLED, **DEFAULTS}
+
+
+def shown(names: Iterable[str]) -> str:
+    """The statement that shows these settings."""
+    return "SELECT " + ", ".join(f"current_setting('{name}')" for name in names)
+
+
+SHOWN, SHOWN_BY_A_POOL = shown(WANTED), shown(POOLED)
+EXPECTED, EXPECTED_OF_A_POOL = tuple(WANTED.values()), tuple(POOLED.values())
 
 
 @pytest.fixture
@@ -40,17 +59,17 @@ def hostile(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     with login(database_url, "queue_message_etl", "queue_message_relay", "queue_message_operator") as url:
         parts = conninfo_to_dict(url)
         with psycopg.connect(database_url, autocommit=True, client_encoding="UTF8") as owner:
-            for name, value in HOSTILE.items():
+            for name, value in {**HOSTILE, **HOSTILE_TO_OURS, **HARMLESS}.items():
                 owner.execute(f"ALTER ROLE \"{parts['user']}\" SET {name} = '{value}'".encode())
                 owner.execute(f"ALTER DATABASE \"{parts['dbname']}\" SET {name} = '{value}'".encode())
         yield url
 
 
 async def test_the_relays_connection_is_pinned(hostile: str) -> None:
-    """Also that of a relay behind a pool."""
-    for prepare in (True, False):
+    """Also that of a relay behind a pool, which sets only what the pool knows of."""
+    for prepare, statement, expected in ((True, SHOWN, EXPECTED), (False, SHOWN_BY_A_POOL, EXPECTED_OF_A_POOL)):
         session = Session(hostile, application_name="relay", prepare=prepare)
-        assert [EXPECTED] == await session.fetch(SHOWN.encode(), {})
+        assert [expected] == await session.fetch(statement.encode(), {})
         await session.aclose()
 
 
@@ -82,6 +101,25 @@ def test_the_pipelines_connections_are_pinned(hostile: str) -> None:
         assert "→" == task.one("SELECT chr(8594)")[0]
 
 
+async def test_what_is_archived_is_what_was_said(queue: Queue, make_store: MakeStore, hostile: str) -> None:
+    """Nothing stays nothing, in an array too, and every statement of a settle and of the chores is read as ever."""
+    await queue.sql(f'ALTER ROLE "{conninfo_to_dict(hostile)["user"]}" SET quote_all_identifiers = on')
+    store = make_store(url=hostile)
+    await store.register()
+    ids = await queue.insert(2)
+    batch = await store.batch()
+    outcomes = (Archive(Result.SUCCESS), Archive(Result.FAILED, "code", "detail"))
+    rows = [Row(claim, outcome, None, 7) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
+
+    assert [] == await store.archive(batch, rows, again=False)
+    told = "SELECT array_agg(ARRAY[error_code, error_detail] ORDER BY seq) FROM queue_message_archive WHERE published_at IS NULL"
+    assert [[None, None], ["code", "detail"]] == await queue.value(told)
+    with psycopg.connect(hostile, autocommit=True) as operator:
+        for chore in ("sweep()", "ensure_partitions(9)", "retain()", f"replay('{ids[0]}')", "count()", "days_ahead()", "key_park('k')"):
+            operator.execute(f"SELECT queue_message_{chore}".encode())
+    assert 8 <= await queue.value("SELECT queue_message_days_ahead()")
+
+
 @pytest.mark.parametrize("pool_mode", ["transaction", "session"])
 async def test_a_pool_pins_what_its_client_pins(
     database_url: str, hostile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, say: Say, pool_mode: str
@@ -93,7 +131,7 @@ async def test_a_pool_pins_what_its_client_pins(
         session = Session(url, application_name="relay", prepare=False)
         with psycopg.connect(url, autocommit=True) as other:
             for _ in range(3):
-                assert [EXPECTED] == await session.fetch(SHOWN.encode(), {})
+                assert [EXPECTED_OF_A_POOL] == await session.fetch(SHOWN_BY_A_POOL.encode(), {})
                 other.execute("SET standard_conforming_strings = off")
                 assert ("off",) == other.execute("SHOW standard_conforming_strings").fetchone()
         await session.aclose()
