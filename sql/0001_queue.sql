@@ -71,7 +71,8 @@ CREATE TABLE @schema@.queue_message (
 
 -- Messages that wait: delayed by the app, by a retry, or back from an expired lock.
 CREATE INDEX queue_message_available_at_idx ON @schema@.queue_message (available_at) WHERE available_at IS NOT NULL;
--- Ordered messages in claim order, to discover them; the lane stands in it so that other owners' messages are stepped over within the index.
+-- Ordered messages in claim order, to discover them; the lane stands in it so that other owners' messages are stepped over within the
+-- index.
 CREATE INDEX queue_message_ordered_idx ON @schema@.queue_message (xid, seq, lane) WHERE ordering_key IS NOT NULL;
 -- Ordered messages by key, to find a key's head and its successor however many stand behind a parked head.
 CREATE INDEX queue_message_ordering_key_idx ON @schema@.queue_message (ordering_key, xid, seq) WHERE ordering_key IS NOT NULL;

@@ -1,8 +1,8 @@
 -- What can never be sent is refused by the INSERT, inside the application's own transaction, with a sentence that names column and limit.
 -- One trigger judges a new message. A CHECK is read from the catalogue and planned again by each statement, every INSERT and every claim:
--- nine of them cost a one-row INSERT 40 microseconds, one PL/pgSQL trigger, which keeps its plans, four. Options: the rules and the sentences are those
--- of relay/option_rules.py and relay/options.py; docs/options.md is the table for people. Everything is schema-qualified, so that a dump
--- restores with any search_path.
+-- nine of them cost a one-row INSERT 40 microseconds, one PL/pgSQL trigger, which keeps its plans, four. Options: the rules and the
+-- sentences are those of relay/option_rules.py and relay/options.py; docs/options.md is the table for people. Everything is
+-- schema-qualified, so that a dump restores with any search_path.
 
 -- An error that carries the sentence, and names column and constraint for programs.
 CREATE FUNCTION @schema@.queue_message_refuse(column_name text, sentence text) RETURNS boolean
@@ -268,7 +268,8 @@ ALTER TABLE @schema@.queue_message
 CREATE TRIGGER queue_message_check BEFORE INSERT ON @schema@.queue_message
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_check();
 
--- A claim names none of these columns. AFTER, because where there is a BEFORE trigger of UPDATE, every claim computes the generated lane again.
+-- A claim names none of these columns. AFTER, because where there is a BEFORE trigger of UPDATE, every claim computes the generated lane
+-- again.
 CREATE TRIGGER queue_message_check_options AFTER UPDATE OF options ON @schema@.queue_message
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_check();
 CREATE TRIGGER queue_message_check_rest AFTER UPDATE OF exchange, routing_key, content, body, ordering_key, created_at ON @schema@.queue_message

@@ -123,7 +123,8 @@ $body$;
 CREATE TRIGGER queue_message_dead_alarm AFTER INSERT ON @schema@.queue_message_dead
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_dead_alarm();
 
--- The time that a chore goes by. Only who is the owner may name another, as tests do: a later one would drop the archive or free living locks.
+-- The time that a chore goes by. Only who is the owner may name another, as tests do: a later one would drop the archive or free living
+-- locks.
 CREATE FUNCTION @schema@.queue_message_clock(wanted timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
@@ -212,8 +213,8 @@ BEGIN
 END
 $body$;
 
--- The verification of a day, or null if something was archived there by a transaction that it did not cover. Nobody changes it until the commit.
--- What stands beyond the next transaction came with another cluster's dump and was compared with all the rest.
+-- The verification of a day, or null if something was archived there by a transaction that it did not cover. Nobody changes it until the
+-- commit. What stands beyond the next transaction came with another cluster's dump and was compared with all the rest.
 CREATE FUNCTION @schema@.queue_message_verified(day text, OUT rows bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
@@ -239,7 +240,8 @@ CREATE FUNCTION @schema@.queue_message_unverify(day text) RETURNS void LANGUAGE 
     UPDATE @schema@.queue_message_export e SET verified_at = NULL WHERE e.partition = queue_message_unverify.day
 $body$;
 
--- Drops one day, unless an export must be verified first or a lock is not got within 200 ms (busy). messages: counted where an export is checked.
+-- Drops one day, unless an export must be verified first or a lock is not got within 200 ms (busy). messages: counted where an export is
+-- checked.
 CREATE FUNCTION @schema@.queue_message_drop_day(day text, exported boolean, OUT action text, OUT messages bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable

@@ -84,7 +84,8 @@ BEGIN
 END
 $body$;
 
--- Moves queued messages to the archive with a result that no broker gave; returns what it moved. The one way out of the queue beside a settle.
+-- Moves queued messages to the archive with a result that no broker gave; returns what it moved. The one way out of the queue beside a
+-- settle.
 CREATE FUNCTION @schema@.queue_message_archive_now(ids uuid[], result text, error_code text, error_detail text, handled_by text) RETURNS bigint
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
     WITH gone AS (

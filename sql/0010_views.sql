@@ -1,6 +1,7 @@
 -- Views: the application's face, and what an operator looks at. Operators' views hold no contents, headers or options.
 
--- The simple face: what an application may write, and nothing of the relay's. INSERT ... RETURNING id and ON CONFLICT (id) DO NOTHING work through it.
+-- The simple face: what an application may write, and nothing of the relay's. INSERT ... RETURNING id and ON CONFLICT (id) DO NOTHING work
+-- through it.
 CREATE VIEW @schema@.queue_message_app AS
     SELECT id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at FROM @schema@.queue_message;
 COMMENT ON VIEW @schema@.queue_message_app IS 'What an application inserts: no column of the relay''s.';

@@ -45,7 +45,8 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_etl', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour,
             %1$I.queue_message_stats_day'),
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_export_position'),
-        -- Replay from the lake, which alone may hold the message still: what is enqueued is what the export says it was. Receipts are kept for it.
+        -- Replay from the lake, which alone may hold the message still: what is enqueued is what the export says it was. Receipts are kept
+        -- for it.
         ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_replay_rows'),
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_replay_ledger'),
         ('queue_message_etl', 'SELECT, INSERT, DELETE ON %1$I.queue_message_receipt'),

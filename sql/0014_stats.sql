@@ -1,5 +1,5 @@
--- Numbers of the history, written by `relay pipeline metrics` for dashboards that only know SQL: windows of 5 minutes, hours and days (UTC).
--- Each is computed from the archive in the lake, so days that retention has dropped here keep theirs.
+-- Numbers of the history, written by `relay pipeline metrics` for dashboards that only know SQL: windows of 5 minutes, hours and days
+-- (UTC). Each is computed from the archive in the lake, so days that retention has dropped here keep theirs.
 
 -- Upper bounds in milliseconds of the buckets of wait, publish and confirm, each belonging to its bucket; one open bucket follows.
 CREATE FUNCTION @schema@.queue_message_bucket_bounds() RETURNS bigint[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
@@ -34,7 +34,8 @@ COMMENT ON TABLE @schema@.queue_message_stats_window IS 'What was settled in eac
 COMMENT ON TABLE @schema@.queue_message_stats_hour IS 'queue_message_stats_window added up by hour.';
 COMMENT ON TABLE @schema@.queue_message_stats_day IS 'queue_message_stats_window added up by UTC day.';
 
--- Milliseconds that a share (0 to 1) of the counted messages did not exceed, wrong by less than its bucket's width; null where nothing was counted.
+-- Milliseconds that a share (0 to 1) of the counted messages did not exceed, wrong by less than its bucket's width; null where nothing was
+-- counted.
 CREATE FUNCTION @schema@.queue_message_percentile(buckets bigint[], share double precision) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $body$
 #variable_conflict use_variable
