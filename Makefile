@@ -6,9 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TESTS := $(wildcard $(addprefix tests/,unit simulation contract integration pipeline acceptance containers faults))
+TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract integration pipeline acceptance containers faults))
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults simulate bench bench-long conventions wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults simulate mutants bench bench-long conventions wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -64,6 +64,9 @@ test-faults: $(STAMP) ## the pipeline under faults, long: 20 kills among 4 milli
 
 simulate: $(STAMP) ## the relay between a database and a broker in memory: SIMULATION_SEEDS=100 seeds of SIMULATION_STEPS=5000 steps
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100} SIMULATION_STEPS=$${SIMULATION_STEPS:-5000} $(BIN)/python -m tests.simulation
+
+mutants: $(STAMP) ## switch off each safeguard in a copy and see its test turn red; a few minutes, writes docs/mutants.md
+	@$(BIN)/python -m tests.mutants --write
 
 bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine
 	@$(BIN)/python -m tests.bench.pipeline

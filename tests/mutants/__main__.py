@@ -1,0 +1,42 @@
+"""`python -m tests.mutants`: every mutant, or those whose name holds a word; `--write` puts their table into docs/mutants.md."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from relay import local
+from tests.mutants.page import write
+from tests.mutants.runner import Verdict, load, try_all
+
+
+def main(words: Sequence[str]) -> int:
+    """Run them; 1 if one survives, or if its test says nothing without it."""
+    wanted = [word for word in words if not word.startswith("--")]
+    mutants = [mutant for mutant in load() if not wanted or any(word in mutant.name for word in wanted)]
+    began = time.monotonic()
+    with local.postgres(say=_say) as server:
+        verdicts = try_all(mutants, servers={"TEST_DATABASE_URL": server.url}, told=_tell)
+    seconds = time.monotonic() - began
+    survivors = [verdict for verdict in verdicts if not verdict.killed]
+    _say(f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutants were noticed, in {seconds:.0f} s")
+    for verdict in survivors:
+        _say(f"NOT NOTICED: {verdict.mutant.name}: {verdict.note}")
+    if "--write" in words and not wanted and not survivors:
+        write(verdicts, seconds)
+    return min(len(survivors), 1)
+
+
+def _tell(verdict: Verdict) -> None:
+    mutant = verdict.mutant
+    seen = f"red after {verdict.seconds:.1f} s" if verdict.killed else verdict.note
+    _say(f"{mutant.name} | {mutant.test} | {seen}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - what this command is for
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""The safeguards that tests without a server hold, switched off; and what holds the list of all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants.page import PAGE, row_of
+from tests.mutants.runner import ROOT, Mutant, load, try_all
+from tests.support import docs
+
+MUTANTS = load()
+TOOTHLESS = Mutant(
+    name="a sentence of a docstring",
+    file="relay/retry.py",
+    before="Share of a backoff",
+    after="Part of a backoff",
+    test="tests/unit/test_retry.py::test_every_verdict_is_decided",
+)
+
+
+@pytest.mark.timeout(300)
+def test_a_safeguard_that_is_switched_off_turns_its_test_red() -> None:
+    """Those that need no server; `make mutants` does the same with all."""
+    verdicts = try_all([mutant for mutant in MUTANTS if mutant.fast], servers={})
+
+    assert len(verdicts) >= 12
+    assert [] == [(verdict.mutant.name, verdict.note) for verdict in verdicts if not verdict.killed]
+
+
+def test_a_mutant_that_nobody_notices_is_told() -> None:
+    """A sentence of a docstring holds nothing."""
+    [verdict] = try_all([TOOTHLESS], servers={})
+
+    assert (False, "survived") == (verdict.killed, verdict.note)
+
+
+def test_a_test_that_says_nothing_without_the_mutation_is_told() -> None:
+    """One that is not there is as good as one that is red."""
+    [verdict] = try_all([TOOTHLESS._replace(test="tests/unit/test_retry.py::test_nothing")], servers={})
+
+    assert (False, "the test is neither without the mutation") == (verdict.killed, verdict.note)
+
+
+def test_every_mutant_can_be_applied_to_the_code_as_it_is() -> None:
+    """Its text stands in its file exactly once, its name is its own, and its test is there."""
+    for mutant in MUTANTS:
+        text = (ROOT / mutant.file).read_text(encoding="utf-8")
+        assert text != mutant.applied(text), mutant.name
+        file, *_, test = mutant.test.split("[")[0].split("::")
+        assert test in docs.tests() | {"runTest"}, mutant.test
+        assert (ROOT / file).exists(), mutant.test
+    assert len(MUTANTS) == len({mutant.name for mutant in MUTANTS}) >= 20
+
+
+def test_text_that_has_changed_is_told() -> None:
+    """A mutant that changes nothing would prove nothing."""
+    for text in ("", "Share of a backoff, Share of a backoff"):
+        with pytest.raises(LookupError, match=r"write tests/mutants/mutants\.toml anew"):
+            TOOTHLESS.applied(text)
+
+
+def test_the_page_lists_every_mutant_and_nothing_else() -> None:
+    """`make mutants` writes it after a run that noticed them all."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith(" s |")]
+
+    assert [row_of(mutant) for mutant in MUTANTS] == [line.rpartition(" | ")[0] for line in rows]

@@ -1,0 +1,48 @@
+"""What an outlet makes of a return, of a message's own end and of its lock's, with a scripted broker on the other side of a pipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.amqp.confirms import Return
+from relay.amqp.jobs import Job
+from relay.message import Verdict
+from tests.support.bench import Bench, published, verdicts
+from tests.support.publishing import batch, claim
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A session whose exchange x is proven."""
+    bench = Bench()
+    bench.prove()
+    return bench
+
+
+def test_a_returned_message_is_no_success_although_it_is_acked(bench: Bench) -> None:
+    """The broker takes responsibility for nothing there: its neighbour in the same ack is the success."""
+    job = bench.send("x", "x")
+    bench.pipe.ears[1].returned(job.claims[0].id, Return(312, "NO_ROUTE"))
+    bench.pipe.ears[1].acked(3, multiple=True)
+    assert verdicts(job) == [Verdict.RETURNED, Verdict.CONFIRMED]
+
+
+def test_nothing_is_sent_after_its_expires_at(bench: Bench) -> None:
+    """One that expired while it waited for room is decided without the broker, one with time left goes out."""
+    bench.pipe.writable = False
+    job = Job(batch([claim("x", expires_in=5.0), claim("x", expires_in=60.0)], seconds=100), bench.clock)
+    bench.session.submit(job)
+    bench.ahead, bench.pipe.writable = 6.0, True
+    bench.session.pump()
+    assert bench.pipe.methods() == published(1)
+    assert verdicts(job) == [Verdict.EXPIRED, None]
+
+
+def test_nothing_is_written_past_the_deadline_of_its_lock(bench: Bench) -> None:
+    """Another relay may hold it by then."""
+    bench.pipe.writable = False
+    job = bench.send("x", seconds=5)
+    bench.ahead, bench.pipe.writable = 6.0, True
+    bench.session.pump()
+    assert bench.pipe.methods() == []
+    assert verdicts(job) == [Verdict.UNWRITTEN]
