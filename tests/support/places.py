@@ -128,6 +128,9 @@ class DirectSession:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def open(self) -> None:
+        """There is nothing to connect to."""
+
     async def fetch(self, statement: bytes, values: Mapping[str, Any]) -> Found:
         """Run one statement."""
         tx = self._database.begin()
@@ -230,6 +233,7 @@ class Memory:
     async def store(self, name: str = "relay", policy: Policy | None = None) -> MadeStore:
         """See `Place`."""
         store: Any = MadeStore(conninfo="", schema="public", name=name, policy=lambda: policy or Policy())
-        store._claims = store._settles = store._control = DirectSession(self._database)
+        store._claims = store._settles = store._control = session = DirectSession(self._database)
+        store._sessions = [session]
         await store.register()
         return store  # type: ignore[no-any-return]
