@@ -39,24 +39,32 @@ END
 $body$;
 
 -- Whether a replay that went out repeats what a filter by result and code has selected: what it replays, or what that replays, and so on.
--- Where retention has dropped one of them nobody knows, and it counts as such.
+-- Where retention has dropped one of them nobody knows, and it counts as such. Planned once: for an archive of many days that takes far
+-- longer than the look. Compiled never: a sort that queue_message_find forbids counts as so dear that PostgreSQL would, for each row.
 CREATE FUNCTION @schema@.queue_message_repeats(origin uuid, archived_before timestamptz, result text, error_code text) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_sort = on SET jit = off AS $body$
 #variable_conflict use_variable
+DECLARE
+    older record;
 BEGIN
-    RETURN queue_message_repeats.result IS NULL AND queue_message_repeats.error_code IS NULL OR (
-        WITH RECURSIVE line (origin, matches) AS (
-            SELECT a.replay_of, (queue_message_repeats.result IS NULL OR a.result = queue_message_repeats.result)
-                AND (queue_message_repeats.error_code IS NULL OR a.error_code IS NOT DISTINCT FROM queue_message_repeats.error_code)
-            FROM @schema@.queue_message_archive a
-            WHERE a.id = queue_message_repeats.origin AND a.archived_at < archived_before
-            UNION
-            SELECT a.replay_of, (queue_message_repeats.result IS NULL OR a.result = queue_message_repeats.result)
-                AND (queue_message_repeats.error_code IS NULL OR a.error_code IS NOT DISTINCT FROM queue_message_repeats.error_code)
-            FROM line JOIN @schema@.queue_message_archive a ON a.id = line.origin
-            WHERE a.archived_at < archived_before
-        )
-        SELECT bool_or(line.matches) OR bool_and(line.origin IS NOT NULL) IS NOT FALSE FROM line);
+    IF queue_message_repeats.result IS NULL AND queue_message_repeats.error_code IS NULL THEN
+        RETURN true;
+    END IF;
+    LOOP
+        SELECT * INTO older FROM (
+            SELECT a.replay_of, a.archived_at, a.result, a.error_code FROM @schema@.queue_message_archive a
+            WHERE a.id = origin AND a.archived_at < archived_before OFFSET 0) a
+        ORDER BY a.archived_at DESC LIMIT 1;
+        IF NOT FOUND OR older.result = coalesce(queue_message_repeats.result, older.result)
+            AND older.error_code IS NOT DISTINCT FROM coalesce(queue_message_repeats.error_code, older.error_code) THEN
+            RETURN true;
+        ELSIF older.replay_of IS NULL THEN
+            RETURN false;
+        END IF;
+        origin := older.replay_of;
+        archived_before := older.archived_at;
+    END LOOP;
 END
 $body$;
 
@@ -72,7 +80,7 @@ CREATE FUNCTION @schema@.queue_message_find(
     job text DEFAULT NULL
 ) RETURNS TABLE (id uuid, archived_xid xid8, xid xid8, seq bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $body$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
 #variable_conflict use_variable
 BEGIN
     RETURN QUERY SELECT a.id, a.archived_xid, a.xid, a.seq
@@ -127,7 +135,11 @@ BEGIN
             queue_message_replay_many.result, queue_message_replay_many.error_code, again, after_archived_xid, after_xid, after_seq, most,
             queue_message_replay_many.job) f
     LOOP
-        replayed_as := CASE WHEN NOT dry_run THEN @schema@.queue_message_replay(id, same_id, by) END;
+        -- With the same id several may be one message: the first of them has sent it on its way.
+        replayed_as := CASE WHEN dry_run THEN NULL
+            WHEN same_id AND EXISTS (SELECT FROM @schema@.queue_message q
+                                     WHERE q.id = queue_message_replay_many.id AND q.replay_of = queue_message_replay_many.id) THEN id
+            ELSE @schema@.queue_message_replay(id, same_id, by) END;
         IF NOT dry_run AND queue_message_replay_many.job IS NOT NULL THEN
             INSERT INTO @schema@.queue_message_replay_ledger (job, xid, seq, id) VALUES (queue_message_replay_many.job, xid, seq, replayed_as);
         END IF;

@@ -147,6 +147,16 @@ async def test_a_replay_that_did_not_go_out_is_like_any_other(queue: Queue, same
     assert new == last
 
 
+async def test_messages_of_one_id_are_one_message_where_the_id_is_kept(queue: Queue) -> None:
+    """A message and its replay are both selected again, and two of one id cannot be in the queue."""
+    old = await archived(queue)
+    await replay(queue, "same_id => true, ")
+    await settle(queue)
+
+    assert [(old, old)] * 2 == await replay(queue, "same_id => true, again => true, ")
+    assert 1 == await queue.waiting()
+
+
 async def test_a_replay_that_was_the_first_to_go_out_is_replayed_where_the_filter_selects_it_alone(queue: Queue) -> None:
     """Consumers that lost what they got, and ask for successes, got it as a replay of what had died; then that is the origin."""
     await archived(queue, "failed", "x")
