@@ -15,9 +15,9 @@ CREATE INDEX queue_message_replay_ledger_id_idx ON @schema@.queue_message_replay
 
 COMMENT ON TABLE @schema@.queue_message_replay_ledger IS 'Messages that replay jobs enqueued: one row for each job and archived message.';
 
--- Enqueues messages as a lake holds them, in the order of the arrays, and returns what this call enqueued: what the ledger of the job has is
--- stepped over. They need not be in the archive any more; what still stands among the dead counts as answered. Refuses all if it refuses one.
--- A deadline that has passed is left out, or the new message would only be rejected as expired.
+-- Enqueues messages as a lake holds them, in the order of the arrays, and returns what this call enqueued: what the ledger of the job has
+-- is stepped over. They need not be in the archive any more; what still stands among the dead counts as answered. Refuses all if it refuses
+-- one. A deadline that has passed is left out, or the new message would only be rejected as expired.
 CREATE FUNCTION @schema@.queue_message_replay_rows(
     job text, xids xid8[], seqs bigint[], ids uuid[], exchanges text[], routing_keys text[], contents text[], bodies bytea[], options text[],
     ordering_keys text[], expires_ats timestamptz[], same_id boolean DEFAULT false
