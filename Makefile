@@ -8,7 +8,7 @@ STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract integration pipeline acceptance containers faults))
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults simulate mutants bench bench-long conventions wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults simulate mutants bench bench-long conventions audit wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -27,6 +27,7 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local - pyproject.toml --output-file requirements/demo.txt
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local --extra pipeline - pyproject.toml --output-file requirements/pipeline.txt
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
+	@printf '%s\n' pip-audit cyclonedx-bom | $(LOCK) --upgrade --output-file requirements/audit.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
 	@echo "lint: ruff rules and format"
@@ -76,6 +77,16 @@ bench-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it
 	@$(BIN)/python -m pytest -q --conventions $(TESTS)
+
+# The tools of the audit have an environment of their own: they are no part of what they judge.
+build/audit/.made: requirements/audit.txt | $(STAMP)
+	@echo "audit: installing $< into build/audit"
+	@$(BIN)/python -m venv --clear build/audit
+	@build/audit/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@touch $@
+
+audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneDX lists and licences in build/
+	@build/audit/bin/python .ci/audit.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 wheel: $(STAMP) ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .
