@@ -132,11 +132,14 @@ class _Join:
         return tuple(id_ for id_, count in times.items() if count > 1 and id_ not in explained)
 
     def _recovery(self, fault: Fault) -> float:
-        """Seconds; of successes that are not archived the first delivery counts, and what was in flight at a later fault counts there."""
+        """Seconds; of successes that are not archived the first delivery counts, and what was in flight at a later fault counts there.
+
+        A later fault before a message is through may have hit who was about to send it, such as the next owner of its key: from there.
+        """
         later = frozenset().union(*(other.ids for other in self._faults if other.at > fault.at))
-        ids = fault.ids - later
-        ends = [max((row.at for row in self._archived.get(id_, ())), default=self._first.get(id_, fault.at)) for id_ in ids]
-        return max([end - fault.at for end in ends], default=0.0)
+        ends = [max((row.at for row in self._archived.get(id_, ())), default=self._first.get(id_, fault.at)) for id_ in fault.ids - later]
+        begins = [max(other.at for other in self._faults if fault.at <= other.at <= max(end, fault.at)) for end in ends]
+        return max([end - begin for begin, end in zip(begins, ends, strict=True)], default=0.0)
 
     def _rate(self) -> float:
         times = [*self._first.values()]

@@ -46,7 +46,7 @@ class Report:
     unexplained: tuple[str, ...]
     """Delivered more than once, though in flight at no fault (where those are known by id)."""
     recovery_seconds: float | None
-    """From a fault until the last message that was in flight is archived, the longest; None without a fault."""
+    """From a fault, or the last one meanwhile, until a message that was in flight is archived, the longest; None without a fault."""
     messages_per_second: float
     """First deliveries a second, from the first to the last."""
 

@@ -57,12 +57,12 @@ class Runs:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave faults only, without those that passed already."""
+        """Leave faults only, without those that passed already; first each once, then each again, so that a part is a sample of all."""
         self._number = {item.nodeid: number for item in items if (number := number_of(item))}
         done = {line["test"] for line in lines(self._path) if line["outcome"] == "passed" and line["commit"] == self._commit}
         wanted = [item for item in items if item.nodeid in self._number and item.nodeid not in done]
         config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
-        items[:] = wanted
+        items[:] = sorted(wanted, key=_repeat)
         self._left = len(wanted)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -84,6 +84,11 @@ class Runs:
             self._left -= 1
             word = f"{word[0] if isinstance(word, tuple) else word}, {report.duration:.0f} s, {self._left} runs left"
         return category, letter, word
+
+
+def _repeat(item: pytest.Item) -> int:
+    given: Mapping[str, Any] = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return int(given.get("repeat", 1))
 
 
 def number_of(item: pytest.Item) -> int | None:

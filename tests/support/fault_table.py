@@ -46,7 +46,7 @@ def _row(number: str, fault: str, runs: Sequence[Line]) -> str:
     failed = sum(run["outcome"] != "passed" for run in played)
     sums = [f"{sum(ledger[name] for ledger in ledgers):,}" if ledgers else "" for name in SUMMED]
     recovery = max((ledger["recovery_seconds"] for ledger in ledgers if ledger["recovery_seconds"] is not None), default=None)
-    longest = "" if recovery is None else f"{recovery:.1f} s"
+    longest = f"{recovery:.1f} s" if recovery else ""
     return f"| {' | '.join([number, fault, str(len(played)), str(failed), *sums, longest])} |"
 
 

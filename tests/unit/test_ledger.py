@@ -269,3 +269,12 @@ def test_what_is_in_flight_at_two_faults_counts_from_the_later_one(check: Check)
     lines[ledger.FAULTS].append({"at": 13.0, "in_flight": ["b"]})
 
     assert 5.0 == check(lines).recovery_seconds
+
+
+@pytest.mark.parametrize(("later", "seconds"), [(13.0, 5.0), (19.0, 12.0)])
+def test_a_later_fault_counts_while_a_message_is_not_through(check: Check, later: float, seconds: float) -> None:
+    """It may have hit the owner of the message's key; one after the end changes nothing."""
+    lines = sound()
+    lines[ledger.FAULTS].append({"at": later, "in_flight": []})
+
+    assert seconds == check(lines).recovery_seconds
