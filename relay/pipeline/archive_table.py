@@ -16,7 +16,7 @@ from relay.pipeline.archive import NOT_NULL, Column, check_names, schema_of
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake import schema_of as schema_of_table
-from relay.pipeline.lake_place import sentence, sentences
+from relay.pipeline.lake_errors import sentence, sentences
 
 TABLE = "archive"
 OFFSET = "outbox-relay/export"

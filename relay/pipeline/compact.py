@@ -13,7 +13,7 @@ from relay.errors import ConflictError, PipelineError
 from relay.pipeline.archive import DAY
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import sentences
+from relay.pipeline.lake_errors import sentences
 from relay.pipeline.words import many
 
 VACUUMED = ("stats_window", "stats_hour", "stats_day")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from relay.pipeline.archive import Column
 from relay.pipeline.cuts import BEYOND
 from relay.pipeline.lake import Lake, schema_of
-from relay.pipeline.lake_place import sentence
+from relay.pipeline.lake_errors import sentence
+from relay.pipeline.lake_log import files
 
 _PROPERTY = "outbox_relay.gained"
 _Older = tuple[str, int]
@@ -68,7 +68,4 @@ def _read(handle: DeltaTable) -> dict[str, _Older]:
 
 def _newest(handle: DeltaTable) -> int:
     """The newest transaction of the table's rows: rows with ids of the future, of another cluster's dump, are among those that it had."""
-    actions = pa.table(handle.get_add_actions(flatten=True))
-    name = "max.archived_xid"
-    found = actions[name].to_pylist() if name in actions.column_names else []
-    return max((high for high in found if high is not None), default=-1)
+    return max((file.newest for file in files(handle) if file.newest is not None), default=-1)

@@ -69,20 +69,7 @@ def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    mine = (f.col("archived_at") >= f.lit(rules.since)) & (f.col("archived_at") < f.lit(rules.until))
-    grouped = pairs.where(f.col("id").isNotNull()).groupBy(*_MESSAGE, "queue")
-    queues = grouped.agg(f.count("received_at").alias("receipts"), f.min("received_at").alias("first_at"))
-    late = f.col("first_at") > f.col("confirmed_at") + _length(rules.late)
-    messages = (
-        queues.where(mine)
-        .groupBy(*_MESSAGE)
-        .agg(
-            f.collect_set("queue").alias("got"),
-            f.count("queue").alias("received"),
-            f.count_if(f.col("receipts") > 1).alias("twice"),
-            f.count_if(late).alias("behind"),
-        )
-    )
+    messages, queues = _received(pairs, rules)
     success = f.col("result") == "success"
     over = f.col("confirmed_at") + _length(rules.grace) <= f.lit(rules.as_of)
     nowhere = f.when(f.col("received") == 0, f.array(f.lit(None).cast("string"))).otherwise(f.array().cast("array<string>"))
@@ -107,6 +94,27 @@ def unknown(pairs: DataFrame, rules: Rules) -> DataFrame:
     at = f.col("received_at")
     mine = (at >= f.lit(rules.since)) & (at < f.lit(rules.until)) & (at + _length(rules.grace) <= f.lit(rules.as_of))
     return pairs.where(f.col("id").isNull() & mine).select("message_id", "queue", "received_at")
+
+
+def _received(pairs: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
+    """Messages of the time asked for with what was received of each, and every message and queue by itself."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    mine = (f.col("archived_at") >= f.lit(rules.since)) & (f.col("archived_at") < f.lit(rules.until))
+    grouped = pairs.where(f.col("id").isNotNull()).groupBy(*_MESSAGE, "queue")
+    queues = grouped.agg(f.count("received_at").alias("receipts"), f.min("received_at").alias("first_at"))
+    late = f.col("first_at") > f.col("confirmed_at") + _length(rules.late)
+    messages = (
+        queues.where(mine)
+        .groupBy(*_MESSAGE)
+        .agg(
+            f.collect_set("queue").alias("got"),
+            f.count("queue").alias("received"),
+            f.count_if(f.col("receipts") > 1).alias("twice"),
+            f.count_if(late).alias("behind"),
+        )
+    )
+    return messages, queues
 
 
 def _with_owed(messages: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:

@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_log import files
+from relay.pipeline.lake_place import Place
 
 _IDENTITY = ["xid", "seq"]
 _COLUMNS = [*_IDENTITY, "archived_xid", "archived_at"]
@@ -39,15 +41,12 @@ class Known:
         bounds = pc.min_max(rows["xid"])
         between = (pc.field("xid") >= bounds["min"]) & (pc.field("xid") <= bounds["max"])
         with sentences(place):
-            files = ds.dataset(list(self.paths), filesystem=place.filesystem(), format="parquet")
-            return files.to_table(columns=_COLUMNS, filter=between)
+            found = ds.dataset(list(self.paths), filesystem=place.filesystem(), format="parquet")
+            return found.to_table(columns=_COLUMNS, filter=between)
 
 
 def known_from(handle: DeltaTable, place: Place, position: int) -> Known | None:
     """The lake's files with rows whose `archived_xid` is not below `position`; None, as in every usual export, without any."""
-    actions = pa.table(handle.get_add_actions(flatten=True))
-    name = "max.archived_xid"
-    highest = actions[name].to_pylist() if name in actions.column_names else [None] * actions.num_rows
     root = place.path(place.table("archive"))
-    paths = [f"{root}/{path}" for path, high in zip(actions["path"].to_pylist(), highest, strict=True) if high is None or high >= position]
+    paths = [f"{root}/{file.path}" for file in files(handle) if file.newest is None or file.newest >= position]
     return Known(paths) if paths else None

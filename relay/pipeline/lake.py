@@ -14,8 +14,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from relay.errors import ConflictError, LakeError
 from relay.pipeline.archive import DAY
+from relay.pipeline.lake_errors import sentence, sentences
 from relay.pipeline.lake_files import DataFile, DayWriter, check_footers, delete_files, sizes
-from relay.pipeline.lake_place import Place, sentence, sentences
+from relay.pipeline.lake_log import files
+from relay.pipeline.lake_place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,8 +163,7 @@ class Lake:
             LakeError: there is no such table, or a file of it is missing or of another size.
             UnreachableError: the object store does not answer.
         """
-        actions = pa.table(self.opened(table).get_add_actions(flatten=True))
-        committed = dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+        committed = {file.path: file.size for file in files(self.opened(table))}
         found = sizes(self.place, table)
         if wrong := sorted(path for path, size in committed.items() if found.get(path) != size):
             raise LakeError(
@@ -184,13 +185,9 @@ def schema_of(handle: DeltaTable) -> pa.Schema:
 
 
 def _paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
-    """Its files relative to the table, as the log names them: `file_uris` escapes blanks and follows symbolic links."""
-    actions = pa.table(handle.get_add_actions(flatten=True))
-    paths: list[str] = actions["path"].to_pylist()
-    if days is None:
-        return paths
-    wanted = {day.isoformat() for day in days}
-    return [path for path, day in zip(paths, actions[f"partition.{DAY.name}"].to_pylist(), strict=True) if str(day) in wanted]
+    """Its files relative to the table, of some days only."""
+    wanted = None if days is None else set(days)
+    return [file.path for file in files(handle) if wanted is None or file.day in wanted]
 
 
 def _statistics(schema: pa.Schema) -> dict[str, str]:

@@ -18,7 +18,8 @@ from pyarrow import fs
 
 from relay.errors import LakeError
 from relay.pipeline.archive import DAY, without_day
-from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_place import Place
 
 _BIG = frozenset({"content", "body"})
 """Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""

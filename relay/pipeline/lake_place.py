@@ -1,4 +1,4 @@
-"""Where the lake is: its URL, how Arrow reaches it, and (from `lake_errors`) its errors in a sentence. Travels to Spark's tasks."""
+"""Where the lake is: its URL, and how Arrow reaches it. Travels to Spark's tasks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pyarrow import fs
 
 from relay.errors import LakeError
-from relay.pipeline.lake_errors import sentence, sentences
-
-__all__ = ["Place", "sentence", "sentences"]
 
 SCHEMES = ("s3", "s3a", "gs")
 _UNFIT = r"[\x00-\x1f\x7f\ud800-\udfff\\\[\]^|]|%[0-9A-Fa-f]{2}"

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from relay.pipeline.archive import DAY
-from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_place import Place
 from relay.pipeline.tasks import Read, by_number
 
 if TYPE_CHECKING:

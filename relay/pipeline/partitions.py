@@ -19,7 +19,7 @@ from relay.pipeline.archive import INSTANT, Column
 from relay.pipeline.checksum import MASK, Sum, Sums, add_up, digest_expression, digests
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import sentences
+from relay.pipeline.lake_errors import sentences
 
 DEAD = "queue_message_dead"
 _DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expired")

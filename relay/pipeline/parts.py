@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from relay.pipeline.archive import DAY
-from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_log import files
+from relay.pipeline.lake_place import Place
 from relay.pipeline.tasks import Read, by_number
 
 if TYPE_CHECKING:
@@ -75,7 +76,4 @@ class Parts:
 
 
 def _files(handle: DeltaTable, days: set[date]) -> list[tuple[date, str, int]]:
-    found = pa.table(handle.get_add_actions(flatten=True))
-    named = zip(*(found[name].to_pylist() for name in (f"partition.{DAY.name}", "path", "num_records")), strict=True)
-    dated = ((day if isinstance(day, date) else date.fromisoformat(day), path, rows) for day, path, rows in named)
-    return sorted(one for one in dated if one[0] in days)
+    return sorted((file.day, file.path, file.rows) for file in files(handle) if file.day is not None and file.day in days)

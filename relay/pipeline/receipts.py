@@ -16,7 +16,8 @@ from relay.errors import PipelineError
 from relay.pipeline.adbc import connected
 from relay.pipeline.archive import INSTANT
 from relay.pipeline.database import Database, rendered
-from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_place import Place
 from relay.pipeline.tasks import by_number
 
 if TYPE_CHECKING:

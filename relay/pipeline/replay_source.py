@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 
 from relay.errors import LakeError
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import Place, sentences
+from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_place import Place
 from relay.pipeline.selection import Selection
 
 COLUMNS = ("xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "expires_at")

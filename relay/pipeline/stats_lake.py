@@ -15,7 +15,8 @@ from relay.errors import ConflictError
 from relay.pipeline import stats
 from relay.pipeline.archive import DAY
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import sentence, sentences
+from relay.pipeline.lake_errors import sentence, sentences
+from relay.pipeline.lake_log import files
 
 APPLICATION = "outbox-relay/metrics"
 """Its transaction in each table's log: the version of the table `archive` that was last computed."""
@@ -25,10 +26,10 @@ _FASTER = "Another run of the metrics was faster: the next one computes what is 
 
 def rows_by_day(archive: DeltaTable) -> dict[date, int]:
     """How many rows each day of the archive has, from the log alone."""
-    files = pa.table(archive.get_add_actions(flatten=True))
     rows: Counter[date] = Counter()
-    for day, count in zip(files["partition.day"].to_pylist(), files["num_records"].to_pylist(), strict=True):
-        rows[day if isinstance(day, date) else date.fromisoformat(day)] += count
+    for file in files(archive):
+        if file.day is not None:
+            rows[file.day] += file.rows
     return dict(rows)
 
 

@@ -13,7 +13,8 @@ from relay.errors import LakeError, UnreachableError
 from relay.pipeline import replay, verify
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import Place, sentence
+from relay.pipeline.lake_errors import sentence
+from relay.pipeline.lake_place import Place
 from relay.pipeline.selection import Selection
 from tests.pipeline.conftest import Archived
 from tests.support.cli import Cli

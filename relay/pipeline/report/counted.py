@@ -15,7 +15,7 @@ from relay.errors import LakeError
 from relay.pipeline import histogram, stats
 from relay.pipeline.archive import INSTANT
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import sentences
+from relay.pipeline.lake_errors import sentences
 from relay.pipeline.report.model import Counts, Exchange, Figures, Latency, Moment, Span
 
 _HELD = 20_000

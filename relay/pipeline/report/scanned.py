@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from relay.pipeline.archive import INSTANT
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_place import sentences
+from relay.pipeline.lake_errors import sentences
 from relay.pipeline.report.model import DEAD, Failure, SlowKey, Span
 from relay.pipeline.words import many
 

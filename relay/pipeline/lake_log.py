@@ -1,0 +1,41 @@
+"""What a version of a table says of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from relay.pipeline.archive import DAY
+
+
+class File(NamedTuple):
+    """One file, by its path relative to the table as the log names it: `file_uris` escapes blanks and follows symbolic links."""
+
+    path: str
+    day: date | None
+    """None where the table is not cut by days."""
+    size: int
+    rows: int
+    newest: int | None
+    """Its highest `archived_xid`; None where the log does not say."""
+
+
+def files(handle: DeltaTable) -> list[File]:
+    """The files of the version that the handle holds, in no order."""
+    actions = pa.table(handle.get_add_actions(flatten=True))
+
+    def column(name: str) -> Sequence[Any]:
+        return actions[name].to_pylist() if name in actions.column_names else [None] * actions.num_rows
+
+    days = map(_day, column(f"partition.{DAY.name}"))
+    fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"))
+    return list(map(File._make, zip(*fields, strict=True)))
+
+
+def _day(value: date | str | None) -> date | None:
+    """A day as the library gives it: a date, or its text."""
+    return date.fromisoformat(value) if isinstance(value, str) else value
