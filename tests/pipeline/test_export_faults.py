@@ -74,7 +74,7 @@ def kill_in_mid_batch(url: str, lake: Lake, chance: random.Random) -> None:
     wanted = chance.randrange(1, ROWS // STEP + 1)
     process = exporter.start(url, lake.place.url, batch_rows=STEP)
     poll(lambda: process.poll() is not None or len(files_below(lake) - before) >= wanted, seconds=120)
-    time.sleep(chance.random() / 2)
+    time.sleep(chance.random() / 2)  # the random moment
     os.killpg(process.pid, signal.SIGKILL)
     # Nobody waits for the pipes: Spark's Python workers have a group of their own, and end once they miss their JVM.
     process.wait()

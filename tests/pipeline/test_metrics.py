@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, timedelta
@@ -191,6 +192,20 @@ def test_numbers_of_a_later_archive_stay(run: Run, lake: Lake) -> None:
         stats_lake.replace(lake, "day", before.slice(0, 1), [TODAY, TOMORROW], archive_version=0)
 
     assert before.equals(stats_lake.read(lake, "day", [TODAY, TOMORROW]))
+
+
+def test_an_archive_that_was_made_anew_is_counted(run: Run, lake: Lake) -> None:
+    """Its versions begin at 0 again, below those that were counted before."""
+    for _ in range(3):
+        append(lake, *ROWS)
+    run()
+    shutil.rmtree(f"{lake.place.url}/archive")
+    append(lake, *ROWS)
+
+    run()
+
+    expected = stats.merge(stats.count(table(ROWS), target_ms=1000), seconds=metrics.SPANS["day"])
+    assert expected.equals(stats_lake.read(lake, "day", [TODAY, TOMORROW]))
 
 
 def test_a_database_that_goes_away_at_the_commit_catches_up(
