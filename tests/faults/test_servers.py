@@ -13,6 +13,7 @@ from tests.faults.conftest import LOCK_SECONDS, Scene
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess
+from tests.support.scrape import HTTP, shows
 
 WINDOW = 500
 SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "100"}
@@ -96,7 +97,7 @@ async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> No
 async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_postgres: local.Postgres, how: str) -> None:
     """Outcomes are written when it is back, so that nothing is sent twice unless it was away for longer than the locks last."""
     await scene.queue.sql("SELECT queue_message_config_set('lock_seconds', %s)", str(OUTLAST))
-    relay = await scene.start(**SMALL)
+    relay = await scene.start(**SMALL, **HTTP)
     away = 0.0
 
     async def fault() -> None:
@@ -104,8 +105,12 @@ async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_
         began = time.monotonic()
         await asyncio.to_thread(getattr(own_postgres, how))
         scene.producer.fault(WINDOW)
+        if how == "crash":
+            await relay.logged("database_down")
+            await shows(relay, "relay_database_up", 0)
         await asyncio.to_thread(own_postgres.start)
         await relay.logged("listen_up", 2)
+        await shows(relay, "relay_database_up", 1)
         away = time.monotonic() - began
 
     await play(scene, fault, relay)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from relay.settings import describe
+from tests.support.fault_signs import signs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +28,7 @@ def modules() -> str:
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("README.md", "settings"): settings,
     ("docs/architecture.md", "modules"): modules,
+    ("docs/operations.md", "signs"): signs,
 }
 """What stands between `<!-- name -->` and `<!-- /name -->` of a page."""
 
