@@ -106,6 +106,12 @@ def number_of(item: pytest.Item) -> int | None:
     return None
 
 
+@pytest.fixture
+def long_form(pytestconfig: pytest.Config) -> bool:
+    """Whether the long form is played, in which a test may take minutes."""
+    return pytestconfig.getoption("--fault-runs") is not None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
     parser.addoption("--fault-runs", metavar="FILE", type=Path, help="play each fault as often as its marker says, noted in FILE")
