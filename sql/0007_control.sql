@@ -16,6 +16,46 @@ CREATE TABLE @schema@.queue_message_key_hold (
     reason       text        NOT NULL DEFAULT ''
 );
 
+-- What was done by hand, and by which login: what the tables themselves forget, such as who let something go on, or who sent a success
+-- again. Rows stay, and nobody is granted more than reading them.
+CREATE TABLE @schema@.queue_message_audit (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    acted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    acted_by text        NOT NULL DEFAULT session_user,
+    action   text        NOT NULL,
+    -- The exchange, the ordering key, the setting, the message's id or the job.
+    subject  text        NOT NULL,
+    -- What held before and what holds since; null for nothing.
+    was      jsonb,
+    became   jsonb
+);
+COMMENT ON TABLE @schema@.queue_message_audit IS 'What was done by hand, and by which login.';
+
+-- Notes a change of a table of the control plane, whoever makes it and by whatever statement; arguments: the column that names the subject,
+-- what a write of a row is called, and what its end.
+CREATE FUNCTION @schema@.queue_message_audit_change() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    was jsonb := to_jsonb(OLD);
+    became jsonb := to_jsonb(NEW);
+BEGIN
+    INSERT INTO @schema@.queue_message_audit (action, subject, was, became)
+    VALUES (CASE WHEN became IS NULL THEN TG_ARGV[2] ELSE TG_ARGV[1] END, coalesce(became, was) ->> TG_ARGV[0],
+            was - TG_ARGV[0], became - TG_ARGV[0]);
+    RETURN NULL;
+END
+$body$;
+
+CREATE TRIGGER queue_message_pause_audit AFTER INSERT OR UPDATE OR DELETE ON @schema@.queue_message_pause
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_audit_change('exchange', 'pause', 'resume');
+CREATE TRIGGER queue_message_key_hold_audit AFTER INSERT OR UPDATE OR DELETE ON @schema@.queue_message_key_hold
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_audit_change('ordering_key', 'park', 'resume_key');
+-- A migration writes the settings of a new database; what comes later are changes.
+CREATE TRIGGER queue_message_setting_audit AFTER UPDATE ON @schema@.queue_message_setting
+    FOR EACH ROW WHEN (OLD.value IS DISTINCT FROM NEW.value)
+    EXECUTE FUNCTION @schema@.queue_message_audit_change('name', 'set', '');
+
 -- Who did it, for the record: always the login itself, beside what it says of itself (a person behind a shared login).
 CREATE FUNCTION @schema@.queue_message_signed(by text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $body$

@@ -1,7 +1,7 @@
--- Four roles, none of which can log in or owns anything: GRANT queue_message_producer TO the application's login, and so on.
+-- Five roles, none of which can log in or owns anything: GRANT queue_message_producer TO the application's login, and so on.
 
 -- Every privilege of every role, as queue_message_grants() reads it: %1$I stands for the schema. Functions that read and change nothing are
--- granted to all four.
+-- granted to all of them.
 CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text) LANGUAGE sql IMMUTABLE AS $body$
     VALUES
         -- The application: insert what an application may write; of what is there it sees the id alone, for RETURNING and ON CONFLICT.
@@ -28,7 +28,8 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_state, %1$I.queue_message_status, %1$I.queue_message_dead_list,
             %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state, %1$I.queue_message_recent'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_setting, %1$I.queue_message_pause, %1$I.queue_message_key_hold,
-            %1$I.queue_message_dead_ack, %1$I.queue_message_migration, %1$I.queue_message_export, %1$I.queue_message_replay_ledger'),
+            %1$I.queue_message_dead_ack, %1$I.queue_message_migration, %1$I.queue_message_export, %1$I.queue_message_replay_ledger,
+            %1$I.queue_message_audit'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_export_position'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour, %1$I.queue_message_stats_day'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_key_park,
@@ -45,14 +46,15 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_etl', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour,
             %1$I.queue_message_stats_day'),
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_export_position'),
-        -- Replay from the lake, which alone may hold the message still: what is enqueued is what the export says it was. Receipts are kept
-        -- for it.
-        ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_replay_rows'),
         ('queue_message_etl', 'SELECT ON %1$I.queue_message_replay_ledger'),
         ('queue_message_etl', 'SELECT, INSERT, DELETE ON %1$I.queue_message_receipt'),
         ('queue_message_etl', 'EXECUTE ON FUNCTION %1$I.queue_message_setting_value, %1$I.queue_message_count, %1$I.queue_message_oldest,
             %1$I.queue_message_days_ahead, %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified,
-            %1$I.queue_message_export_progress, %1$I.queue_message_grants')
+            %1$I.queue_message_export_progress, %1$I.queue_message_grants'),
+        -- Replay from the lake, which alone may hold the message still. What is enqueued is what the caller says it was, so an export does
+        -- not have this by itself.
+        ('queue_message_replayer', 'EXECUTE ON FUNCTION %1$I.queue_message_replay_rows, %1$I.queue_message_grants'),
+        ('queue_message_replayer', 'SELECT ON %1$I.queue_message_replay_ledger, %1$I.queue_message_migration')
 $body$;
 
 -- The same one by one, with the schema itself and the functions that read and change nothing: what is granted, and what

@@ -39,6 +39,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
         SELECT f.id, g.exchange, g.routing_key, g.content::jsonb, g.body, g.options::jsonb, g.ordering_key,
             CASE WHEN g.expires_at > now() THEN g.expires_at END, g.id
         FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq) ORDER BY g.place
+    ), noted AS (
+        INSERT INTO @schema@.queue_message_audit (action, subject, became)
+        SELECT 'replay_job', queue_message_replay_rows.job, jsonb_build_object('messages', count(*)) FROM fresh HAVING count(*) > 0
     ), answered AS (
         INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
         SELECT d.xid, d.seq, session_user, 'replayed as ' || f.id

@@ -32,10 +32,13 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedColumn: _OUTDATED,
     errors.UndefinedFunction: _OUTDATED,
     errors.InvalidSchemaName: _OUTDATED,
-    errors.InsufficientPrivilege: "The pipeline's login lacks a permission: grant it the role queue_message_etl",
+    errors.InsufficientPrivilege: "The pipeline's login lacks a permission: grant it the role {role}",
     errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_PIPELINE_DATABASE_URL to the primary for this job",
     errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
 }
+_ETL = "queue_message_etl"
+_ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed"), "queue_message_replayer")
+"""Statements that need another role."""
 GONE = ("57P", "08", "53300")
 """SQLSTATEs, or their beginnings, of a server that goes away or takes no more connections."""
 
@@ -60,7 +63,7 @@ class Database:
             UnreachableError: PostgreSQL does not answer.
             PipelineError: it refused the statement.
         """
-        with self.connection() as connection:
+        with self.connection(role=_ROLES.get(name, _ETL)) as connection:
             cursor = connection.execute(self.statement(name), values)
             return cursor.fetchall() if cursor.description else []
 
@@ -70,14 +73,17 @@ class Database:
         return row
 
     @contextmanager
-    def connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """The autocommit connection, for transactions (`with connection.transaction()`) and COPY; driver errors become sentences."""
+    def connection(self, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
+        """The autocommit connection, for transactions (`with connection.transaction()`) and COPY.
+
+        Driver errors become sentences; `role` is what to be granted where a permission is missing.
+        """
         try:
             yield self._connected()
         except psycopg.Error as error:
             if error.sqlstate is None or error.sqlstate.startswith(GONE):
                 self.close()
-            raise sentence(error) from error
+            raise sentence(error, role) from error
 
     def statement(self, name: str) -> bytes:
         """The text of `queries/<name>.sql` for this schema."""
@@ -123,12 +129,12 @@ class Database:
         return self._connection
 
 
-def sentence(error: psycopg.Error) -> PipelineError:
+def sentence(error: psycopg.Error, role: str = _ETL) -> PipelineError:
     """A driver's error in one sentence with what to do, without passwords and values of rows."""
     primary = reason(error)
     advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
     if advice:
-        return PipelineError(f"{advice} ({primary}).")
+        return PipelineError(f"{advice.format(role=role)} ({primary}).")
     if error.sqlstate is None or error.sqlstate.startswith(GONE):
         return UnreachableError(no_connection(error).replace("RELAY_DATABASE_URL", "RELAY_PIPELINE_DATABASE_URL"))
     return PipelineError(f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate} ({primary}).")

@@ -125,11 +125,24 @@ async def test_what_still_stands_among_the_dead_counts_as_answered(queue: Queue)
     assert [(f"replayed as {new}", True)] == await queue.sql("SELECT note, acknowledged_by = session_user FROM queue_message_dead_list")
 
 
-async def test_the_export_s_login_replays_and_keeps_receipts(queue: Queue) -> None:
-    """It may enqueue through the function alone, read the ledger, and write and clear receipts."""
+async def test_a_replayers_login_replays_and_is_written_down(queue: Queue) -> None:
+    """It may enqueue through the function alone and read the ledger; which login did it is kept, once for each call that enqueued."""
+    with login(queue.url, "queue_message_replayer") as url, psycopg.connect(url, autocommit=True) as replayer:
+        for _ in range(2):
+            replayer.execute(REPLAY.encode(), rows("a", 1, 2)).fetchall()
+        assert [("a",), ("a",)] == replayer.execute("SELECT job FROM queue_message_replay_ledger").fetchall()
+        user = replayer.info.user
+    assert [(user, "replay_job", "a", {"messages": 2})] == await queue.sql(
+        "SELECT acted_by, action, subject, became FROM queue_message_audit"
+    )
+
+
+async def test_the_export_s_login_keeps_receipts_and_enqueues_nothing(queue: Queue) -> None:
+    """It may write and clear receipts and read the ledger; a replay takes a role of its own."""
     with login(queue.url, "queue_message_etl") as url, psycopg.connect(url, autocommit=True) as etl:
-        assert 1 == len(etl.execute(REPLAY.encode(), rows("a", 1)).fetchall())
-        assert [("a",)] == etl.execute("SELECT job FROM queue_message_replay_ledger").fetchall()
+        with pytest.raises(errors.InsufficientPrivilege, match="queue_message_replay_rows"):
+            etl.execute(REPLAY.encode(), rows("a", 1))
+        assert [] == etl.execute("SELECT job FROM queue_message_replay_ledger").fetchall()
         etl.execute("INSERT INTO queue_message_receipt (message_id, queue, consumer) VALUES (gen_random_uuid(), 'q', 'c')")
         assert [("q", "c")] == etl.execute("SELECT queue, consumer FROM queue_message_receipt").fetchall()
         etl.execute("DELETE FROM queue_message_receipt")
@@ -141,9 +154,11 @@ async def test_the_export_s_login_replays_and_keeps_receipts(queue: Queue) -> No
         ("etl", "INSERT INTO queue_message (exchange) VALUES ('e')"),
         ("etl", "INSERT INTO queue_message_replay_ledger (job, xid, seq, id) VALUES ('a', '1', 1, gen_random_uuid())"),
         ("etl", "DELETE FROM queue_message_replay_ledger"),
+        ("replayer", "INSERT INTO queue_message (exchange) VALUES ('e')"),
+        ("replayer", "DELETE FROM queue_message_replay_ledger"),
         ("etl", "UPDATE queue_message_receipt SET queue = ''"),
-        *((role, f"SELECT queue_message_replay_rows('a', '{{}}', {NOTHING})") for role in ("producer", "relay", "operator")),
-        *((role, "TABLE queue_message_receipt") for role in ("producer", "relay", "operator")),
+        *((role, f"SELECT queue_message_replay_rows('a', '{{}}', {NOTHING})") for role in ("producer", "relay", "operator", "etl")),
+        *((role, "TABLE queue_message_receipt") for role in ("producer", "relay", "operator", "replayer")),
         *((role, "TABLE queue_message_replay_ledger") for role in ("producer", "relay")),
     ],
 )

@@ -44,13 +44,19 @@ FORBIDDEN = {
         "INSERT INTO queue_message (exchange) VALUES ('e')",
         "DELETE FROM queue_message", "UPDATE queue_message_setting SET value = '1'", "DELETE FROM queue_message_dead_ack",
         "SELECT queue_message_archive_now('{}', 'success', '', '', '')", "INSERT INTO queue_message_app (exchange) VALUES ('e')",
+        "DELETE FROM queue_message_audit", "INSERT INTO queue_message_audit (action, subject) VALUES ('set', 'x')",
         "SELECT queue_message_retain('2999-01-01')", "SELECT queue_message_ensure_partitions(1, '2999-01-01')",
         "SELECT queue_message_sweep('2999-01-01')", "SELECT queue_message_sweep_minute('2999-01-01')",
     ],
     "queue_message_etl": [
         "TABLE queue_message", "INSERT INTO queue_message_archive DEFAULT VALUES", "DELETE FROM queue_message_dead",
         "SELECT queue_message_retain()", "UPDATE queue_message_setting SET value = '1'", "SELECT queue_message_pause('e')",
-        "SELECT queue_message_replay_many()",
+        "SELECT queue_message_replay_many()", "TABLE queue_message_audit",
+    ],
+    "queue_message_replayer": [
+        "TABLE queue_message", "TABLE queue_message_archive", "INSERT INTO queue_message (exchange) VALUES ('e')",
+        "SELECT queue_message_replay(gen_random_uuid())", "SELECT queue_message_replay_many()", "TABLE queue_message_setting",
+        "DELETE FROM queue_message_replay_ledger",
     ],
 }  # fmt: skip
 
@@ -220,7 +226,7 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
         [sentence] = said
         _, _, statements = sentence.partition("CREATEROLE run: ")
         statements, _, rest = statements.partition(" Then ")
-        assert (4, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
+        assert (5, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
         assert f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner." == (
             check_roles(theirs)
         )

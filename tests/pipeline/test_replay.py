@@ -264,17 +264,18 @@ def test_nothing_is_replayed_without_a_filter_or_a_lake(run: Replay, database: D
         replay.run(lake=lake, database=away, say=lambda _line: None, selection=ORDERS)
 
 
-def test_the_exports_login_replays_and_another_hears_of_its_role(
+def test_a_replayers_login_replays_and_another_hears_of_its_role(
     lake: Lake, database: Database, database_url: str, archived: Archived
 ) -> None:
-    """A real login with queue_message_etl needs nothing else."""
+    """A real login with queue_message_replayer needs nothing else; the export's does not do."""
     archived({}, {"result": "failed"})
     export(lake, database)
-    with login(database_url, "queue_message_etl") as url, Database(url) as etl:
-        assert 2 == replay.run(lake=lake, database=etl, say=lambda _line: None, selection=ORDERS).enqueued
-        assert 0 == replay.run(lake=lake, database=etl, say=lambda _line: None, selection=ORDERS).enqueued
-    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="queue_message_etl"):
-        replay.run(lake=lake, database=nobody, say=lambda _line: None, selection=ORDERS)
+    with login(database_url, "queue_message_replayer") as url, Database(url) as replayer:
+        assert 2 == replay.run(lake=lake, database=replayer, say=lambda _line: None, selection=ORDERS).enqueued
+        assert 0 == replay.run(lake=lake, database=replayer, say=lambda _line: None, selection=ORDERS).enqueued
+    for roles in ((), ("queue_message_etl",)):
+        with login(database_url, *roles) as url, Database(url) as other, pytest.raises(PipelineError, match="queue_message_replayer"):
+            replay.run(lake=lake, database=other, say=lambda _line: None, selection=ORDERS, job="other")
 
 
 RUN = """

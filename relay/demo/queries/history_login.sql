@@ -1,2 +1,2 @@
--- The pipeline's login: it reads the archive and says what it has verified, and owns nothing.
-CREATE ROLE demo_etl LOGIN PASSWORD 'demo' IN ROLE queue_message_etl
+-- The pipeline's login: it reads the archive, says what it has verified, and may send again; it owns nothing.
+CREATE ROLE demo_etl LOGIN PASSWORD 'demo' IN ROLE queue_message_etl, queue_message_replayer

@@ -1,0 +1,71 @@
+"""What is done by hand is written down with the login that did it, and no role can take it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from tests.support.logins import login
+from tests.support.queue import Queue
+
+ROLES = ("producer", "relay", "operator", "etl", "replayer")
+
+
+async def _audit(queue: Queue) -> list[tuple[Any, ...]]:
+    return await queue.sql("SELECT acted_by, action, subject FROM queue_message_audit ORDER BY id")
+
+
+async def test_who_paused_resumed_parked_set_and_replayed_is_kept(queue: Queue) -> None:
+    """Each with the login, after the pause is over too, and also what `by` said beside it."""
+    [sent] = await queue.insert(ordering_key="k")
+    await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'success', NULL, NULL, 'r')", sent)
+    with login(queue.url, "queue_message_operator") as url, psycopg.connect(url, autocommit=True) as operator:
+        user = operator.info.user
+        for call in (
+            "pause('orders', 'closed', 'ann')", "resume('orders')", "key_park('k')", "key_resume('k')", "config_set('max_attempts', '20')",
+            "config_set('max_attempts', '20')", f"replay('{sent}', by => 'ann')", "resume('orders')",
+        ):  # fmt: skip
+            operator.execute(f"SELECT queue_message_{call}".encode())
+        assert 6 == len(operator.execute("TABLE queue_message_audit").fetchall())
+
+    assert [
+        (user, "pause", "orders"), (user, "resume", "orders"), (user, "park", "k"), (user, "resume_key", "k"),
+        (user, "set", "max_attempts"), (f"{user} (as ann)", "replay", sent),
+    ] == await _audit(queue)  # fmt: skip
+    was = "SELECT was FROM queue_message_audit WHERE action = %s"
+    assert ("closed", f"{user} (as ann)") == ((paused := await queue.value(was, "resume"))["reason"], paused["paused_by"])
+    assert "12" == (await queue.value(was, "set"))["value"]
+
+
+async def test_an_owner_at_the_tables_is_seen_too(queue: Queue) -> None:
+    """A statement past the functions is written down like a call, and SET ROLE hides nobody."""
+    user = queue.connection.info.user
+    await queue.sql("SET ROLE queue_message_operator")
+    await queue.sql("SELECT queue_message_pause('orders')")
+    await queue.sql("RESET ROLE")
+    await queue.sql("DELETE FROM queue_message_pause")
+    await queue.sql("UPDATE queue_message_setting SET value = '7' WHERE name = 'max_attempts'")
+
+    assert [(user, "pause", "orders"), (user, "resume", "orders"), (user, "set", "max_attempts")] == await _audit(queue)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM queue_message_audit",
+        "TRUNCATE queue_message_audit",
+        "UPDATE queue_message_audit SET acted_by = 'x'",
+        "INSERT INTO queue_message_audit (action, subject) VALUES ('set', 'x')",
+        "ALTER TABLE queue_message_setting DISABLE TRIGGER ALL",
+        "SELECT queue_message_audit_change()",
+    ],
+)
+async def test_nobody_changes_the_audit(queue: Queue, role: str, statement: str) -> None:
+    """Neither what is written nor what writes it."""
+    await queue.sql(f"SET ROLE queue_message_{role}")
+    with pytest.raises((errors.InsufficientPrivilege, errors.FeatureNotSupported)):
+        await queue.sql(statement)
