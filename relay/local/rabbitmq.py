@@ -96,7 +96,7 @@ class RabbitMQ(Server):
         self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")
 
     def _launch(self, keeper: Keeper) -> None:
-        process = keeper.spawn("rabbitmq", [str(self.installation.scripts / "rabbitmq-server")], self._environment(), end_by="KILL")
+        process = keeper.spawn("rabbitmq", self.installation.command("rabbitmq-server"), self._environment(), end_by="KILL")
         self._process = process
         poll(lambda: process.poll() is not None or self._ready(), seconds=_START_SECONDS)
         if process.poll() is not None or not self._ready():
@@ -111,12 +111,14 @@ class RabbitMQ(Server):
         self._names = None
 
     def _found(self, command: list[str]) -> list[str]:
+        if self.installation.root is not None:
+            return self.installation.inside(command)
         program = shutil.which(command[0], path=self._environment()["PATH"])
         return [program or command[0], *command[1:]]
 
     def _run(self, script: str, *words: str) -> str:
         done = subprocess.run(
-            [str(self.installation.scripts / script), "--silent", *words],
+            self.installation.command(script, "--silent", *words),
             env=self._environment(),
             capture_output=True,
             check=False,

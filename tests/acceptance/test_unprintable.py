@@ -24,7 +24,7 @@ async def test_a_content_that_cannot_be_printed_is_rejected_and_its_neighbours_a
         connection.execute("INSERT INTO queue_message (exchange, routing_key) VALUES (%s, %s)", (made.exchange, made.routing_key))
     await relays.start("relay", database=database_url, broker=amqp_url)
 
-    assert 4 == len(await topology.drain(made.queue, count=4))
+    assert 4 == len(await topology.drain(made.queue, count=4, seconds=90))
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT result, error_code FROM queue_message_dead").fetchall()
     assert [("rejected", "content_unprintable")] == found

@@ -207,3 +207,24 @@ def test_ports_are_never_those_of_outgoing_connections() -> None:
 
     assert 50 == len({*ports})
     assert max(ports) < lowest_outgoing
+
+
+def test_tests_may_name_the_programs_of_a_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """TEST_POSTGRES_BIN and TEST_RABBITMQ_ROOT go before everything installed, and what is not there is said, not replaced."""
+    scripts = tmp_path / "usr/lib/rabbitmq/lib/rabbitmq_server-9.8.7/sbin"
+    for program in (tmp_path / "postgres", tmp_path / "initdb", scripts / "rabbitmq-server"):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch()
+    monkeypatch.setenv("TEST_POSTGRES_BIN", str(tmp_path))
+    monkeypatch.setenv("TEST_RABBITMQ_ROOT", str(tmp_path))
+    assert tmp_path == local_find.find_postgres()
+    found = local_find.find_rabbitmq()
+    assert ("9.8.7", str(tmp_path)) == (found.version, found.command("rabbitmqctl", "status")[-3])
+    assert [f"/{scripts.relative_to(tmp_path)}/rabbitmqctl", "status"] == found.command("rabbitmqctl", "status")[-2:]
+
+    monkeypatch.setenv("TEST_POSTGRES_BIN", "/nowhere")
+    monkeypatch.setenv("TEST_RABBITMQ_ROOT", "/nowhere")
+    with pytest.raises(LocalServerError, match="TEST_POSTGRES_BIN names /nowhere"):
+        local_find.find_postgres()
+    with pytest.raises(LocalServerError, match="TEST_RABBITMQ_ROOT names /nowhere"):
+        local_find.find_rabbitmq()
