@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -50,20 +53,46 @@ IN_PASSING: Mapping[str, str] = {
 """What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
 UNPRINTABLE = "54000"
 """SQLSTATE of a value beyond PostgreSQL's own limit of a gigabyte."""
+_SILENT = (
+    "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
+    "pooler, a proxy or a firewall on the way has lost the connection."
+)
 _SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
+ANSWER = (5.0, 30.0)
+"""Seconds in which claims and settles are answered, at the least and at the most."""
+LONGEST_ANSWER = 600.0
+"""Seconds that chores over the whole queue may take. TCP notices a dead peer earlier, but not one behind a proxy that still answers it."""
 
 
 class Session:
-    """One autocommit connection; statements of several tasks take turns."""
+    """One autocommit connection; statements of several tasks take turns.
 
-    def __init__(self, conninfo: str, *, application_name: str, prepare: bool = True, settings: Mapping[str, str] | None = None) -> None:
+    Args:
+        conninfo: where to connect.
+        application_name: how an operator recognises the connection.
+        prepare: statements may be prepared, and settings hold for the session.
+        settings: what is set beside what every session has.
+        answer: seconds after which a statement without an answer counts as lost, and the connection with it; `LONGEST_ANSWER` by default.
+
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        application_name: str,
+        prepare: bool = True,
+        settings: Mapping[str, str] | None = None,
+        answer: Callable[[], float] | None = None,
+    ) -> None:
         self._conninfo = conninfo
         self._application_name = application_name
         self._prepare = prepare
         # A pooler in transaction mode, for which nothing is prepared, would hand the settings on to others.
         self._settings = {**DEFAULTS, **ALWAYS, **(settings or {})} if prepare else {}
+        self._answer = answer or (lambda: LONGEST_ANSWER)
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
@@ -86,6 +115,9 @@ class Session:
                 if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
                     await self._drop()
                 raise sentence from error
+            except TimeoutError as error:
+                await self._drop()
+                raise StoreError(_SILENT.format(self._answer())) from error
             except BaseException:
                 # Cancelled in the middle of a statement: the connection's state is not known.
                 await self._drop()
@@ -99,7 +131,8 @@ class Session:
     async def _run(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         connection = await self._connected()
         async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(statement, values)
+            with answered(connection, self._answer()):
+                await cursor.execute(statement, values)
             return await cursor.fetchall() if cursor.description else []
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
@@ -118,7 +151,8 @@ class Session:
             await connection.close()
             raise StoreError(sentence)
         try:
-            await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
+            with answered(connection, self._answer()):
+                await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
         except BaseException:
             await connection.close()
             raise
@@ -150,6 +184,38 @@ async def connect(conninfo: str, application_name: str, *, prepare_threshold: in
         client_encoding=ENCODING,
         **KEEPALIVE,  # type: ignore[arg-type]
     )
+
+
+def soon(lock_seconds: float) -> float:
+    """Seconds in which a claim must be answered: past its lock time it is worth nothing."""
+    shortest, longest = ANSWER
+    return min(max(lock_seconds, shortest), longest)
+
+
+@contextmanager
+def answered(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Hang up on a server that does not answer a statement within so many seconds.
+
+    A cancelled statement would make the driver ask that same silent server to end it, and wait twice as long for that.
+
+    Raises:
+        TimeoutError: it did not answer; the connection is lost.
+    """
+    late = asyncio.get_running_loop().call_later(seconds, _hang_up, connection)
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if late.when() > asyncio.get_running_loop().time():
+            raise
+        raise TimeoutError from error
+    finally:
+        late.cancel()
+
+
+def _hang_up(connection: psycopg.AsyncConnection[Any]) -> None:
+    """End the connection under the driver, which waits for the socket and reads its end."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
 
 
 def _store_error(error: psycopg.Error) -> StoreError:

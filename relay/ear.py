@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
-from relay.database import connect
+from relay.database import answered, connect
 from relay.pinned import PIN
 from relay.statements import Statements
 
@@ -72,7 +69,7 @@ class Ear:
     async def run(self, name: str, **values: object) -> Any:
         """Run a statement; return the first column of its first row, if any."""
         assert self._connection is not None
-        with _answered(self._connection):
+        with answered(self._connection, ANSWER):
             cursor = await self._connection.execute(self._statements[name], values)
             row = await cursor.fetchone() if cursor.description else None
         return row[0] if row else None
@@ -110,7 +107,7 @@ class Ear:
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connection = await connect(self._conninfo, self._application_name, prepare_threshold=None)
         try:
-            with _answered(connection):
+            with answered(connection, ANSWER):
                 await connection.execute(PIN)
         except BaseException:
             await connection.close()
@@ -122,7 +119,7 @@ class Ear:
         self._proved.clear()
         other = await self._connect()
         try:
-            with _answered(other):
+            with answered(other, ANSWER):
                 await other.execute(self._statements["send_proof"], {"payload": self._payload})
             await self._hear_proof()
         except NotHeardError:
@@ -149,29 +146,3 @@ class Ear:
             self._on_hint()
         elif channel == PROOFS and payload == self._payload:
             self._proved.set()
-
-
-@contextmanager
-def _answered(connection: psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """Hang up on a server that does not answer a statement within `ANSWER` seconds.
-
-    A cancelled statement would make the driver ask that same silent server to end it, and wait twice as long for that.
-
-    Raises:
-        TimeoutError: it did not answer; the connection is lost.
-    """
-    late = asyncio.get_running_loop().call_later(ANSWER, _hang_up, connection)
-    try:
-        yield
-    except psycopg.OperationalError as error:
-        if late.when() > asyncio.get_running_loop().time():
-            raise
-        raise TimeoutError from error
-    finally:
-        late.cancel()
-
-
-def _hang_up(connection: psycopg.AsyncConnection[Any]) -> None:
-    """End the connection under the driver, which waits for the socket and reads its end."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
-        ours.shutdown(socket.SHUT_RDWR)

@@ -12,7 +12,7 @@ from typing import Any
 
 from relay import __version__
 from relay.bounds import Bound, Head
-from relay.database import BY_INDEX, Session
+from relay.database import BY_INDEX, Session, soon
 from relay.errors import StoreError
 from relay.frontier import Frontier
 from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
@@ -40,8 +40,8 @@ class Store:
     def __init__(self, *, conninfo: str, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
         self._statements = Statements(schema)
         self._sessions = [
-            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings)
-            for role, settings in (("claim", BY_INDEX), ("settle", BY_INDEX), ("control", {}))
+            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings, answer=answer)
+            for role, settings, answer in (("claim", BY_INDEX, self._answer), ("settle", BY_INDEX, self._answer), ("control", {}, None))
         ]
         self._claims, self._settles, self._control = self._sessions
         self._name = name
@@ -51,6 +51,9 @@ class Store:
         self._turn = asyncio.Lock()
         self._unheard_until = 0.0
         self.relay_id = 0
+
+    def _answer(self) -> float:
+        return soon(self._policy().lock_seconds)
 
     async def register(self) -> int:
         """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""

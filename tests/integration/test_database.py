@@ -15,6 +15,7 @@ from relay.errors import StoreError
 from relay.migrate import migrate
 from relay.postgres_errors import READ_ONLY, read_only
 from tests.support.logins import login
+from tests.support.proxy import Proxy
 from tests.support.queue import MakeStore, Queue
 
 
@@ -31,6 +32,22 @@ async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_fo
 
     assert caught.value.in_passing
     assert "lock timeout" in str(caught.value)
+
+
+@pytest.mark.ids("C9")
+async def test_a_peer_that_went_silent_is_left_for_a_new_connection(database_url: str) -> None:
+    """Behind a proxy that keeps the connection open for it TCP notices nothing; what was asked counts as unanswered, not as refused."""
+    async with Proxy.before(database_url) as proxy:
+        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: 0.5)
+        await session.open()
+        proxy.black_hole()
+        with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 0\.5 seconds, .* a firewall on the way"):
+            await session.fetch(b"SELECT 1", {})
+        proxy.heal()
+
+        assert [(1,)] == await session.fetch(b"SELECT 1", {})
+        assert 2 == proxy.connections
+        await session.aclose()
 
 
 async def test_a_host_that_cannot_be_looked_up_is_a_sentence() -> None:
