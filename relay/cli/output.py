@@ -34,12 +34,17 @@ def terminal() -> Console:
 
 def show_json(value: object) -> None:
     """Print JSON, times as ISO 8601 in UTC."""
-    typer.echo(json.dumps(value, default=plain, ensure_ascii=False, indent=2))
+    typer.echo(_safe(json.dumps(value, default=plain, ensure_ascii=False, indent=2)))
 
 
 def show_json_line(value: object) -> None:
     """Print JSON on one line."""
-    typer.echo(json.dumps(value, default=plain, ensure_ascii=False))
+    typer.echo(_safe(json.dumps(value, default=plain, ensure_ascii=False)))
+
+
+def _safe(text: str) -> str:
+    """The same JSON, with all escaped that could steer a terminal or pass for the end of a line; JSON itself asks that of ASCII alone."""
+    return text if text.isprintable() else "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:

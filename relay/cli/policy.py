@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relay.cli.output import show_json, show_table
+from relay.cli.output import show_json, show_table, words
 from relay.cli.support import console, new_group
 from relay.cli.types import Json
 
@@ -33,4 +33,4 @@ def set_setting(
     plain = name.lower().replace("-", "_").removeprefix("relay_")
     with console() as opened:
         previous = opened.row("set_setting", name=plain, value=value)["previous"]
-    typer.echo(f"{plain} is {value} (was {previous})")
+    typer.echo(words(f"{plain} is {value} (was {previous})"))

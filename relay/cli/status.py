@@ -64,7 +64,8 @@ def picture(found: Status) -> RenderableType:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
         parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
     parts += _troubles(found)
-    return Group(*parts)
+    # Names and states of relays, codes, exchanges: Rich lets escape codes of foreign text pass.
+    return Group(*(words(part) if isinstance(part, str) else part for part in parts))
 
 
 def _watch(opened: Console, interval: float, *, every: bool, as_json: bool) -> None:
