@@ -30,6 +30,7 @@ _QUEUE: Mapping[str, str] = {
     "relays_alive": "Relays that reported within the last seconds.",
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
+    "oldest_transaction_seconds": "Age of the oldest transaction that keeps vacuum off, where the role may see it (pg_read_all_stats).",
     "export_lag_seconds": "Age of the first archived message that is not in the lake, where an export is registered.",
     "export_unverified_days": "Days past their retention that are kept until their export is verified.",
     "export_differing_partitions": "Partitions of the archive that were compared with the lake and differ.",

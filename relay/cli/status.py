@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RECENT = 5000
 """Messages that the view queue_message_recent looks at."""
+LONG_OPEN = 5.0
+"""Seconds after which an open transaction is told of."""
 SHOWN = 20
 """Blocked keys that are listed."""
 
@@ -156,6 +158,8 @@ def _troubles(found: Status) -> list[str]:
     if writing["writing"]:
         oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
         lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
+    if (writing["open_seconds"] or 0) > LONG_OPEN:
+        lines.append(f"the oldest open transaction began {length(writing['open_seconds'])} ago: vacuum removes nothing settled since")
     lines += _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")

@@ -1,2 +1,16 @@
--- The state of the queue as one object, for metrics.
-SELECT to_jsonb(status) FROM @schema@.queue_message_status AS status
+-- The state of the queue as one object, for metrics, with the age of the oldest transaction that keeps vacuum off: one that writes, reads
+-- on, or is prepared. 0 where there is none; null where the role may not see how old the others are (pg_read_all_stats).
+SELECT to_jsonb(status) || jsonb_build_object('oldest_transaction_seconds', (
+    SELECT coalesce(
+        max(extract(epoch FROM now() - began)),
+        CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 0 END
+    )::float8
+    FROM (
+        SELECT xact_start AS began FROM pg_stat_activity
+        WHERE (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) AND datname = current_database() AND pid <> pg_backend_pid()
+            AND backend_type IS DISTINCT FROM 'autovacuum worker'
+        UNION ALL
+        SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()
+    ) AS transaction
+))
+FROM @schema@.queue_message_status AS status

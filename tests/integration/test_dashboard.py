@@ -14,6 +14,7 @@ from relay import events
 from relay.message import SUCCESS, Archive, Result
 from relay.metrics import Metrics
 from relay.ports import Row
+from relay.statements import Statements
 from tests.support import dashboard
 from tests.support.logins import login
 from tests.support.queue import MadeStore, Queue
@@ -54,7 +55,7 @@ async def exported(busy_queue: Queue) -> dict[str, set[str]]:
     """Labels by name of every time series that a relay exports once everything has happened to it."""
     metrics = Metrics()
     metrics.watch(in_flight=lambda: 1, silent=lambda: {"shop": 1.0})
-    [status] = await busy_queue.sql("SELECT to_jsonb(s) FROM queue_message_status s")
+    [status] = await busy_queue.sql(Statements("public")["read_gauges"].decode())
     metrics.queue(status[0])
     for event in (
         events.BatchClaimed("above_head", 1, 1, 0.1),

@@ -1,0 +1,62 @@
+"""Figures for metrics that the relay asks of PostgreSQL beside the view of the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.logins import login
+from tests.support.queue import MadeStore, MakeStore, Queue
+
+AGE = "oldest_transaction_seconds"
+Connection = psycopg.AsyncConnection[Any]
+
+
+async def age(store: MadeStore) -> float | None:
+    """Of the oldest transaction that keeps vacuum off, as the relay's role sees it."""
+    [(status,)] = await store.run("read_gauges")
+    value: float | None = status[AGE]
+    return value
+
+
+async def begin(connection: Connection, what: str) -> None:
+    """Begin a transaction that reads on, one that writes, one that is prepared, or one that does nothing."""
+    if what == "reads":
+        await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await connection.execute("SELECT 1")
+    elif what == "rests":
+        await connection.execute("SELECT 1")
+    else:
+        await connection.execute("SET LOCAL relay.notify = 'off'")
+        await connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+
+
+@pytest.mark.parametrize(("what", "counts"), [("reads", True), ("writes", True), ("prepared", True), ("rests", False)])
+async def test_the_oldest_transaction_that_keeps_vacuum_off_has_an_age(queue: Queue, store: MadeStore, what: str, *, counts: bool) -> None:
+    """0 while there is none; one that is open between two statements and holds no snapshot keeps nothing off."""
+    assert 0 == await age(store)
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await begin(other, what)
+        if what == "prepared":
+            await other.execute("PREPARE TRANSACTION 'prepared'")
+        try:
+            assert counts == ((await age(store) or 0) > 0)
+        finally:
+            await other.rollback()
+            if what == "prepared":
+                await queue.sql("ROLLBACK PREPARED 'prepared'")
+    assert 0 == await age(store)
+
+
+async def test_a_role_that_may_not_see_other_sessions_has_no_such_figure(queue: Queue, make_store: MakeStore) -> None:
+    """None rather than 0, which would be read as none open."""
+    with login(queue.url, "queue_message_relay") as url, login(queue.url, "queue_message_relay", "pg_read_all_stats") as seeing:
+        async with await psycopg.AsyncConnection.connect(queue.url) as other:
+            await begin(other, "writes")
+            blind, sighted = make_store("blind", url=url), make_store("sighted", url=seeing)
+            assert await age(blind) is None
+            assert await age(sighted)
+            await blind.aclose()
+            await sighted.aclose()
