@@ -1,0 +1,146 @@
+"""Writes `docs/soak.md` and `docs/soak.svg` from what a soak has seen."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.soak.plot import Panel, drawn
+from tests.soak.verdict import LIFE, LIMITS, SHORTEST, Judged, Limit, Line, is_long, judged
+from tests.support.doc_tables import ROOT
+
+PAGE, PLOT = ROOT / "docs" / "soak.md", ROOT / "docs" / "soak.svg"
+INTRODUCTION = """\
+# The soak
+
+Two relays under a steady load, and a random fault each minute: relays are killed, stopped and frozen, servers killed and restarted,
+connections reset, cut, swallowed and closed, memory runs out, an exchange is paused. One relay, the survivor, is never killed, so that
+what it keeps in memory is seen over the whole time. In the end producers, consumer and archive are joined by id as in
+[faults](faults.md), and no line may rise.
+
+```sh
+make soak HOURS=2                                           # private servers; Ctrl-C ends it with a verdict so far
+.venv/bin/python -m tests.soak --page build/soak.jsonl      # writes this page
+```
+"""
+SHOWN = ("committed", "delivered", "dead", "waiting", "rolled_back", "lost", "phantom", "order_breaks", "duplicates", "in_flight")
+
+
+def write(path: Path) -> None:
+    """Write the page and its plot."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    PAGE.write_text(page(lines), encoding="utf-8")
+    PLOT.write_text(plot(lines), encoding="utf-8")
+
+
+def page(lines: Sequence[Line]) -> str:
+    """The page as Markdown."""
+    [begin], samples, faults = _of(lines, "begin"), _of(lines, "sample"), _of(lines, "fault")
+    parts = [INTRODUCTION, _verdict(lines), _about(begin, samples, faults)]
+    parts += ["## Messages\n", *(_messages(ledger["report"]) for ledger in _of(lines, "ledger"))]
+    parts += ["## Lines\n", _lines(lines), "![Lines over time, with a tick at each fault](soak.svg)\n"]
+    parts += ["## Faults\n", *(_faults(faults, ledger["repeats"]) for ledger in _of(lines, "ledger"))]
+    return "\n".join(parts)
+
+
+def plot(lines: Sequence[Line]) -> str:
+    """Every line that there is a limit for, over the whole time, and the rate."""
+    samples = _of(lines, "sample")
+    panels = [Panel("messages delivered a second", [[*_rates(samples)]])]
+    panels += [Panel(_title(limit), [_points(limit, samples)]) for limit in LIMITS]
+    panels.insert(4, Panel(_title(LIFE), [_points(LIFE, [*life]) for _, life in groupby(samples, lambda each: each.get("victim_life"))]))
+    seen = [panel for panel in panels if any(panel.pieces)]
+    return drawn(seen, [fault["at"] for fault in _of(lines, "fault")], max(sample["at"] for sample in samples))
+
+
+def _of(lines: Sequence[Line], kind: str) -> list[Line]:
+    return [line for line in lines if line["kind"] == kind]
+
+
+def _verdict(lines: Sequence[Line]) -> str:
+    [verdict] = _of(lines, "verdict") or [{"passed": False, "mismatches": ["The run ended before its verdict."]}]
+    if verdict["passed"]:
+        return "**Passed:** nothing was lost, invented, or out of order, nothing came twice that a fault does not explain" + (
+            ", and no line rises.\n" if is_long(lines) else f"; for slopes a run takes {SHORTEST / 60:g} minutes.\n"
+        )
+    return "**Not passed:**\n\n" + "\n".join(f"- {sentence}" for sentence in verdict["mismatches"]) + "\n"
+
+
+def _about(begin: Line, samples: Sequence[Line], faults: Sequence[Line]) -> str:
+    plan, loads = begin["plan"], [sample["machine_load"] for sample in samples if "machine_load" in sample]
+    versions = ", ".join(f"{name} {version}" for name, version in begin["versions"].items())
+    played = f"{samples[-1]['at'] / 60:.0f} of {plan['seconds'] / 60:.0f} minutes, begun {begin['started']}" if samples else "nothing"
+    rows = [
+        ("played", played),
+        ("load", f"{plan['rate']:g} messages a second, as far as the machine and the faults let them through"),
+        ("faults", f"{len(faults)}, of {len(begin['faults'])} kinds, each once in random order before any again; seed {plan['seed']}"),
+        ("machine", f"{begin['machine']}; load average {min(loads):.1f} to {max(loads):.1f}" if loads else begin["machine"]),
+        ("versions", f"{versions}, Python {begin['python']}, commit {begin['commit']}"),
+        ("harness", f"at most {max(sample['harness_rss'] for sample in samples) / 1e6:.0f} MB of memory" if samples else ""),
+    ]
+    return _table(("", ""), rows)
+
+
+def _messages(report: dict[str, Any]) -> str:
+    names = [name.replace("_", " ") for name in SHOWN]
+    note = (
+        "Dead are the bad ones, one in a hundred, that were inserted on purpose. In flight is the most that the faults allow to arrive"
+        " twice: by id where a relay died or stood still, and elsewhere the windows of both relays.\n"
+    )
+    return _table(names, [[f"{report[name]:,}" for name in SHOWN]]) + "\n" + note
+
+
+def _lines(lines: Sequence[Line]) -> str:
+    heads = ("line", "median", "highest", "rises an hour by", "allowed", "", "why")
+    body = [_row(one, long=is_long(lines)) for one in judged(lines)]
+    note = (
+        "Theil-Sen slopes over the second half, without the samples during a fault and until its backlog was gone. A line rises if the"
+        " lower end of the slope's 95 % interval is above what is allowed.\n"
+    )
+    return note + "\n" + _table(heads, body)
+
+
+def _row(one: Judged, *, long: bool) -> tuple[str, ...]:
+    unit = f" {one.limit.unit}".rstrip()
+    figures = [f"{value:,.3g}{unit}" if value is not None else "" for value in (one.median, one.highest, one.slope, one.allowed)]
+    word = "not judged" if not long or one.slope is None else "RISES" if one.rises else "flat"
+    return one.limit.title, *figures, word, one.limit.reason
+
+
+def _faults(faults: Sequence[Line], repeats: Sequence[float]) -> str:
+    """One row for each kind; what came twice counts with the last fault before."""
+    begins = [fault["wall"] for fault in faults]
+    after = Counter(bisect_right(begins, at) - 1 for at in repeats)
+    rows = []
+    for name in sorted({fault["name"] for fault in faults}):
+        played = [(place, fault) for place, fault in enumerate(faults) if fault["name"] == name]
+        recovered = [fault["recovered"] for _, fault in played]
+        spread = f"{statistics.median(recovered):.1f} s, at most {max(recovered):.1f} s"
+        longest = f"{max(fault['lasted'] for _, fault in played):.0f} s"
+        doubles = sum(after[place] for place, _ in played)
+        rows.append((name, str(len(played)), longest, spread, f"{sum(fault['in_flight'] for _, fault in played):,}", f"{doubles:,}"))
+    heads = ("fault", "times", "longest", "from its end until nothing due waited", "in flight", "duplicates after it")
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, ["---"] * len(heads), *rows))
+
+
+def _title(limit: Limit) -> str:
+    return f"{limit.title}, {limit.unit}" if limit.unit else limit.title
+
+
+def _points(limit: Limit, samples: Sequence[Line]) -> list[tuple[float, float]]:
+    return [(sample["at"], sample[limit.name] / limit.scale) for sample in samples if sample.get(limit.name) is not None]
+
+
+def _rates(samples: Sequence[Line]) -> Iterator[tuple[float, float]]:
+    for before, now in pairwise(samples):
+        yield now["at"], (now["delivered"] - before["delivered"]) / (now["at"] - before["at"])
