@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -11,9 +12,11 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from relay.errors import SettingsError
@@ -69,7 +72,7 @@ class HttpServer:
         if self._task is None:
             bound = await self._bind()
             self._port = bound.getsockname()[1]
-            self._server = _Server(_config(self._app()))
+            self._server = _Server(_config(self._app(bound)))
             self._task = asyncio.create_task(self._server.serve(sockets=[bound]), name="http")
             await self._server.up.wait()
             if self._task.done():
@@ -98,13 +101,15 @@ class HttpServer:
             raise SettingsError(f"Cannot listen on {where} ({error.strerror}): change RELAY_HTTP_HOST or RELAY_HTTP_PORT.") from error
         return bound
 
-    def _app(self) -> Starlette:
+    def _app(self, bound: socket.socket) -> Starlette:
+        only_here = ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
         return Starlette(
+            middleware=[Middleware(_Here, name=self._host)] if only_here else [],
             routes=[
                 Route("/metrics", self._answer_metrics, methods=["GET"]),
                 Route("/livez", self._answer_livez, methods=["GET"]),
                 Route("/readyz", self._answer_readyz, methods=["GET"]),
-            ]
+            ],
         )
 
     async def _answer_metrics(self, request: Request) -> Response:
@@ -141,6 +146,33 @@ def _config(app: Starlette) -> uvicorn.Config:
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=_HEAD_BYTES,
     )
+
+
+class _Here:
+    """Answers on loopback only who asks for an address or a name of this machine.
+
+    A browser here asks a foreign name too, where somebody has led that name to 127.0.0.1, and hands the answer to the foreign page.
+    """
+
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        self._app = app
+        self._names = {"", "localhost", name.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse."""
+        asked = dict(scope.get("headers", [])).get(b"host", b"").decode("latin-1").lower()
+        name = asked[1:].partition("]")[0] if asked.startswith("[") else asked.partition(":")[0]
+        if name in self._names or _is_address(name):
+            await self._app(scope, receive, send)
+        else:
+            sentence = "This listens on loopback: ask for localhost or an address, or set RELAY_HTTP_HOST to the name.\n"
+            await Response(sentence, 403, media_type="text/plain")(scope, receive, send)
+
+
+def _is_address(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
 
 
 class _Server(uvicorn.Server):

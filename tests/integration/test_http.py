@@ -58,7 +58,7 @@ class Served:
         """Send one request and read its answer to the end."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
-            writer.write(f"{method} {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{more}\r\n".encode())
+            writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n".encode())
             head, _, body = (await asyncio.wait_for(reader.read(), 20)).decode().partition("\r\n\r\n")
         finally:
             await close(writer)
@@ -265,7 +265,7 @@ async def test_start_and_close_may_be_called_at_any_time_and_again(serve: Serve)
     await served.start()
     assert port == served.port
     reader, writer = await asyncio.open_connection("localhost", port)
-    writer.write(b"GET /livez HTTP/1.1\r\nHost: relay\r\n\r\n")
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
 
     await asyncio.wait_for(served.server.aclose(), 10)

@@ -1,0 +1,186 @@
+"""The HTTP side under hostile hands: whom it answers, what a request may cost, and that nothing is changed by one."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from relay.errors import SettingsError
+from relay.http import AT_ONCE, HttpServer
+
+METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", "GETT", "\x00")
+PATHS = ("/metrics", "/livez", "/readyz", "/", "/../etc/passwd", "/%2e%2e/", "/metrics/../livez", "//livez", "*", "http://elsewhere/livez")
+BIG = 1 << 20
+
+
+class Pages:
+    """A server whose three pages count how often they were asked for."""
+
+    def __init__(self, host: str) -> None:
+        self.asked = 0
+        self.port = 0
+        self.server = HttpServer(
+            host=host, port=0, metrics=lambda _: (self._count(b"page"), "text/plain"), reasons=lambda: self._count({}),
+            listen=lambda: "up", alive=lambda: self._count(True),
+        )  # fmt: skip
+
+    async def send(self, *parts: bytes, address: str = "127.0.0.1") -> bytes:
+        """Send parts as they are, and read to the end; what the server cuts short may be nothing."""
+        reader, writer = await asyncio.open_connection(address, self.port)
+        answer = b""
+        with suppress(ConnectionError):
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+        with suppress(ConnectionError):
+            async with asyncio.timeout(60):
+                while more := await reader.read(1 << 16):
+                    answer += more
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        return answer
+
+    async def ask(
+        self, host: str | None, path: str = "/livez", *, method: str = "GET", version: str = "1.1", address: str = "127.0.0.1"
+    ) -> int:
+        """The status of one request."""
+        named = "" if host is None else f"Host: {host}\r\n"
+        request = f"{method} {path} HTTP/{version}\r\n{named}Connection: close\r\n\r\n".encode()
+        return int((await self.send(request, address=address)).split()[1])
+
+    def _count(self, answer: Any) -> Any:
+        self.asked += 1
+        return answer
+
+
+Serve = Callable[[str], Any]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Start servers on a host."""
+    made: list[Pages] = []
+
+    async def start(host: str = "127.0.0.1") -> Pages:
+        made.append(Pages(host))
+        made[-1].port = await made[-1].server.start()
+        return made[-1]
+
+    yield start
+    for each in made:
+        await each.server.aclose()
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "2130706433", "[evil]", "a b"]
+)
+async def test_a_foreign_name_that_leads_to_loopback_is_refused(serve: Serve, name: str) -> None:
+    """A page in a browser on this machine could read the answer under its own name (DNS rebinding)."""
+    pages = await serve("127.0.0.1")
+    with suppress(IndexError):  # closed without an answer, by whoever found that no name at all
+        assert await pages.ask(name) in {400, 403}
+    assert 0 == pages.asked
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:8080", "127.0.0.1:9", "127.0.0.1", "[::1]:80", "10.0.0.7"])
+async def test_an_address_or_localhost_is_answered(serve: Serve, name: str) -> None:
+    """What people and scrapers on this machine type; an address cannot be led anywhere."""
+    assert 200 == await (await serve("127.0.0.1")).ask(name)
+
+
+async def test_the_name_that_it_listens_by_is_answered(serve: Serve) -> None:
+    """And a client so old that it names no host."""
+    pages = await serve("localhost")
+    assert 200 == await pages.ask(None, version="1.0", address="localhost")
+
+
+async def test_on_all_addresses_every_name_leads_there(serve: Serve) -> None:
+    """In a container nobody knows by which names it is asked."""
+    assert 200 == await (await serve("0.0.0.0")).ask("relay.shop.svc.cluster.local:8080")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_no_method_but_looking_does_anything(serve: Serve, path: str) -> None:
+    """Refused whatever the path, none of them reaches a page."""
+    pages = await serve("127.0.0.1")
+    for method in METHODS:
+        with suppress(IndexError):  # closed without an answer
+            assert await pages.ask("localhost", path, method=method) in {400, 404, 405}
+    assert 0 == pages.asked
+
+
+HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+FLOODS = {
+    "a line": (b"GET /", *[b"a" * BIG] * 8),
+    "a header": (HEAD + b"X: ", *[b"a" * BIG] * 8),
+    "headers": (HEAD, *[b"X: a\r\n" * (BIG // 6)] * 8),
+    "a body": (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\n", *[b"a" * BIG] * 8),
+    "chunks": (
+        b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        *[b"100000\r\n" + b"a" * BIG + b"\r\n"] * 8,
+    ),
+    "requests": tuple([(HEAD + b"\r\n") * 2000] * 8),
+    "no protocol": (bytes(range(256)) * (BIG // 64),),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_a_flood_costs_no_memory_and_ends(serve: Serve, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by length nor by number; the next one is answered."""
+    monkeypatch.setattr("relay.http.LONGEST", 2.0)
+    pages = await serve("127.0.0.1")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    await asyncio.gather(*(pages.send(*FLOODS[name]) for _ in range(8)))
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
+    assert 200 == await pages.ask("localhost")
+
+
+async def test_who_sends_a_byte_now_and_then_is_ended(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow heads hold no connection beyond its time, and others are answered meanwhile."""
+    monkeypatch.setattr("relay.http.LONGEST", 1.0)
+    pages = await serve("127.0.0.1")
+
+    async def slow() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
+        ended = asyncio.create_task(reader.read())
+        with suppress(ConnectionError):
+            for byte in HEAD * 1000:
+                writer.write(bytes((byte,)))
+                await asyncio.wait([ended], timeout=0.05)
+                if ended.done():
+                    break
+        with suppress(ConnectionError):
+            assert b"" == await ended
+        writer.close()
+
+    async with asyncio.timeout(60):
+        slow_ones = asyncio.gather(*(slow() for _ in range(AT_ONCE // 2)))
+        assert 200 == await pages.ask("localhost")
+        await slow_ones
+    assert 200 == await pages.ask("localhost")
+
+
+async def test_more_than_it_takes_are_turned_away_and_the_rest_lives(serve: Serve) -> None:
+    """Five times as many connections as are allowed: each is answered or closed, and afterwards it is as before."""
+    pages = await serve("127.0.0.1")
+    held = [await asyncio.open_connection("127.0.0.1", pages.port) for _ in range(5 * AT_ONCE)]
+    assert 503 == await pages.ask("localhost")
+    for _, writer in held:
+        writer.close()
+    async with asyncio.timeout(60):
+        while await pages.ask("localhost") != 200:  # noqa: ASYNC110 - nobody signals that it has seen them go
+            await asyncio.sleep(0)
+
+
+def test_a_host_that_cannot_be_had_is_a_sentence() -> None:
+    """Not a traceback."""
+    with pytest.raises(SettingsError, match="RELAY_HTTP_HOST"):
+        asyncio.run(Pages("203.0.113.77").server.start())
