@@ -91,6 +91,9 @@ class RabbitMQ(Server):
             (keeper.folder / name).mkdir()
         (keeper.folder / "rabbitmq.conf").write_text("\n".join([*self._built_in_config(), self._config, ""]))
         (keeper.folder / "plugins").write_text(f"[{','.join(self.plugins)}].\n")
+        self._run_names(keeper)
+
+    def _run_names(self, keeper: Keeper) -> None:
         # The node would start epmd by itself, as a daemon that nobody ends.
         command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
         self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")

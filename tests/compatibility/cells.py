@@ -28,7 +28,6 @@ def lines() -> list[Line]:
 
 def note(line: Line) -> None:
     """Append a line."""
-    RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -49,6 +48,7 @@ def play(suite: str, versions: Mapping[str, str], environment: Mapping[str, str]
     """Run a suite on private servers of these versions, and note the result; its output is in build/."""
     name = f"compatibility-{'-'.join([*versions.values(), suite])}"
     report, output = (RESULTS.with_name(f"{name}.{kind}") for kind in ("xml", "log"))
+    RESULTS.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not spark", f"--junit-xml={report}", f"tests/{suite}"]
     began, at = time.monotonic(), commit()
