@@ -6,9 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract integration pipeline acceptance containers faults))
+TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract integration pipeline acceptance compatibility containers faults))
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults soak simulate mutants bench bench-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants bench bench-long conventions audit wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -67,6 +67,9 @@ test-faults: $(STAMP) ## each fault some 20 times (an hour; goes on where it was
 
 soak: $(STAMP) ## load and a random fault each minute for HOURS=2 on private servers; the ledger must add up and no line may rise
 	@$(BIN)/python -m tests.soak --hours $${HOURS:-2}
+
+compatibility: $(STAMP) ## the tests on each pair of PostgreSQL 15-18 and RabbitMQ 3.10-4.3; hours, goes on where it was cut short
+	@$(BIN)/python -m tests.compatibility
 
 simulate: $(STAMP) ## the relay between a database and a broker in memory: SIMULATION_SEEDS=100 seeds of SIMULATION_STEPS=5000 steps
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100} SIMULATION_STEPS=$${SIMULATION_STEPS:-5000} $(BIN)/python -m tests.simulation

@@ -138,6 +138,8 @@ class BrokerUp(Event):
     """The broker connection stands."""
 
     version: str
+    host: str = ""
+    """Which of them, with its port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from yarl import URL
 
+from relay.amqp_url import each_host
 from relay.policy import parse_unroutable
 
 _BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", re.DOTALL)
@@ -64,9 +65,9 @@ def _checked_conninfo(value: SecretStr) -> SecretStr:
 
 def _checked_amqp(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
-    url = URL(text)
-    if url.scheme not in {"amqp", "amqps"} or not url.host:
-        raise ValueError("no AMQP URL")
+    for host in map(URL, each_host(text)):
+        if host.scheme not in {"amqp", "amqps"} or not host.host:
+            raise ValueError("no AMQP URL")
     beyond = _BEYOND_AMQP_HOST.match(text)
     if (beyond and "@" in beyond[1]) or _NO_ESCAPE.search(text):
         raise ValueError("a password that is not percent-encoded")
@@ -115,7 +116,7 @@ def _split(value: object) -> object:
 
 CONNINFO = "a PostgreSQL URL (postgresql://user:password@host/database) or a conninfo (host=... dbname=...)"
 OPTIONS = """a JSON object of texts such as {"AWS_REGION": "eu-west-1"}"""
-AMQP = "an AMQP URL such as amqps://user:password@host/vhost"
+AMQP = "an AMQP URL such as amqps://user:password@host/vhost, with commas between several hosts"
 Conninfo = Annotated[SecretStr, AfterValidator(_checked_conninfo)]
 Printable = Annotated[str, AfterValidator(_checked_name)]
 AmqpUrl = Annotated[SecretStr, AfterValidator(_checked_amqp)]

@@ -55,12 +55,15 @@ class Owner(Protocol):
 class Tap(asyncio.Protocol):
     """The protocol between socket and aiormq; what is not of channel 0 goes to the ears."""
 
-    def __init__(self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop, *, host: str = "") -> None:
         self.stream = asyncio.StreamReaderProtocol(reader, loop=loop)
         self.owner: Owner | None = None
         self.close_reason: Return | None = None
         self.ended: asyncio.Future[Lost] = loop.create_future()
         """Done as soon as it is known that nothing more can be written."""
+        self.host = host
+        """With its port, as the URL has it."""
+        self._broker = f"broker at {host}" if host else "broker"
         self._reader = reader
         self._wire = wire.Wire(self)
         self._transport: asyncio.Transport | None = None
@@ -107,7 +110,8 @@ class Tap(asyncio.Protocol):
         """Note why the broker closes; aiormq answers and closes the socket."""
         self.close_reason = reason
         if not self.ended.done():
-            self.ended.set_result(Lost(f"The broker closed the connection ({reason.code} {reason.text}).", reason.code in PROTOCOL_ERRORS))
+            sentence = f"The {self._broker} closed the connection ({reason.code} {reason.text})."
+            self.ended.set_result(Lost(sentence, reason.code in PROTOCOL_ERRORS))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the buffer's limits and probes for a dead peer."""
@@ -122,7 +126,7 @@ class Tap(asyncio.Protocol):
         """End, unless the end was seen before."""
         if not self.ended.done():
             cause = f"{type(exc).__name__}: {exc}" if exc else "the other side hung up"
-            self.ended.set_result(Lost(f"The connection to the broker is lost ({cause})."))
+            self.ended.set_result(Lost(f"The connection to the {self._broker} is lost ({cause})."))
         self._transport = None
         self.stream.connection_lost(exc)
 
@@ -166,6 +170,7 @@ class Link:
     def __init__(self, connection: aiormq.Connection, tap: Tap) -> None:
         self._connection = connection
         self.tap = tap
+        self.host = tap.host
         tune = connection.connection_tune
         self.frame_max = int(tune.frame_max or 0)
         self.channel_max = int(tune.channel_max or 0)
@@ -238,7 +243,7 @@ class _Sockets(aiormq.TransportFactory):
         context = await provider.get_context() if url.scheme == "amqps" else None
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
-        tap = self.tap = Tap(reader, loop)
+        tap = self.tap = Tap(reader, loop, host=f"{url.host}:{url.port}")
         transport, _ = await loop.create_connection(lambda: tap, url.host or "", url.port or 0, ssl=context, **kwargs)
         return reader, asyncio.StreamWriter(transport, tap.stream, reader, loop)
 

@@ -26,7 +26,7 @@ class RabbitPublisher:
     and the broker's answers write the results.
 
     Args:
-        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost; tried in turn.
+        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost; tried in turn, each with all its hosts.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
         emit: sink of events.

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from relay import events
 from relay.amqp.link import Link, Lost, connect
+from relay.amqp_url import each_host
 from relay.errors import BrokerError
 
 FIRST_PAUSE: Final = 0.1
@@ -30,7 +31,7 @@ class Tenant(Protocol):
 
 
 class Supervisor:
-    """Connects to the first of several URLs that answers, for as long as `run` runs."""
+    """Connects to the first of several hosts that answers, and when it is lost to the next one, for as long as `run` runs."""
 
     def __init__(
         self, *, urls: Sequence[str], name: str, heartbeat: int, tenant: Tenant, clock: Callable[[], float], emit: events.Sink
@@ -42,21 +43,26 @@ class Supervisor:
         self._clock = clock
         self._emit = emit
         self._failures = 0
+        self._tries = 0
         self._told_up = False
         self._told_down_at = -QUIET
 
     async def run(self) -> None:
         """Until cancelled; then the connection is closed."""
+        hosts: list[str] = []
         while True:
-            url = self._urls[self._failures % len(self._urls)]
             try:
-                link = await connect(url, name=self._name, heartbeat=self._heartbeat)
+                hosts = [host for url in self._urls for host in each_host(url)]
+                link = await connect(hosts[self._tries % len(hosts)], name=self._name, heartbeat=self._heartbeat)
                 await self._live(link)
             except BrokerError as error:
                 self._tell_down(str(error))
             except Exception as error:  # noqa: BLE001 - whatever it was, a relay must go on trying, and say so
                 self._tell_down(f"The connection to the broker could not be kept ({error!r}); report this as a bug.")
-            await asyncio.sleep(pause(self._failures, random.random()))  # noqa: S311 - jitter, not cryptography
+            self._tries += 1
+            rounds, rest = divmod(self._failures, len(hosts) or 1)
+            # The next host is tried at once, so to say; the pauses grow when none of them will do.
+            await asyncio.sleep(pause(1 if rest else rounds, random.random()))  # noqa: S311 - jitter, not cryptography
 
     async def _live(self, link: Link) -> None:
         """Lend the connection to the tenant until it ends."""
@@ -64,7 +70,7 @@ class Supervisor:
         self._tenant.up(link)
         if not self._told_up:
             self._told_up = True
-            self._emit(events.BrokerUp(link.version))
+            self._emit(events.BrokerUp(link.version, link.host))
         lost = Lost("The relay closes the connection.")
         try:
             lost = await asyncio.shield(link.tap.ended)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,13 @@ from xml.etree import ElementTree as ET
 
 from tests.support.doc_tables import ROOT
 
-SUITES = ("contract", "acceptance", "compatibility")
-"""Folders of tests; what starts Spark is left out, for it meets the servers only by SQL that the other tests run too."""
+SUITES: Mapping[str, Sequence[str]] = {
+    "contract": ["tests/contract"],
+    "targets": ["tests/compatibility"],
+    "cluster": ["tests/faults/test_cluster.py"],
+    "acceptance": ["-m", "not spark", "tests/acceptance"],
+}
+"""Words for pytest; what starts Spark is left out, for it meets the servers only by SQL that the other tests run too."""
 RESULTS = ROOT / "build" / "compatibility.jsonl"
 Line = Mapping[str, Any]
 
@@ -50,7 +55,7 @@ def play(suite: str, versions: Mapping[str, str], environment: Mapping[str, str]
     report, output = (RESULTS.with_name(f"{name}.{kind}") for kind in ("xml", "log"))
     RESULTS.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not spark", f"--junit-xml={report}", f"tests/{suite}"]
+    command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *SUITES[suite]]
     began, at = time.monotonic(), commit()
     with output.open("wb") as file:
         subprocess.run(command, cwd=ROOT, env={**_clean(), **environment}, stdout=file, stderr=subprocess.STDOUT, check=False)
@@ -75,5 +80,6 @@ def _has(case: ET.Element, kind: str) -> bool:
 
 
 def _clean() -> dict[str, str]:
-    """This environment without servers that somebody lends."""
-    return {name: value for name, value in os.environ.items() if name not in {"TEST_DATABASE_URL", "TEST_AMQP_URL"}}
+    """This environment without servers that somebody lends, and with the cluster that the short form does without."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"TEST_DATABASE_URL", "TEST_AMQP_URL"}}
+    return {**kept, "TEST_CLUSTER": "1"}

@@ -57,7 +57,7 @@ async def test_every_kind_of_queue_confirms_and_keeps_the_order(
     await queue.settled(seconds=60)
 
     assert dict.fromkeys([*free, *keyed], "success") == await queue.results()
-    came = [message.headers["x-relay-id"] for message in await came_to(amqp_url, made, COUNT + len(keyed), consumed)]
+    came = [str(message.headers["x-relay-id"]) for message in await came_to(amqp_url, made, COUNT + len(keyed), consumed)]
     assert sorted([*free, *keyed]) == sorted(came)
     assert keyed == [id_ for id_ in came if id_ in set(keyed)]
     assert 0 == await relay.stop()

@@ -1,0 +1,20 @@
+"""An AMQP URL may name several hosts, as libpq's may: one login, one vhost and one set of options for all of them. No I/O."""
+
+from __future__ import annotations
+
+import re
+
+_PARTS = re.compile(r"(?P<scheme>\w+://)(?P<netloc>[^/?#]*)(?P<rest>.*)", re.DOTALL)
+
+
+def each_host(url: str) -> list[str]:
+    """The URL of each host, in the order in which they are to be tried; a URL with one host, or what is none, stands for itself.
+
+    `amqp://user:password@mq1,mq2:5673/vhost` is `amqp://user:password@mq1/vhost` and `amqp://user:password@mq2:5673/vhost`.
+    """
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        return [url]
+    # The login ends at the last @; a comma in a password is a comma.
+    login, at, hosts = parts["netloc"].rpartition("@")
+    return [f"{parts['scheme']}{login}{at}{host.strip()}{parts['rest']}" for host in hosts.split(",")]
