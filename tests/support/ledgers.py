@@ -87,6 +87,13 @@ class Producer:
         self.committed += count
         self._journal.note(transaction=name, phase="committed")
 
+    def vouch(self, ids: Sequence[str], expect: str = "success", *, not_before: float | None = None) -> None:
+        """Note messages that somebody else has committed."""
+        self._transactions += 1
+        messages = [{"id": id_, "expect": expect, "not_before": not_before} for id_ in ids]
+        self._journal.note(transaction=f"t{self._transactions}", phase="before", messages=messages)
+        self._journal.note(transaction=f"t{self._transactions}", phase="committed")
+
     def stop(self) -> None:
         """Let `run` end after its transaction."""
         self._stopping = True

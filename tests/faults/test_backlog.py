@@ -1,0 +1,113 @@
+"""A long queue: a relay starts on it as fast as on a short one, needs no more memory, and its last claims cost what its first ones did."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from tests.faults.conftest import Scene
+from tests.support.plans import PAD
+from tests.support.queue import until
+from tests.support.relays import RelayProcess, peak_memory
+from tests.support.scrape import HTTP, metric
+from tests.support.servers import Say
+
+SHORT, LONG = 200_000, 10_000_000
+CHUNK = 50_000
+"""Messages of one transaction that inserts."""
+SAMPLE = 30_000
+"""Messages at either end over which claims are counted: some sixty of them."""
+EMPTY = 5000
+"""Messages before the last one after which nothing is counted: claims find less there."""
+START, STARTED_BY_ALL_MEANS = 5.0, 60.0
+"""Seconds from the process's start to its first message at the broker: as promised for a quiet machine, and on one under load."""
+MEMORY = 120 << 20
+LONGEST = 2 * 3600
+"""Seconds that the long form may take; no limit for a rate."""
+GROWTH = 1.5
+"""How many times as many pages as the first claims the last ones may look at."""
+SPENT = """
+    SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint FROM pg_stat_statements
+    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query LIKE '%%Lock due messages up to%%'
+"""
+INSERT = f"INSERT INTO queue_message (exchange, routing_key, content) SELECT %s, %s, {PAD} FROM generate_series(1, %s)"
+
+
+class Spent(NamedTuple):
+    """What claims have come to so far."""
+
+    calls: int
+    pages: int
+
+    def each_since(self, before: Spent) -> float:
+        """Pages of a claim since then."""
+        return (self.pages - before.pages) / (self.calls - before.calls)
+
+
+async def spent(scene: Scene) -> Spent:
+    """What the database has counted."""
+    [row] = await scene.queue.sql(SPENT)
+    return Spent(*row)
+
+
+@pytest.fixture
+async def counting(scene: Scene) -> None:
+    """Count what each statement costs."""
+    try:
+        await scene.queue.sql("CREATE EXTENSION pg_stat_statements")
+    except psycopg.Error as error:
+        pytest.skip(f"claims cannot be counted without pg_stat_statements: {error}")
+
+
+@pytest.mark.fault(21, repeats=1)  # an hour for ten million
+@pytest.mark.timeout(LONGEST)
+@pytest.mark.slow
+@pytest.mark.ids("C8", "D2")
+async def test_a_long_queue_is_begun_and_ended_alike(scene: Scene, counting: None, say: Say, *, long_form: bool) -> None:
+    """Started soon, in little memory, with the same pages for each claim at the end as at the beginning; every message goes out once."""
+    count = int(os.environ.get("FAULT_BACKLOG", LONG if long_form else SHORT))
+    inbox = await scene.topology.declare(queue=f"{scene.inbox.queue}.end", arguments={"x-max-length": 1} if long_form else None)
+    async with await psycopg.AsyncConnection.connect(scene.queue.url, autocommit=True) as writer:
+        for _ in range(count // CHUNK):
+            await writer.execute(INSERT.encode(), [inbox.exchange, inbox.routing_key, CHUNK])
+    begun, nothing = time.monotonic(), await spent(scene)
+    relay = await scene.start(**HTTP)
+    await until(lambda: scene.topology.has(inbox.queue))
+    started = time.monotonic() - begun
+    assert "messages wait in schema public" in await scene.status()
+    await until(lambda: is_told(relay))
+    await sent(scene, relay, SAMPLE)
+    first = (await spent(scene)).each_since(nothing)
+    await sent(scene, relay, count - SAMPLE)
+    before_last = await spent(scene)
+    await sent(scene, relay, count - EMPTY)
+    last = (await spent(scene)).each_since(before_last)
+    await scene.queue.settled()
+    drained, memory = time.monotonic() - begun, peak_memory(relay.pid)
+
+    say(f"{count:,}: first after {started:.1f} s, {count / drained:,.0f}/s, {memory >> 20} MB, {first:.0f} and {last:.0f} pages a claim")
+    assert started <= (START if long_form else STARTED_BY_ALL_MEANS)
+    assert memory <= MEMORY
+    assert last <= GROWTH * first
+    assert 0 == await relay.stop()
+    assert [("success", count)] == await scene.queue.sql("SELECT result, count(*) FROM queue_message_archive GROUP BY result")
+    assert long_form or count == await scene.topology.waiting(inbox.queue)
+
+
+async def sent(scene: Scene, relay: RelayProcess, count: int) -> None:
+    """Wait until the relay has settled so many messages."""
+
+    async def are_out() -> bool:
+        assert await metric(relay, "relay_database_up")
+        return await metric(relay, "relay_messages_total", result="success") >= count
+
+    await until(are_out, LONGEST)
+
+
+async def is_told(relay: RelayProcess) -> bool:
+    """The relay has told scrapers of the queue."""
+    return await metric(relay, "relay_queue_waiting") > 0

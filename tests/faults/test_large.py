@@ -1,0 +1,98 @@
+"""Large bodies: at the limit, over it, and many at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractIncomingMessage
+
+from tests.faults.conftest import Scene
+from tests.support.queue import until
+from tests.support.relays import peak_memory
+from tests.support.scrape import HTTP, metric
+from tests.support.servers import Say
+
+MIB = 1 << 20
+ROW = "INSERT INTO queue_message (exchange, routing_key, body) SELECT %s, %s, convert_to(repeat('x', %s), 'UTF8') RETURNING id::text"
+AT_ONCE = 32
+WINDOW_BYTES = 16 * MIB
+COPIES = 5
+"""Times that a payload may be in memory: as PostgreSQL's answer, in a buffer that doubles, as the claim that is made of it, as frames, and
+in the socket's buffer."""
+Sizes = dict[str, list[int]]
+
+
+@asynccontextmanager
+async def consumed(scene: Scene) -> AsyncIterator[Sizes]:
+    """Take everything off the inbox as it comes, and keep of each delivery its id and its size."""
+    came: Sizes = {}
+
+    async def take(message: AbstractIncomingMessage) -> None:
+        came.setdefault(str(message.headers["x-relay-id"]), []).append(message.body_size)
+        await message.ack()
+
+    async with await aio_pika.connect(scene.broker.url) as connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=1)
+        queue = await channel.get_queue(scene.inbox.queue, ensure=False)
+        await queue.consume(take)
+        yield came
+
+
+async def insert(scene: Scene, size: int) -> str:
+    """Insert a message with a body of so many bytes; return its id."""
+    return str(await scene.queue.value(ROW, scene.inbox.exchange, scene.inbox.routing_key, size))
+
+
+@pytest.mark.fault(22, repeats=20)
+@pytest.mark.ids("A9", "C9", "C15")
+async def test_a_body_over_the_limit_is_rejected_and_one_below_it_arrives(scene: Scene) -> None:
+    """16.1 MiB end as `body_too_large`, 15.9 MiB arrive, and so does what stands between them, once."""
+    large, small = [int(15.9 * MIB), 16 * MIB, int(16.1 * MIB), 16 * MIB + 1], 100
+    order = [scene.chance.choice(large) for _ in range(3)] + large
+    scene.chance.shuffle(order)
+    relay = await scene.start(**HTTP)
+    sizes: dict[str, int] = {}
+    async with scene.queue.connection.transaction():
+        for size in order:
+            sizes[await insert(scene, size)] = size
+            sizes[await insert(scene, small)] = small
+    good = {id_: [size] for id_, size in sizes.items() if size <= 16 * MIB}
+    async with consumed(scene) as came:
+        await scene.queue.settled(seconds=60)
+        await until(lambda: came.keys() >= good.keys())
+
+    assert good == came
+    codes: dict[str, str] = dict(await scene.queue.sql("SELECT id::text, error_code FROM queue_message_dead"))
+    assert dict.fromkeys(sizes.keys() - good.keys(), "body_too_large") == codes
+    assert len(codes) == await metric(relay, "relay_dead_total", code="body_too_large")
+    assert codes.keys() >= {line["id"] for line in relay.of("message_dead")} > set()
+    assert f"{len(codes)} rejected (body_too_large)" in await scene.status()
+
+
+@pytest.mark.fault(22, repeats=20)
+@pytest.mark.timeout(600)
+@pytest.mark.ids("C9")
+async def test_many_large_bodies_take_no_more_memory_than_the_window(scene: Scene, say: Say, *, long_form: bool) -> None:
+    """32 bodies, up to 90 MiB (in the short form 12) where 100 MiB are allowed: memory by bytes of the window, each arrives once."""
+    await scene.queue.sql("SELECT queue_message_config_set('max_body_bytes', %s)", str(100 * MIB))
+    largest = (90 if long_form else 12) * MIB
+    sizes = [largest, *(scene.chance.randint(largest // 2, largest) for _ in range(AT_ONCE - 1))]
+    scene.chance.shuffle(sizes)
+    ids = {await insert(scene, size): [size] for size in sizes}
+    relay = await scene.start(RELAY_WINDOW_BYTES=str(WINDOW_BYTES), **HTTP)
+    rest = peak_memory(relay.pid)
+    async with consumed(scene) as came:
+        await scene.queue.settled(seconds=300)
+        await until(lambda: came.keys() >= ids.keys(), 60)
+    used = peak_memory(relay.pid) - rest
+    say(f"{sum(sizes) / MIB:,.0f} MiB in bodies up to {largest / MIB:.0f}: {rest >> 20} MB at rest, {used >> 20} MB more at the peak")
+
+    assert ids == came
+    assert used <= COPIES * (WINDOW_BYTES + largest)
+    assert {"success": AT_ONCE} == Counter((await scene.queue.results()).values())
+    assert 0 == await relay.stop()
