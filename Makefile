@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract integration pipeline acceptance compatibility containers faults))
+TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract security integration pipeline acceptance compatibility containers faults))
 
 .PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants bench bench-long conventions audit wheel clean
 

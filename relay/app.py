@@ -24,6 +24,7 @@ from relay.maintenance import HEARTBEAT, LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.migrate import migrations
 from relay.policy import Policy
+from relay.secret import Secret, Target
 from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
 from relay.store import Store
@@ -54,6 +55,7 @@ class Relay:
         self._settings = settings
         self._policy = Policy()
         self._overruled: dict[str, str] = {}
+        self._risks: set[str] = set()
         self._log, self._metrics, self._health = LogSink(), Metrics(), Health()
         self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
         self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
@@ -61,8 +63,9 @@ class Relay:
         self._signals = 0
         self._engine: Engine | None = None
         self._encoder: Encoder | None = None
+        self._database = Target(self._secret("database_url"), self._risky)
         self._store = Store(
-            conninfo=settings.database_url.get_secret_value(),
+            conninfo=self._database,
             schema=settings.schema_name,
             name=settings.name,
             policy=lambda: self._policy,
@@ -153,9 +156,23 @@ class Relay:
         stack.push_async_callback(server.aclose)
         self._emit(events.HttpUp(self._settings.http_host, port))
 
+    def _secret(self, name: str) -> Secret:
+        """A URL of the settings; what becomes of its file is told."""
+        return self._settings.secret(
+            name,
+            changed=lambda: self._emit(events.SecretChanged(name)),
+            kept=lambda sentence: self._emit(events.SecretKept(name, sentence)),
+        )
+
+    def _risky(self, risk: str) -> None:
+        """Tell of a connection that is not safe, once."""
+        if risk not in self._risks:
+            self._risks.add(risk)
+            self._emit(events.ConnectionInsecure(risk))
+
     def _make_publisher(self) -> RabbitPublisher:
         return RabbitPublisher(
-            urls=[self._settings.amqp_url.get_secret_value()],
+            urls=[self._secret("amqp_url")],
             name=self._settings.name,
             encoder=self._make_encoder,
             emit=self._emit,
@@ -167,9 +184,8 @@ class Relay:
         return self._encoder
 
     def _make_listener(self) -> Listener:
-        url = self._settings.listen_url or self._settings.database_url
         return Listener(
-            conninfo=url.get_secret_value(),
+            conninfo=Target(self._secret("listen_url"), self._risky) if self._settings.listen_url else self._database,
             schema=self._settings.schema_name,
             name=self._settings.name,
             mode=lambda: self._policy.notify,

@@ -13,8 +13,10 @@ import psycopg
 from psycopg import errors
 
 from relay.errors import StoreError
+from relay.exposure import postgres_risk
 from relay.pinned import DEFAULTS, ENCODING, PINNED, unreadable
 from relay.postgres_errors import no_connection, read_only, reason
+from relay.secret import Conninfo, current
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
 """A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
@@ -80,7 +82,7 @@ class Session:
 
     def __init__(
         self,
-        conninfo: str,
+        conninfo: Conninfo,
         *,
         application_name: str,
         prepare: bool = True,
@@ -169,21 +171,33 @@ class Session:
             self._connection = None
 
 
-async def connect(conninfo: str, application_name: str, *, prepare_threshold: int | None) -> psycopg.AsyncConnection[Any]:
+async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> psycopg.AsyncConnection[Any]:
     """A connection whose loss is noticed, and on which texts are UTF-8; what else is pinned is the caller's to set.
+
+    `conninfo` is asked for what holds now, and hears what is unsafe about the connection.
 
     Raises:
         psycopg.Error: no connection.
         UnicodeError: the host is a name that no resolver can be asked for.
     """
-    return await psycopg.AsyncConnection.connect(
-        conninfo,
+    connection = await psycopg.AsyncConnection.connect(
+        conninfo if isinstance(conninfo, str) else current(conninfo.secret),
         autocommit=True,
         application_name=application_name,
         prepare_threshold=prepare_threshold,
         client_encoding=ENCODING,
         **KEEPALIVE,  # type: ignore[arg-type]
     )
+    if not isinstance(conninfo, str) and (risk := _risk(connection)):
+        conninfo.on_risk(risk)
+    return connection
+
+
+def _risk(connection: psycopg.AsyncConnection[Any]) -> str | None:
+    """As libpq tells it of this connection, whatever it learned from the conninfo, from `PG*` or from a service file."""
+    info = connection.info
+    sslmode = info.get_parameters().get("sslmode", "prefer")
+    return postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)
 
 
 def soon(lock_seconds: float) -> float:

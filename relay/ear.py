@@ -11,6 +11,7 @@ import psycopg
 
 from relay.database import answered, connect
 from relay.pinned import PIN
+from relay.secret import Conninfo
 from relay.statements import Statements
 
 HINTS = "queue_message_notify"
@@ -34,7 +35,7 @@ class Ear:
 
     """
 
-    def __init__(self, *, conninfo: str, application_name: str, statements: Statements, on_hint: Callable[[], None]) -> None:
+    def __init__(self, *, conninfo: Conninfo, application_name: str, statements: Statements, on_hint: Callable[[], None]) -> None:
         self._conninfo = conninfo
         self._application_name = application_name
         self._statements = statements

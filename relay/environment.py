@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
+from relay.errors import SettingsError
+from relay.secret import read
+
 PREFIX = "RELAY_"
 AMQP_URL = "AMQP_URL"
 """The broker's usual variable, which other programs read too; it holds where `RELAY_AMQP_URL` is not set."""
@@ -18,10 +21,11 @@ _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 
 
 class Found(NamedTuple):
-    """The text of one setting, and the variable that it came from."""
+    """The text of one setting, the variable that it came from, and the file that this names, if it does."""
 
     origin: str
     text: str
+    file: Path | None = None
 
 
 def gather(
@@ -71,11 +75,10 @@ def _from_files(layer: Mapping[str, str], secrets: Collection[str], mistakes: li
             mistakes.append(f"{name} and {origin} are both set: keep one of them.")
             continue
         try:
-            found[name] = Found(origin, Path(layer[origin]).read_text(encoding="utf-8").strip())
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            mistakes.append(
-                f"{origin} is {layer[origin]!r}, which cannot be read ({_reason(error)}): name a readable file that holds {name}."
-            )
+            path = Path(layer[origin]).absolute()
+            found[name] = Found(origin, read(path), path)
+        except SettingsError as error:
+            mistakes.append(f"{origin} is {layer[origin]!r}, which cannot be read ({error}): name a readable file that holds {name}.")
     return found
 
 

@@ -143,12 +143,27 @@ class BrokerUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerUnverified(Event):
-    """The AMQP URL says no_verify_ssl: whoever answers at that host is taken for the broker, and may read passwords and messages."""
+class ConnectionInsecure(Event):
+    """A connection stands that others could read or take over on its way; each is told once."""
 
     level: ClassVar[str] = "warning"
-    host: str
-    advice: str = "Name the CA in the AMQP URL (?cafile=/path/ca.pem) in place of no_verify_ssl."
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretChanged(Event):
+    """The file of this setting holds something else: from now on connections are made with that."""
+
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKept(Event):
+    """The file of this setting is gone or not usable: connections are made with what it held before. Told once until it is right again."""
+
+    level: ClassVar[str] = "warning"
+    setting: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)

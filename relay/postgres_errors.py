@@ -30,6 +30,18 @@ _CONNECTING = (
         "No PostgreSQL answers there: correct the host and the port in RELAY_DATABASE_URL",
     ),
     (r"permission denied for database", "PostgreSQL refused the user: GRANT CONNECT ON DATABASE to it, or correct RELAY_DATABASE_URL"),
+    (
+        r"does not match host name",
+        "PostgreSQL shows a certificate for another name: write a name that it is for as the host into RELAY_DATABASE_URL",
+    ),
+    (
+        r"certificate verify failed",
+        "PostgreSQL shows a certificate that has expired, or that no authority in sslrootcert signed: renew it, or correct sslrootcert",
+    ),
+    (
+        r"client certificate|certificate authentication|alert (certificate|bad certificate|unknown ca)|private key|certificate present",
+        "PostgreSQL asks for a certificate that it trusts, as this user's: renew what sslcert and sslkey in RELAY_DATABASE_URL name",
+    ),
     (r"certificate|SSL", "TLS with PostgreSQL failed: correct sslmode and sslrootcert in RELAY_DATABASE_URL"),
 )
 """What a refused connection says, in English. libpq passes on no SQLSTATE for it, so the words are all there is."""

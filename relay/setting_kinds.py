@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from yarl import URL
 
 from relay.amqp_url import each_host
+from relay.exposure import wrong_amqp_option
 from relay.policy import parse_unroutable
 
 _BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", re.DOTALL)
@@ -71,13 +72,29 @@ def _checked_amqp(value: SecretStr) -> SecretStr:
     beyond = _BEYOND_AMQP_HOST.match(text)
     if (beyond and "@" in beyond[1]) or _NO_ESCAPE.search(text):
         raise ValueError("a password that is not percent-encoded")
+    if wrong_amqp_option(text):
+        raise ValueError("an option that is not known")
     return value
 
 
-def unknown_parameter(conninfo: str) -> str | None:
-    """The parameter of a PostgreSQL URL that libpq does not know; None where it may be a part of a password, which ends before an @."""
-    if "@" in conninfo.partition("?")[2]:
-        return None
+def advice(url: str) -> str:
+    """What else to say of a URL that is not shown; nothing of what is none."""
+    if not re.match(r"\w+://", url):
+        return ""
+    # What seems to be an option may be a part of a password, which ends before an @.
+    wrong = None if "@" in url.partition("?")[2] else _wrong_option(url)
+    return f" {wrong}" if wrong else " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25."
+
+
+def _wrong_option(url: str) -> str | None:
+    if url.lower().startswith("amqp"):
+        return wrong_amqp_option(url)
+    unknown = _unknown_parameter(url)
+    return None if unknown is None else f"There is no parameter {unknown!r}: correct or remove it."
+
+
+def _unknown_parameter(conninfo: str) -> str | None:
+    """The parameter of a PostgreSQL URL that libpq does not know."""
     try:
         conninfo_to_dict(conninfo)
     except ProgrammingError as error:

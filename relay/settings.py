@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic import SecretStr, ValidationError
+from pydantic import PrivateAttr, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay.environment import PREFIX, Found, gather
 from relay.errors import SettingsError
+from relay.exposure import weakens
+from relay.secret import Secret, SecretFile
 from relay.setting_kinds import (
     AMQP,
     CONNINFO,
@@ -30,10 +31,10 @@ from relay.setting_kinds import (
     Options,
     Printable,
     UnroutablePolicy,
+    advice,
     host_name,
     seconds,
     setting,
-    unknown_parameter,
     whole,
     word,
 )
@@ -45,6 +46,7 @@ POLICY = (
     "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify",
 )  # fmt: skip
 """Settings that the database carries out; the names of `queue_message_setting`."""
+URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url")
 
 
 class Row(NamedTuple):
@@ -66,6 +68,11 @@ class Settings(BaseSettings):
     )
     amqp_url: AmqpUrl = setting(
         SecretStr("amqp://guest:guest@localhost/"), AMQP, "RabbitMQ", shown="`AMQP_URL`, else `amqp://guest:guest@localhost/`"
+    )
+    allow_insecure: bool = setting(
+        False,  # noqa: FBT003
+        "true or false",
+        "Obey options of the URLs that ask for less than is checked without them: `no_verify_ssl`, `sslmode=disable` or `allow`",
     )
     schema_name: Printable = setting(
         "public", "1 to 63 printable characters", "Schema of the queue's tables", max_length=63, alias="schema"
@@ -112,6 +119,9 @@ class Settings(BaseSettings):
         None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of `queue_message_etl`", shown="`RELAY_DATABASE_URL`"
     )
 
+    _files: dict[str, Found] = PrivateAttr(default_factory=dict)
+    """Settings that a file held, by name."""
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -124,6 +134,19 @@ class Settings(BaseSettings):
         """Only arguments: `load` is the one way from an environment to settings."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
+
+    def secret(self, name: str, *, changed: Callable[[], None], kept: Callable[[str], None]) -> Secret:
+        """The URL of that name for whoever connects again and again: where a file holds it, read anew each time; see `SecretFile`."""
+        given = self._files.get(name)
+        if given is None or given.file is None:
+            return str(getattr(self, name).get_secret_value())
+
+        def check(text: str) -> None:
+            insecure = Found(_variable("allow_insecure"), _as_text(self.allow_insecure))
+            if mistakes := _checked({name: given._replace(text=text), "allow_insecure": insecure})[1]:
+                raise SettingsError("\n".join(mistakes))
+
+        return SecretFile(given.file, given.text, check=check, changed=changed, kept=kept)
 
     @property
     def conninfo(self) -> str:
@@ -179,11 +202,10 @@ def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Se
     secrets = [variable for variable, name in fields.items() if _is_secret(name)]
     found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable("http_port")])
     given = {fields[variable]: each for variable, each in found.items()}
-    settings, wrong = _validate({name: each.text or None for name, each in given.items()})
-    mistakes += [_sentence(name, given[name]) for name in wrong]
-    mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
-    if mistakes:
-        raise SettingsError("\n".join(mistakes))
+    settings, wrong = _checked(given)
+    if mistakes or wrong:
+        raise SettingsError("\n".join([*mistakes, *wrong]))
+    settings._files.update({name: each for name, each in given.items() if each.file})  # noqa: SLF001 - of this module
     return settings
 
 
@@ -193,6 +215,24 @@ def describe() -> list[Row]:
         Row(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
         for name, field in Settings.model_fields.items()
     ]
+
+
+def _checked(given: Mapping[str, Found]) -> tuple[Settings, list[str]]:
+    """Settings of the texts that are right, and a sentence for each mistake."""
+    settings, wrong = _validate({name: each.text or None for name, each in given.items()})
+    mistakes = [_sentence(name, given[name]) for name in wrong]
+    mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
+    if not settings.allow_insecure:
+        urls = {name: given[name] for name in URLS if name in given and name not in wrong}
+        mistakes += [_weakened(each.origin, option) for each in urls.values() if (option := weakens(each.text))]
+    return settings, mistakes
+
+
+def _weakened(origin: str, option: str) -> str:
+    return (
+        f"{origin} asks for less than is checked without it ({option}): take that away, or, if it is meant, "
+        f"set {_variable('allow_insecure')}=true."
+    )
 
 
 def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
@@ -229,16 +269,7 @@ def _both(settings: Settings, names: tuple[str, ...]) -> str:
 def _sentence(name: str, given: Found) -> str:
     value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
     allowed = _extra(Settings.model_fields[name])["allowed"]
-    return f"{given.origin} is {value}: it must be {allowed}.{_advice(given.text) if _is_secret(name) else ''}"
-
-
-def _advice(url: str) -> str:
-    """What else to say of a URL that is not shown; nothing of what is none."""
-    if not re.match(r"\w+://", url):
-        return ""
-    if (unknown := unknown_parameter(url)) is not None:
-        return f" There is no parameter {unknown!r}: correct or remove it."
-    return " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25."
+    return f"{given.origin} is {value}: it must be {allowed}.{advice(given.text) if _is_secret(name) else ''}"
 
 
 def _variable(name: str) -> str:

@@ -18,6 +18,7 @@ from relay.frontier import Frontier
 from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Listed, Place, Row, Seen
+from relay.secret import Conninfo
 from relay.statements import Statements
 
 SAFETY = 0.2
@@ -37,7 +38,7 @@ WIDTH = len(Claim._fields)
 class Store:
     """Runs statements on three connections: one claims and keeps what is claimed, one settles, one does what may take long."""
 
-    def __init__(self, *, conninfo: str, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
+    def __init__(self, *, conninfo: Conninfo, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
         self._statements = Statements(schema)
         self._sessions = [
             Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings, answer=answer)

@@ -18,6 +18,7 @@ import psycopg
 from relay import events
 from relay.ear import ANSWER, Ear, NotHeardError
 from relay.postgres_errors import reason
+from relay.secret import Conninfo
 from relay.statements import Statements
 
 PROOF = 10.0
@@ -88,7 +89,7 @@ class Listener:
     def __init__(
         self,
         *,
-        conninfo: str,
+        conninfo: Conninfo,
         schema: str,
         name: str,
         mode: Callable[[], str],

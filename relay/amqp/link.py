@@ -20,6 +20,7 @@ from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.link_errors import connect_sentence
 from relay.errors import BrokerError
+from relay.exposure import broker_risk
 
 HIGH_WATER: Final = 4 << 20
 """Bytes buffered in the transport above which nothing more is written."""
@@ -67,6 +68,8 @@ class Tap(asyncio.Protocol):
         self._reader = reader
         self._wire = wire.Wire(self)
         self._transport: asyncio.Transport | None = None
+        self.address = ""
+        """The peer's, as text."""
         self._paused = False
         self._alive_at = 0.0
 
@@ -119,6 +122,7 @@ class Tap(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         _keep_alive(transport.get_extra_info("socket"))
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
         self._transport = transport
         self.stream.connection_made(transport)
 
@@ -177,6 +181,8 @@ class Link:
         tap.limit(self.frame_max)
         version = (connection.server_properties or {}).get("version", "")
         self.version = str(version)
+        self.risk = broker_risk(connection.url, address=tap.address)
+        """What is unsafe about it, as a sentence."""
 
     async def close(self) -> None:
         """Say goodbye, within `CLOSE_SECONDS`, then cut."""
@@ -211,15 +217,6 @@ async def connect(url: str, *, name: str, heartbeat: int) -> Link:
         await link.close()
         raise BrokerError(f"The broker at {target.host} offers no publisher confirms: use RabbitMQ.")
     return link
-
-
-def unverified(url: str) -> str | None:
-    """The host whose certificate the URL says not to verify, None where it is verified or there is none; as aiormq reads it."""
-    try:
-        target = URL(url)
-    except ValueError:
-        return None
-    return target.host if target.scheme == "amqps" and target.query.get("no_verify_ssl", "0") != "0" else None
 
 
 def _target(url: str, *, name: str, heartbeat: int) -> URL:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import socket
 import ssl
 
+from aiormq.exceptions import AuthenticationError
 from yarl import URL
 
 from relay.amqp.confirms import Return
 from relay.amqp.wire import ACCESS_REFUSED, NOT_ALLOWED
+
+_EXPIRED = 10
+_OTHER_NAME = frozenset((62, 63, 64))
+"""Codes of X509_V_ERR_CERT_HAS_EXPIRED, of a mismatch of host name, mail and IP address (OpenSSL, x509_vfy.h)."""
+_OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 
 def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> str:
@@ -20,24 +26,40 @@ def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> s
 def _trouble(url: URL, error: BaseException) -> str:  # noqa: PLR0911 - one sentence for each cause
     match error:
         case ssl.SSLCertVerificationError():
-            return f"shows a certificate that is not trusted ({error.verify_message}): name its CA in the URL (?cafile=/path/ca.pem)"
+            return f"shows a certificate that is not trusted ({error.verify_message}): {_mend(error.verify_code)}"
         case FileNotFoundError():
-            return "cannot be asked: a certificate file that the URL names (cafile, certfile, keyfile) is not there"
+            return f"cannot be asked: {_OWN_FILES} is not there"
+        case ssl.SSLError() if error.library in {"X509", "PEM"}:
+            return f"cannot be asked: {_OWN_FILES} holds no certificate, or a key of another one ({error.reason}): correct it"
+        case AuthenticationError():
+            return f"offers other ways to log in ({error.args[0]}): correct auth= in the AMQP URL, or enable what it names in the broker"
         case ssl.SSLError():
             return f"does not speak TLS as asked ({error.reason}): use the port of its TLS listener, or amqp:// without TLS"
         case socket.gaierror():
             return f"has a host name that is not known ({error.strerror}): correct the AMQP URL"
         case TimeoutError():
             return "does not answer: start it, open the network path to it, or correct the AMQP URL"
+        case ConnectionError() if url.scheme == "amqps" and not isinstance(error, ConnectionRefusedError):
+            return f"hung up in the login over TLS ({error}): if it asks for a certificate, name a valid one in the URL (certfile, keyfile)"
         case OSError():
             return f"is not reachable ({error.strerror or error}): start it, or correct the AMQP URL"
     return f"did not complete the login ({error!r}): check that {url.scheme}:// and port belong to an AMQP 0-9-1 listener"
 
 
+def _mend(code: int) -> str:
+    if code == _EXPIRED:
+        return "renew it at the broker"
+    if code in _OTHER_NAME:
+        return "write a name that it is for as the host into the AMQP URL"
+    return "name its CA in the URL (?cafile=/path/ca.pem)"
+
+
 def _refused(where: str, url: URL, closed: Return) -> str:
     said = f"({closed.code} {closed.text})"
+    if closed.code == ACCESS_REFUSED and url.query.get("auth", "").lower() == "external":
+        return f"{where} refused the relay's certificate as a login {said}: add a user of the name that it is for."
     if closed.code == ACCESS_REFUSED:
-        return f"{where} refused user {url.user!r} {said}: correct user and password in the AMQP URL."
+        return f"{where} refused user {url.user or 'guest'!r} {said}: correct user and password in the AMQP URL."
     if closed.code == NOT_ALLOWED:
         return f"{where} refused the vhost {said}: create it, permit it to user {url.user!r}, or correct the AMQP URL."
     return f"{where} closed the connection at the login {said}: look in the broker's log."

@@ -9,11 +9,12 @@ from contextlib import aclosing, suppress
 
 from relay import events
 from relay.amqp.jobs import Job
-from relay.amqp.link import Link, Lost, unverified
+from relay.amqp.link import Link, Lost
 from relay.amqp.session import Session
 from relay.amqp.supervisor import Supervisor
 from relay.encoding import Encoder
 from relay.message import Batch, Portion, PublishResult, Verdict
+from relay.secret import Secret
 
 _CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the confirm.")
 _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
@@ -26,7 +27,7 @@ class RabbitPublisher:
     and the broker's answers write the results.
 
     Args:
-        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost; tried in turn, each with all its hosts.
+        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost, or what gives one; tried in turn, each with all its hosts.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
         emit: sink of events.
@@ -40,7 +41,7 @@ class RabbitPublisher:
     def __init__(
         self,
         *,
-        urls: Sequence[str],
+        urls: Sequence[Secret],
         name: str,
         encoder: Callable[[int], Encoder],
         emit: events.Sink,
@@ -53,7 +54,6 @@ class RabbitPublisher:
             raise ValueError("Give at least one AMQP URL.")
         self._encoder = encoder
         self._emit = emit
-        self._unverified = [host for host in map(unverified, urls) if host]
         self._patience = patience
         self._open_channels = open_channels
         self._clock = clock
@@ -73,8 +73,6 @@ class RabbitPublisher:
     async def start(self) -> None:
         """Begin to connect; returns at once. Starting again changes nothing."""
         if self._task is None:
-            for host in self._unverified:
-                self._emit(events.BrokerUnverified(host))
             self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
 
     async def aclose(self) -> None:

@@ -11,6 +11,7 @@ from relay import events
 from relay.amqp.link import Link, Lost, connect
 from relay.amqp_url import each_host
 from relay.errors import BrokerError
+from relay.secret import Secret, current
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -34,7 +35,7 @@ class Supervisor:
     """Connects to the first of several hosts that answers, and when it is lost to the next one, for as long as `run` runs."""
 
     def __init__(
-        self, *, urls: Sequence[str], name: str, heartbeat: int, tenant: Tenant, clock: Callable[[], float], emit: events.Sink
+        self, *, urls: Sequence[Secret], name: str, heartbeat: int, tenant: Tenant, clock: Callable[[], float], emit: events.Sink
     ) -> None:
         self._urls = urls
         self._name = name
@@ -46,13 +47,14 @@ class Supervisor:
         self._tries = 0
         self._told_up = False
         self._told_down_at = -QUIET
+        self._told_risks: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled; then the connection is closed."""
         hosts: list[str] = []
         while True:
             try:
-                hosts = [host for url in self._urls for host in each_host(url)]
+                hosts = [host for secret in self._urls for host in each_host(current(secret))]
                 link = await connect(hosts[self._tries % len(hosts)], name=self._name, heartbeat=self._heartbeat)
                 await self._live(link)
             except BrokerError as error:
@@ -68,6 +70,9 @@ class Supervisor:
         """Lend the connection to the tenant until it ends."""
         began = self._clock()
         self._tenant.up(link)
+        if link.risk and link.risk not in self._told_risks:
+            self._told_risks.add(link.risk)
+            self._emit(events.ConnectionInsecure(link.risk))
         if not self._told_up:
             self._told_up = True
             self._emit(events.BrokerUp(link.version, link.host))

@@ -1,0 +1,111 @@
+"""Which connections could be read or taken over on their way: what a URL asks for, and what a connection came to. No I/O."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Mapping
+
+from psycopg.conninfo import conninfo_to_dict
+from yarl import URL
+
+AMQP_TLS_OPTIONS = ("cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl")
+AMQP_OPTIONS = (*AMQP_TLS_OPTIONS, "auth", "heartbeat")
+"""What may follow the question mark of an AMQP URL; all others are refused, since the library obeys some of them and drops the rest."""
+_HEARTBEATS = range(65_535)
+"""Seconds; the library takes what is outside, or no number, for 0, which turns the heartbeat off."""
+_LESS: Mapping[str, frozenset[str]] = {
+    "sslmode": frozenset({"disable", "allow"}),
+    "channel_binding": frozenset({"disable"}),
+    "ssl_min_protocol_version": frozenset({"TLSv1", "TLSv1.1"}),
+}
+"""Values that ask for less than libpq does by itself ("Parameter Key Words")."""
+
+
+def is_here(host: str) -> bool:
+    """Whether a connection to there stays on this machine: the path of a socket, or an address of loopback, or its usual name."""
+    if host == "localhost" or host.startswith(("/", "@")):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def weakens(url: str) -> str | None:
+    """The option of a valid AMQP URL or conninfo that asks for less than holds without it; None where there is none."""
+    return _weakens_amqp(url) if _is_amqp(url) else _weakens_postgres(url)
+
+
+def _weakens_postgres(conninfo: str) -> str | None:
+    """Nothing does where every host is on this machine; a name is not looked up here."""
+    parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
+    hosts = (parts.get("hostaddr") or parts.get("host") or "").split(",")
+    if all(is_here(host) for host in hosts if host):
+        return None
+    return next((f"{name}={parts[name]}" for name, values in _LESS.items() if parts.get(name) in values), None)
+
+
+def _weakens_amqp(url: str) -> str | None:
+    """As aiormq reads it."""
+    given = _query(url).get("no_verify_ssl", "0")
+    return f"no_verify_ssl={given}" if given != "0" else None
+
+
+def wrong_amqp_option(url: str) -> str | None:
+    """A sentence about an option of an AMQP URL that the relay does not know or that cannot be meant; None where all are right."""
+    for name, value in _query(url).items():
+        if name not in AMQP_OPTIONS:
+            near = difflib.get_close_matches(name, AMQP_OPTIONS, n=1)
+            return f"There is no option {name!r}: " + (
+                f"did you mean {near[0]}?" if near else f"take it away (there are {', '.join(AMQP_OPTIONS)})."
+            )
+        if url.lower().startswith("amqp:") and (name in AMQP_TLS_OPTIONS or value.lower() == "external"):
+            return f"The option {name} is for TLS, and amqp:// has none: write amqps://."
+        if name == "heartbeat" and not (value.isdecimal() and int(value) in _HEARTBEATS):
+            return f"The option heartbeat must be a whole number of seconds from 0 to {_HEARTBEATS[-1]}."
+        if name == "auth" and value.lower() not in {"plain", "external"}:
+            return "The option auth must be plain or external."
+    return None
+
+
+def _is_amqp(url: str) -> bool:
+    return url.lower().startswith(("amqp:", "amqps:"))
+
+
+def _query(url: str) -> Mapping[str, str]:
+    """The options, by the first of each name, whatever stands in the place of the host."""
+    return URL(f"amqp://host/?{url.partition('?')[2].partition('#')[0]}").query
+
+
+def postgres_risk(*, host: str, address: str, encrypted: bool, sslmode: str) -> str | None:
+    """What is wrong with an open connection to PostgreSQL, as a sentence; None on this machine and with sslmode=verify-full.
+
+    Args:
+        host: as the connection string has it, maybe the path of a socket.
+        address: the IP address that it came to, empty for a socket.
+        encrypted: TLS is in use.
+        sslmode: what was asked for.
+
+    """
+    if is_here(address or host) or (encrypted and sslmode == "verify-full"):
+        return None
+    advice = "write sslmode=verify-full and sslrootcert=... into its URL."
+    if encrypted:
+        return f"The connection to PostgreSQL at {host} does not check that it is {host} that answers (sslmode={sslmode}): {advice}"
+    return f"The connection to PostgreSQL at {host} is without TLS, so password and messages can be read on their way: {advice}"
+
+
+def broker_risk(url: URL, *, address: str) -> str | None:
+    """What is wrong with an open connection to the broker, as a sentence; None for verified TLS, and for plain text on this machine."""
+    if url.scheme == "amqps":
+        if _weakens_amqp(str(url)) is None:
+            return None
+        return (
+            f"Whoever answers at {url.host} is taken for the broker (no_verify_ssl): name its CA in the URL (?cafile=/path/ca.pem) instead."
+        )
+    if is_here(address):
+        return None
+    return f"The connection to the broker at {url.host} is without TLS, so password and messages can be read on their way: write amqps://."

@@ -1,0 +1,55 @@
+"""Servers with TLS and an authority of their own, for connections that others would like to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from relay import local
+from relay.local.rabbitmq import Certificates
+from tests.support.certificates import Authority, TlsPostgres
+from tests.support.elsewhere import ADDRESS
+from tests.support.servers import Say
+
+MUTUAL = """
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = EXTERNAL
+"""
+"""A certificate is asked for, and is login enough."""
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who vouches for servers and clients."""
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority that nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(scope="session")
+def tls_postgres(say: Say, authority: Authority) -> Iterator[TlsPostgres]:
+    """A private PostgreSQL with TLS, for the name localhost."""
+    with local.postgres(say=say, private=True) as server:
+        yield TlsPostgres(server, authority)
+
+
+@pytest.fixture(scope="session")
+def shown_by_broker(authority: Authority) -> Certificates:
+    """The broker's files; what is written into them it shows from then on, when its cache is cleared."""
+    return authority.issue("localhost", ADDRESS)
+
+
+@pytest.fixture(scope="session")
+def tls_broker(say: Say, shown_by_broker: Certificates) -> Iterator[local.RabbitMQ]:
+    """A private RabbitMQ whose TLS listener, for the name localhost, asks for a certificate of the authority."""
+    plugins = ["rabbitmq_auth_mechanism_ssl"]
+    with local.rabbitmq(say=say, private=True, config=MUTUAL, plugins=plugins, tls=shown_by_broker) as node:
+        yield node
