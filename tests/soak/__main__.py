@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import random
 import signal
 import sys
@@ -33,8 +32,6 @@ def main() -> int:
 
 
 async def _play(plan: Plan, out: Path) -> int:
-    for library in ("aiormq", "aio_pika", "psycopg"):
-        logging.getLogger(library).setLevel(logging.CRITICAL + 1)  # each tells of every connection that is lost
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stopped, stop)

@@ -108,9 +108,10 @@ class Producer:
         return row | self._of_kind(kind, shard)
 
     def _of_kind(self, kind: str, shard: str) -> dict[str, Any]:
+        # What is tried twelve times ends `failed`, or `lock_expired` where a relay dies over the last; so only that it is dead is expected.
         bad: dict[str, dict[str, Any]] = {
-            "unroutable": {"routing_key": "leads.nowhere", "expect": "failed"},
-            "no_exchange": {"exchange": "soak.missing", "expect": "failed"},
+            "unroutable": {"routing_key": "leads.nowhere", "expect": None},
+            "no_exchange": {"exchange": "soak.missing", "expect": None},
             "expired": {"until": time.time() - 60, "expect": "rejected"},
         }
         match kind:

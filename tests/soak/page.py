@@ -101,14 +101,15 @@ def _lines(lines: Sequence[Line]) -> str:
     body = [_row(one, long=is_long(lines)) for one in judged(lines)]
     note = (
         "Theil-Sen slopes over the second half, without the samples during a fault and until its backlog was gone. A line rises if the"
-        " lower end of the slope's 95 % interval is above what is allowed.\n"
+        " lower end of the slope's 95 % interval is above what is allowed. What a claim costs is compared between samples"
+        " that are alike: in messages a claim, or in what the control statement took.\n"
     )
     return note + "\n" + _table(heads, body)
 
 
 def _row(one: Judged, *, long: bool) -> tuple[str, ...]:
     unit = f" {one.limit.unit}".rstrip()
-    figures = [f"{value:,.3g}{unit}" if value is not None else "" for value in (one.median, one.highest, one.slope, one.allowed)]
+    figures = [f"{_figure(value)}{unit}" if value is not None else "" for value in (one.median, one.highest, one.slope, one.allowed)]
     word = "not judged" if not long or one.slope is None else "RISES" if one.rises else "flat"
     return one.limit.title, *figures, word, one.limit.reason
 
@@ -131,6 +132,10 @@ def _faults(faults: Sequence[Line], repeats: Sequence[float]) -> str:
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, ["---"] * len(heads), *rows))
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _title(limit: Limit) -> str:

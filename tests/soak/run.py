@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -221,6 +222,8 @@ async def soak(plan: Plan, *, postgres: local.Postgres, broker: local.RabbitMQ, 
         say: takes a line for the person who waits.
         stop: ends the run early.
     """
+    for library in ("aiormq", "aio_pika", "psycopg"):
+        logging.getLogger(library).setLevel(logging.CRITICAL + 1)  # each tells of every connection that is lost
     folder = _emptied(out)
     async with staged(postgres, broker, folder, random.Random(plan.seed), say) as stage:
         run = Soak(plan, stage, folder, out, say, stop)

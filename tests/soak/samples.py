@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,6 +35,14 @@ _CLAIMS = """
     SELECT queryid, calls, shared_blks_hit + shared_blks_read FROM pg_stat_statements
     WHERE query LIKE '%%chosen AS MATERIALIZED%%' AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
+
+class Told(NamedTuple):
+    """What a relay's metrics say, since its start."""
+
+    buckets: Buckets
+    claimed: float
+    """Messages."""
 
 
 class Control:
@@ -74,7 +82,7 @@ class Sampler:
     def __init__(self, stage: Stage, control: Control) -> None:
         self._stage, self._control = stage, control
         self._claims: dict[int, tuple[int, int]] = {}
-        self._buckets: dict[int, Buckets] = {}
+        self._told: dict[int, Told] = {}
 
     async def take(self) -> Sample:
         """Look at everything that can be seen now; what cannot is left out."""
@@ -85,7 +93,11 @@ class Sampler:
         with suppress(psycopg.Error, TimeoutError):
             async with asyncio.timeout(10):
                 sample |= await self._of_database()
-        return sample | await self._of_claims()
+        sample |= await self._of_claims()
+        if "claim_calls" in sample and "claimed" in sample:
+            blocks = sample["claim_buffers"] * sample["claim_calls"]
+            sample |= {"claim_rows": sample["claimed"] / sample["claim_calls"], "row_buffers": blocks / sample["claimed"]}
+        return sample
 
     async def _of_database(self) -> Sample:
         async with await psycopg.AsyncConnection.connect(self._stage.database, autocommit=True, connect_timeout=5) as connection:
@@ -108,13 +120,19 @@ class Sampler:
         return {"claim_calls": calls, "claim_buffers": blocks / calls} if calls else {}
 
     async def _of_claims(self) -> Sample:
-        """Quantiles of claims that found something, and of the control statement, in seconds, and the one by the other."""
+        """Messages claimed, if both relays tell of the whole time since the last sample, and quantiles.
+
+        The quantiles are of claims that found something and of the control statement, in seconds, and the one by the other.
+        """
         lives = [*self._stage.fleet.lives.values()]
         pages = dict(zip((life.pid for life in lives), await asyncio.gather(*map(_metrics, lives)), strict=True))
-        before, self._buckets = self._buckets, {pid: buckets for pid, buckets in pages.items() if buckets}
-        grown = added(grown_by(before[pid], buckets) for pid, buckets in self._buckets.items() if pid in before)
+        before, self._told = self._told, {pid: told for pid, told in pages.items() if told}
+        grown = added(grown_by(before[pid].buckets, told.buckets) for pid, told in self._told.items() if pid in before)
         control = self._control.take()
         sample: Sample = {}
+        if before.keys() == self._told.keys() == pages.keys():
+            claimed = sum(told.claimed - before[pid].claimed for pid, told in self._told.items())
+            sample |= {"claimed": claimed} if claimed else {}
         for share, name in ((0.5, "p50"), (0.99, "p99")):
             claim = quantile_of_buckets(grown, share)
             if claim is not None and control:
@@ -169,13 +187,14 @@ def connections_to(port: int, table: Sequence[str] | None = None) -> int:
     return sum(each[1].endswith(f":{port:04X}") and each[3] == _ESTABLISHED for each in fields)
 
 
-async def _metrics(life: Life) -> Buckets:
-    """Buckets of a relay's claims; none where it does not answer."""
+async def _metrics(life: Life) -> Told | None:
+    """What a relay tells of its claims; None where it does not answer."""
     with suppress(OSError, ValueError):
         page = await asyncio.to_thread(_read, f"http://127.0.0.1:{life.port}/metrics")
-        samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
-        return {float(sample.labels["le"]): sample.value for sample in samples if sample.name == "relay_claim_seconds_bucket"}
-    return {}
+        samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+        buckets = {float(sample.labels["le"]): sample.value for sample in samples if sample.name == "relay_claim_seconds_bucket"}
+        return Told(buckets, sum(sample.value for sample in samples if sample.name == "relay_messages_claimed_total"))
+    return None
 
 
 def _read(url: str) -> str:

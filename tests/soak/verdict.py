@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ SHORTEST = 600.0
 LONG_LIFE = 900.0
 """Seconds of a killed relay's life from which on its memory is judged."""
 MB = 1e6
+ALIKE = 1.5
+"""A factor. What a claim costs depends on how many messages it finds, and that on how busy the machine is."""
 
 
 class Limit(NamedTuple):
@@ -31,6 +33,8 @@ class Limit(NamedTuple):
     least: float
     """In the unit."""
     reason: str
+    like: str | None = None
+    """Only samples count in which this field is within `ALIKE` of its median, because the line depends on it."""
 
 
 LIMITS = (
@@ -43,9 +47,12 @@ LIMITS = (
     Limit("table_bytes", "queue table", "MB", MB, 0.20, 2.0, "its size is that of the longest backlog, and free room is used again"),
     Limit("index_bytes", "its indexes", "MB", MB, 0.20, 1.0, "claims leave no entry behind, and vacuum frees those of settled messages"),
     Limit("dead_rows", "dead rows in it", "", 1, 0.25, 2000, "autovacuum takes them each minute: they go up and down, not up"),
-    Limit("claim_buffers", "shared buffers a claim", "", 1, 0.10, 3.0, "a claim reads its own rows, however many came before"),
-    Limit("ratio_p50", "claim by control statement, median", "times", 1, 0.15, 0.2, "on a shared machine time is told by another one's"),
-    Limit("ratio_p99", "claim by control statement, p99", "times", 1, 0.50, 1.0, "as the median; the slowest in a hundred are noisy"),
+    Limit("row_buffers", "shared buffers a claimed message", "", 1, 0.30, 3.0,
+          "a claim reads its own rows; one that walked what came before would read thousands", like="claim_rows"),
+    Limit("ratio_p50", "claim by control statement, median", "times", 1, 0.50, 1.0,
+          "on a shared machine time is told by another one's", like="control_p50"),
+    Limit("ratio_p99", "claim by control statement, p99", "times", 1, 0.50, 2.0,
+          "as the median; the slowest in a hundred are noisy", like="control_p50"),
 )  # fmt: skip
 LIFE = Limit("victim_rss", "memory of a relay between two kills", "MB", MB, 0.25, 10.0,
              "the second half of a life of a quarter of an hour and more, some of it warming up")  # fmt: skip
@@ -97,8 +104,17 @@ def _judge(limit: Limit, points: Points) -> Judged:
 
 
 def _points(limit: Limit, samples: Sequence[Line], since: float) -> list[tuple[float, float]]:
-    of: Callable[[Line], Any] = lambda sample: sample.get(limit.name)  # noqa: E731 - one word for it
-    return [(sample["at"], of(sample) / limit.scale) for sample in samples if sample["at"] >= since and of(sample) is not None]
+    told = [sample for sample in samples if sample["at"] >= since and sample.get(limit.name) is not None]
+    return [(sample["at"], sample[limit.name] / limit.scale) for sample in _alike(limit, told)]
+
+
+def _alike(limit: Limit, samples: Sequence[Line]) -> Sequence[Line]:
+    """Like is compared with like."""
+    levels = [(sample, sample.get(limit.like, 0.0)) for sample in samples] if limit.like else []
+    if not levels:
+        return samples
+    usual = statistics.median(level for _, level in levels)
+    return [sample for sample, level in levels if usual / ALIKE <= level <= usual * ALIKE]
 
 
 def _lives(samples: Sequence[Line]) -> Iterator[Points]:

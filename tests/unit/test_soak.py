@@ -69,6 +69,18 @@ def test_samples_of_a_fault_count_for_nothing() -> None:
     assert [] == mismatches(lines)
 
 
+def test_the_cost_of_a_claim_is_compared_between_like_samples() -> None:
+    """Claims that find more messages cost less for each; a machine that gets quieter is no rise, and one that is as it was is judged."""
+    quiet: Shape = lambda at, chance: 9.0 if at < 4800 else 13.0 if at < 6000 else 30.0  # noqa: E731 - a shape like the others
+    lines = seen("row_buffers", quiet)
+    for line in lines[:-1]:
+        line["claim_rows"] = {9.0: 15.0, 13.0: 6.0, 30.0: 2.0}[line["row_buffers"]]
+    assert [] == mismatches(lines)
+    for line in lines[:-1]:
+        line["claim_rows"] = 15.0
+    assert 1 == len(mismatches(lines))
+
+
 def test_a_short_run_is_not_judged_by_slopes() -> None:
     """Below ten minutes everything warms up; the ledger counts all the same."""
     lines = seen("survivor_rss", lambda at, chance: 1e6 * at, seconds=SHORTEST - 30)
