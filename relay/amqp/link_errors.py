@@ -60,6 +60,8 @@ def _refused(where: str, url: URL, closed: Return) -> str:
         return f"{where} refused the relay's certificate as a login {said}: add a user of the name that it is for."
     if closed.code == ACCESS_REFUSED:
         return f"{where} refused user {url.user or 'guest'!r} {said}: correct user and password in the AMQP URL."
+    if closed.code == NOT_ALLOWED and "connection limit" in closed.text:
+        return f"{where} has no connection left for user {url.user!r} {said}: close others, or raise the limit of the vhost or the user."
     if closed.code == NOT_ALLOWED:
         return f"{where} refused the vhost {said}: create it, permit it to user {url.user!r}, or correct the AMQP URL."
     return f"{where} closed the connection at the login {said}: look in the broker's log."
