@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -52,10 +52,21 @@ class Scene:
     producer: Producer
     chance: random.Random
     note: Callable[[str, object], None]
+    others: list[str] = field(default_factory=list)
+    """Queues beside the inbox that messages go to."""
 
-    async def start(self, name: str = "relay", *, broker: str = "", **settings: str) -> RelayProcess:
-        """Start a relay between the two servers, or with another way to the broker."""
-        return await self.relays.start(name, database=self.queue.url, broker=broker or self.broker.url, settings=settings)
+    async def start(self, name: str = "relay", *, broker: str = "", database: str = "", **settings: str) -> RelayProcess:
+        """Start a relay between the two servers, or with another way to one of them."""
+        return await self.relays.start(name, database=database or self.queue.url, broker=broker or self.broker.url, settings=settings)
+
+    async def configure(self, **settings: object) -> None:
+        """Set the database's policy."""
+        for name, value in settings.items():
+            await self.queue.sql("SELECT queue_message_config_set(%s, %s)", name, str(value))
+
+    async def status(self) -> str:
+        """What `relay status` prints."""
+        return " ".join((await self.relays.command("status", database=self.queue.url)).split())
 
     async def status(self) -> str:
         """What `relay status` prints."""
@@ -99,7 +110,7 @@ class Scene:
 
     async def report(self) -> Report:
         """Join producer, consumer and archive."""
-        report = await self.producer.report(self.queue, self.topology, self.inbox.queue)
+        report = await self.producer.report(self.queue, self.topology, self.inbox.queue, *self.others)
         self.note(LEDGER, numbers(report))
         return report
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from datetime import datetime
 
 import pytest
 
 from tests.faults.conftest import Scene
 from tests.support.proxy import Proxy
 from tests.support.queue import until
-from tests.support.relays import Line, RelayProcess
+from tests.support.relays import RelayProcess, seconds_between
 
 STOPS = 3
 CUT = 2
@@ -92,11 +91,6 @@ async def ready(scene: Scene) -> list[str]:
 
     await until(released)
     return [id_ for (id_,) in await scene.queue.sql(READY)]
-
-
-def seconds_between(first: Line, last: Line) -> float:
-    """Time between two lines of a relay, by its own clock."""
-    return (datetime.fromisoformat(last["timestamp"]) - datetime.fromisoformat(first["timestamp"])).total_seconds()
 
 
 @pytest.mark.fault(3, repeats=5)

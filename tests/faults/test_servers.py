@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from relay import local
-from tests.faults.conftest import LOCK_SECONDS, Scene
+from tests.faults.conftest import Scene
 from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
+from tests.support.queue import until
 from tests.support.relays import RelayProcess
 from tests.support.scrape import HTTP, shows
 
@@ -133,49 +133,3 @@ async def test_terminated_backends_cost_no_duplicate(scene: Scene) -> None:
     await play(scene, fault, relay)
     report = await scene.check(relay)
     assert 0 == report.duplicates
-
-
-@pytest.mark.fault(8, repeats=3)
-@pytest.mark.ids("C9", "A26")
-async def test_a_blocked_broker_is_waited_for(scene: Scene) -> None:
-    """A memory alarm lasts longer than the locks: they are renewed, nothing more is claimed, and nothing is sent twice."""
-    relay = await scene.start(**SMALL)
-    await scene.producer.insert(100)
-    await scene.queue.settled()
-    await asyncio.to_thread(scene.broker.ctl, "set_vm_memory_high_watermark", "0.000001")
-    try:
-        await scene.producer.insert(400)
-        await relay.logged("broker_blocked")
-        await until(lambda: renewed(scene.queue, 2 * LOCK_SECONDS), 30)
-        await scene.producer.insert(100)
-    finally:
-        await asyncio.to_thread(scene.broker.ctl, "set_vm_memory_high_watermark", "absolute", "2GB")
-    await relay.logged("broker_unblocked")
-    report = await scene.check(relay)
-    assert 0 == report.duplicates
-    assert [] == relay.of("locks_swept")
-
-
-async def renewed(queue: Queue, seconds: float) -> bool:
-    """Something is in hand for so long, and under a lock still."""
-    held = "SELECT count(*) FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - make_interval(secs => %s)"
-    return bool(await queue.value(held, seconds))
-
-
-@pytest.mark.fault(10, repeats=20)
-@pytest.mark.ids("C9")
-async def test_a_network_that_swallows_everything_is_noticed(scene: Scene) -> None:
-    """No answer and no error from the broker: heartbeats find out, and what was in flight goes again on a new connection."""
-    async with Proxy.before(scene.broker.url) as proxy:
-        relay = await scene.start(broker=proxy.url(scene.broker.url) + "?heartbeat=1", **SMALL)
-
-        async def fault() -> None:
-            proxy.black_hole()
-            scene.producer.fault(WINDOW)
-            await relay.logged("broker_down")
-            proxy.reset()
-            proxy.heal()
-            await relay.logged("broker_up", 2)
-
-        await play(scene, fault, relay)
-        await scene.check(relay)

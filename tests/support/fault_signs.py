@@ -20,7 +20,17 @@ class Signs(NamedTuple):
 
 
 SIGNS: Mapping[int, Signs] = {
+    3: Signs("`relay_in_flight`", "`stopping`, `stopped` with `kept`", "`left`, with what it keeps locked"),
     4: Signs("`relay_database_up` 0", "`database_down`, `database_up`", ""),
+    8: Signs("`relay_broker_blocked` 1", "`broker_blocked`, `broker_unblocked`", "the broker is down or blocked"),
+    9: Signs("`relay_broker_blocked` 1", "`broker_blocked`, `broker_unblocked`", "the broker is down or blocked"),
+    10: Signs("`relay_broker_up` 0, `relay_database_up` 0", "`broker_down`, `broker_up`, `database_down`, `database_up`", ""),
+    11: Signs(
+        '`relay_messages_total{result="retry"}` rises, `relay_broker_up` 0', "`exchange_quarantined`, `broker_down`, `broker_up`", "delayed"
+    ),
+    12: Signs('`relay_messages_total{result="retry"}` rises', "", "delayed"),
+    14: Signs('`relay_dead_total{code="unroutable"}` rises', "`message_dead`", "dead messages are not acknowledged"),
+    28: Signs("`relay_broker_up` 0", "`broker_down`, `broker_up`", "the broker is down or blocked"),
 }
 """By number of the fault."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,12 @@ from tests.support.queue import Queue
 
 KEYS = 20
 """Ordering keys among which messages are spread."""
-_INSERT = "INSERT INTO queue_message (id, exchange, routing_key, ordering_key, content) VALUES (%s, %s, 'key', %s, '{}')"
+_INSERT = """
+    INSERT INTO queue_message (id, exchange, routing_key, ordering_key, options, body)
+    VALUES (%s, %s, %s, %s, %s, nullif(convert_to(repeat('x', %s), 'UTF8'), ''))
+"""
+Message = dict[str, Any]
+"""A message as the producer notes it: id, expect, key and place if it has an ordering key, and what `Producer.shape` adds."""
 
 
 class Producer:
@@ -42,16 +48,19 @@ class Producer:
         self._chance = chance
         self._journal = Journal(folder / ledger.PRODUCER)
         self._faults = Journal(folder / ledger.FAULTS)
+        self._consumer = Journal(folder / ledger.CONSUMER)
         self._places = dict.fromkeys((f"key-{number}" for number in range(KEYS)), 0)
         self._transactions = 0
         self._stopping = False
         self.committed = 0
+        self.shape: Callable[[Message], Message] = lambda message: message
+        """Adds what else a message has: exchange, routing_key, options, size of the body; also what the archive is to say, as expect."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        for journal in (self._journal, self._faults):
+        for journal in (self._journal, self._faults, self._consumer):
             journal.__exit__(kind, error, traceback)
 
     async def run(self, *, longest_pause: float = 0.01) -> None:
@@ -77,7 +86,7 @@ class Producer:
         messages = [self._message(ordered=ordered) for _ in range(count)]
         self._journal.note(transaction=name, phase="before", messages=messages)
         async with connection.cursor() as cursor:
-            await cursor.executemany(_INSERT, [(each["id"], self._exchange, each.get("key")) for each in messages])
+            await cursor.executemany(_INSERT, [self._row(each) for each in messages])
         if roll_back and self._chance.random() < 0.05:
             await connection.rollback()
             self._places = places
@@ -102,11 +111,18 @@ class Producer:
         """Note a fault, now or at a time since 1970: the ids that were in flight, or the most that can have been."""
         self._faults.note(at=time.time() if at is None else at, in_flight=in_flight)
 
-    async def report(self, queue: Queue, topology: Topology, name: str) -> ledger.Report:
-        """Take everything off the queue `name`, and join."""
-        with Journal(self._folder / ledger.CONSUMER) as journal:
-            for message in await topology.drain(name, await topology.waiting(name)):
-                journal.note(id=message.headers["x-relay-id"], at=time.time())
+    async def collect(self, topology: Topology, name: str) -> int:
+        """Take what is there now off the queue `name`; return how many those were."""
+        waiting = await topology.waiting(name)
+        came = await topology.drain(name, waiting) if waiting else []
+        for message in came:
+            self._consumer.note(id=message.headers["x-relay-id"], at=time.time())
+        return len(came)
+
+    async def report(self, queue: Queue, topology: Topology, *names: str) -> ledger.Report:
+        """Take everything off these queues, and join."""
+        for name in names:
+            await self.collect(topology, name)
         with Journal(self._folder / ledger.ARCHIVE) as journal:
             columns = "id::text, result, error_code, extract(epoch FROM archived_at)::float8"
             for row in await queue.sql(f"SELECT {columns} FROM queue_message_archive"):
@@ -116,10 +132,14 @@ class Producer:
                 journal.note(id=id_)
         return ledger.check(self._folder)
 
-    def _message(self, *, ordered: bool) -> dict[str, Any]:
-        message: dict[str, Any] = {"id": str(uuid.UUID(int=self._chance.getrandbits(128), version=4)), "expect": "success"}
+    def _row(self, message: Message) -> tuple[object, ...]:
+        exchange, routing_key = message.get("exchange", self._exchange), message.get("routing_key", "key")
+        return message["id"], exchange, routing_key, message.get("key"), json.dumps(message.get("options", {})), message.get("size", 0)
+
+    def _message(self, *, ordered: bool) -> Message:
+        message: Message = {"id": str(uuid.UUID(int=self._chance.getrandbits(128), version=4)), "expect": "success"}
         if ordered and self._chance.random() < 0.3:
             key = self._chance.choice(list(self._places))
             self._places[key] += 1
             message |= {"key": key, "place": self._places[key]}
-        return message
+        return self.shape(message)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -31,8 +34,15 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.delay = 0.0
         """Seconds by which each piece is late, in both directions."""
-        self.connections = 0
-        """Connections that were ever accepted."""
+        self.jitter = 0.0
+        """Seconds by which a piece may be later still, as chance has it."""
+        self.rate = 0
+        """Bytes a second in each direction of a connection, 0 for no limit."""
+        self.slice = 0
+        """Bytes of the largest piece, each of a random length, 0 to pass on what comes."""
+        self.chance = random.Random()
+        self.accepted: list[float] = []
+        """When each connection was accepted, in monotonic seconds."""
         self.port = 0
         self.heal()
 
@@ -43,6 +53,11 @@ class Proxy:
         assert parts.hostname is not None
         assert parts.port is not None
         return cls(parts.hostname, parts.port)
+
+    @property
+    def connections(self) -> int:
+        """Connections that were ever accepted."""
+        return len(self.accepted)
 
     def url(self, url: str) -> str:
         """Return the URL that leads through this proxy."""
@@ -67,6 +82,12 @@ class Proxy:
         """Pass everything on, also what was kept back."""
         self._there.set()
         self._back.set()
+
+    def close(self) -> None:
+        """End every connection with FIN, towards both sides, behind what was passed on."""
+        for pair in list(self._pairs):
+            for writer in pair:
+                writer.close()
 
     def reset(self) -> None:
         """Break every connection with RST, towards both sides."""
@@ -103,7 +124,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        self.accepted.append(time.monotonic())
         task = asyncio.ensure_future(self._connect(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -127,11 +148,21 @@ class Proxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         while data := await reader.read(65536):
-            if self.delay:
-                await asyncio.sleep(self.delay)
-            await gate.wait()
-            writer.write(data)
-            await writer.drain()
+            for piece in self._pieces(data):
+                await asyncio.sleep(self._lateness(len(piece)))  # also of 0, so that slices travel apart
+                await gate.wait()
+                writer.write(piece)
+                await writer.drain()
         await gate.wait()
         if writer.can_write_eof():
             writer.write_eof()
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            length = self.chance.randint(1, self.slice) if self.slice else self.rate // 10 or len(data)
+            yield data[:length]
+            data = data[length:]
+
+    def _lateness(self, length: int) -> float:
+        late = self.delay + self.chance.uniform(0, self.jitter)
+        return late + length / self.rate if self.rate else late

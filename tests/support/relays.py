@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,11 @@ async def relays(relay_command: Sequence[str], tmp_path: Path) -> AsyncIterator[
     made = Relays(relay_command, tmp_path)
     yield made
     await made.close()
+
+
+def seconds_between(first: Line, last: Line) -> float:
+    """Time between two lines of a relay, by its own clock."""
+    return (datetime.fromisoformat(last["timestamp"]) - datetime.fromisoformat(first["timestamp"])).total_seconds()
 
 
 def cpu_seconds(pid: int) -> float:
