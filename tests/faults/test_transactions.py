@@ -1,0 +1,179 @@
+"""Transactions of applications and operators: held open, committed late, undone in part, ended in two steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from relay import local
+from tests.faults.conftest import Scene
+from tests.faults.test_servers import WINDOW
+from tests.support.disorder import DisorderlyProducer
+from tests.support.queue import until
+from tests.support.relays import RelayProcess
+from tests.support.scrape import HTTP, metric
+
+CHUNK = 500
+BASELINE, HELD = 6, 14
+"""Claims of 500 before the transaction begins, and while it is open, in the short form; the last of them count."""
+HELD_SECONDS = float(os.environ.get("FAULT_HELD_SECONDS", "0"))
+"""For how long it is open at least: FAULT_HELD_SECONDS=1800 for the form of half an hour, which is played on purpose only."""
+COSTS = """
+    SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::float8, coalesce(sum(rows), 0)::float8
+    FROM pg_stat_statements JOIN pg_database AS mine ON mine.oid = dbid
+    WHERE datname = current_database() AND query LIKE '%lowered AS (%' AND query LIKE '%(xid, seq) > (%'
+"""
+"""Pages that claims of new messages looked at, and messages that they returned."""
+LATE = 3.0
+"""Seconds between the first insert and the commit of a late writer, at most."""
+WRITERS, TURNS = 50, 3
+
+
+class Cost(NamedTuple):
+    """What claims have cost since the beginning."""
+
+    pages: float
+    messages: float
+
+    def each(self, before: Cost) -> float:
+        """Pages for a message since then."""
+        return (self.pages - before.pages) / (self.messages - before.messages)
+
+
+async def count_statements(scene: Scene) -> None:
+    """Have PostgreSQL count statements and what they cost."""
+    try:
+        await scene.queue.sql("CREATE EXTENSION pg_stat_statements")
+        await scene.queue.sql("SELECT count(*) FROM pg_stat_statements")
+    except (errors.UndefinedFile, errors.FeatureNotSupported, errors.ObjectNotInPrerequisiteState):
+        pytest.skip("this PostgreSQL has no pg_stat_statements")
+
+
+async def cost(scene: Scene) -> Cost:
+    """What claims have cost so far."""
+    [row] = await scene.queue.sql(COSTS)
+    return Cost(*row)
+
+
+async def move(scene: Scene, chunks: int) -> None:
+    """Insert, and wait until all is settled, a number of times."""
+    async with await psycopg.AsyncConnection.connect(scene.queue.url) as connection:
+        for _ in range(chunks):
+            await scene.producer.transact(connection, CHUNK, ordered=False, roll_back=False)
+            await scene.queue.settled()
+
+
+async def hold(connection: psycopg.AsyncConnection[Any], what: str) -> None:
+    """Begin a transaction that reads, or one that writes."""
+    await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+    await connection.execute("SELECT count(*) FROM queue_message")
+    if what == "write":
+        await connection.execute("CREATE TEMPORARY TABLE mine ()")
+
+
+# Three times in the long form, as each holds for long where FAULT_HELD_SECONDS says so.
+@pytest.mark.fault(18, repeats=3)
+@pytest.mark.parametrize("what", ["read", "write"])
+@pytest.mark.timeout(HELD_SECONDS + 300)
+async def test_a_transaction_that_is_held_open_makes_no_claim_dearer(scene: Scene, what: str) -> None:
+    """Nothing that was settled meanwhile can be vacuumed away, and no claim walks it; a metric, and the status, tell of the transaction."""
+    await count_statements(scene)
+    relay = await scene.start()
+    await move(scene, 2)
+    before = await cost(scene)
+    await move(scene, BASELINE)
+    baseline = (await cost(scene)).each(before)
+    async with await psycopg.AsyncConnection.connect(scene.queue.url) as holder:
+        await hold(holder, what)
+        began = time.monotonic()
+        await move(scene, HELD - BASELINE)
+        while time.monotonic() - began < HELD_SECONDS:
+            await move(scene, 1)
+        watcher = await scene.start("watcher", **HTTP)  # its first look at the queue comes at once
+        before = await cost(scene)
+        await move(scene, BASELINE)
+        assert (await cost(scene)).each(before) < 1.5 * baseline
+        await until(lambda: shows_age(watcher))
+        assert "the oldest open transaction" in await scene.status()
+
+    report = await scene.check(relay, watcher)
+    assert 0 == report.duplicates
+    assert "the oldest open transaction" not in await scene.status()
+
+
+async def shows_age(relay: RelayProcess) -> bool:
+    """The relay shows that a transaction is open."""
+    return await metric(relay, "relay_queue_oldest_transaction_seconds") > 0
+
+
+@pytest.fixture
+async def disorder(scene: Scene, tmp_path: Path) -> AsyncIterator[DisorderlyProducer]:
+    """The scene's producer, with transactions that end in every way."""
+    (tmp_path / "disorder").mkdir()
+    with DisorderlyProducer(scene.queue.url, scene.inbox.exchange, tmp_path / "disorder", scene.chance) as producer:
+        scene.producer = producer
+        yield producer
+
+
+async def connections(stack: AsyncExitStack, url: str, count: int) -> list[psycopg.AsyncConnection[Any]]:
+    """So many sessions of applications."""
+    return [await stack.enter_async_context(await psycopg.AsyncConnection.connect(url)) for _ in range(count)]
+
+
+@pytest.mark.fault(19, repeats=20)
+@pytest.mark.ids("C1", "C17")
+async def test_who_commits_late_is_not_passed_over(scene: Scene, disorder: DisorderlyProducer) -> None:
+    """Fifty writers commit up to three seconds after they wrote, while others are quick: all goes out when its turn has come, unswept."""
+    relay = await scene.start(**HTTP)
+    producing = asyncio.create_task(disorder.run())
+    async with AsyncExitStack() as stack:
+
+        async def write(connection: psycopg.AsyncConnection[Any]) -> None:
+            for _ in range(TURNS):
+                await disorder.commit_late(connection, LATE)
+
+        await asyncio.gather(*map(write, await connections(stack, scene.queue.url, WRITERS)))
+    disorder.stop()
+    await producing
+    await scene.queue.settled(seconds=10)
+    assert 0 == await metric(relay, "relay_stranded_total")
+    report = await scene.check(relay)
+    assert 0 == report.duplicates
+    assert [] == relay.of("stranded_found")
+
+
+@pytest.mark.fault(20, repeats=20)
+@pytest.mark.ids("C1", "C2")
+async def test_what_was_undone_never_goes_out(scene: Scene, disorder: DisorderlyProducer, own_postgres: local.Postgres) -> None:
+    """Savepoints, caught errors, subtransactions beyond a snapshot's room, two steps with a crash in between: committed or never there."""
+    relay = await scene.start(**HTTP)
+    async with AsyncExitStack() as stack:
+
+        async def write(connection: psycopg.AsyncConnection[Any]) -> None:
+            for _ in range(6):
+                await disorder.entangle(connection)
+
+        sessions = await connections(stack, scene.queue.url, 8)
+        await asyncio.gather(*map(write, sessions))
+        kept, dropped = [await disorder.prepare(session, 20) for session in sessions[:2]]
+    await scene.queue.settled()
+    assert "2 transactions write" in (said := await scene.status())
+    assert "2 prepared" in said
+
+    disorder.fault(WINDOW)
+    await asyncio.to_thread(own_postgres.crash)
+    await asyncio.to_thread(own_postgres.start)
+    await relay.logged("listen_up", 2)
+    async with await psycopg.AsyncConnection.connect(scene.queue.url) as connection:
+        await disorder.finish(connection, kept, commit=True)
+        await disorder.finish(connection, dropped, commit=False)
+    await scene.check_with_new_eyes(relay)
