@@ -68,10 +68,6 @@ class Scene:
         """What `relay status` prints."""
         return " ".join((await self.relays.command("status", database=self.queue.url)).split())
 
-    async def status(self) -> str:
-        """What `relay status` prints."""
-        return " ".join((await self.relays.command("status", database=self.queue.url)).split())
-
     async def start_beside(self, name: str, **settings: str) -> RelayProcess:
         """Start a relay that lives while the broker is frozen: it claims nothing before the thaw, and has no start-up behind it then."""
         relay = await self.relays.start(name, database=self.queue.url, broker=self.broker.url, settings=settings, ready=False)

@@ -22,15 +22,50 @@ class Signs(NamedTuple):
 SIGNS: Mapping[int, Signs] = {
     3: Signs("`relay_in_flight`", "`stopping`, `stopped` with `kept`", "`left`, with what it keeps locked"),
     4: Signs("`relay_database_up` 0", "`database_down`, `database_up`", ""),
-    8: Signs("`relay_broker_blocked` 1", "`broker_blocked`, `broker_unblocked`", "the broker is down or blocked"),
-    9: Signs("`relay_broker_blocked` 1", "`broker_blocked`, `broker_unblocked`", "the broker is down or blocked"),
+    5: Signs("`relay_listen_up` 0", "`listen_down`, `listen_up`", ""),
+    6: Signs('`relay_failures_total{step="settle"}` rises', "`settle_failed`, `database_down`, `locks_swept` of an unheard claim", ""),
+    8: Signs("`relay_broker_blocked` 1", "`broker_blocked`, `broker_unblocked`", "`the broker is down or blocked`"),
+    9: Signs("`relay_broker_blocked` 1", "`broker_blocked`, `broker_unblocked`", "`the broker is down or blocked`"),
     10: Signs("`relay_broker_up` 0, `relay_database_up` 0", "`broker_down`, `broker_up`, `database_down`, `database_up`", ""),
     11: Signs(
-        '`relay_messages_total{result="retry"}` rises, `relay_broker_up` 0', "`exchange_quarantined`, `broker_down`, `broker_up`", "delayed"
+        '`relay_messages_total{result="retry"}` rises, `relay_broker_up` 0',
+        "`exchange_quarantined`, `broker_down`, `broker_up`",
+        "`… delayed`",
     ),
-    12: Signs('`relay_messages_total{result="retry"}` rises', "", "delayed"),
-    14: Signs('`relay_dead_total{code="unroutable"}` rises', "`message_dead`", "dead messages are not acknowledged"),
-    28: Signs("`relay_broker_up` 0", "`broker_down`, `broker_up`", "the broker is down or blocked"),
+    12: Signs('`relay_messages_total{result="retry"}` rises', "", "`… delayed`"),
+    13: Signs(
+        '`relay_dead_total` by code, `relay_failures_total{step="channel"}` rises',
+        "`message_dead`, `exchange_quarantined`",
+        "`… dead messages are not acknowledged`",
+    ),
+    14: Signs('`relay_dead_total{code="unroutable"}` rises', "`message_dead`", "`… dead messages are not acknowledged`"),
+    15: Signs(
+        '`relay_lock_lost_total`, at the others `relay_swept_total{to="queue"}`',
+        "`lock_lost`, at the others `locks_swept`",
+        "relay `silent`",
+    ),
+    16: Signs("`relay_queue_relays_alive`", "", "each living relay with its id"),
+    17: Signs("`relay_queue_read_timestamp_seconds` is off by as much", "`timestamp` of every line is off by as much", ""),
+    18: Signs("`relay_queue_oldest_transaction_seconds` rises", "", "`the oldest open transaction began … ago`"),
+    19: Signs("`relay_stranded_total` stays", "", ""),
+    20: Signs("", "", "`2 transactions write, …, 2 prepared`"),
+    21: Signs("`relay_queue_waiting` rises", "", "`… messages wait`"),
+    22: Signs('`relay_dead_total{code="body_too_large"}` rises', "`message_dead`", "`… rejected (body_too_large)`"),
+    23: Signs("`relay_listen_up` 0, `relay_queue_notification_queue_usage` above 0.5", "`listen_down` says `too many notifications`", ""),
+    24: Signs("`relay_listen_up` 0", "`listen_down` names `RELAY_LISTEN_URL`", ""),
+    25: Signs('`relay_failures_total{step="settle"}` rises', "`settle_failed` says `No space left on device`", "`… locked`"),
+    26: Signs(
+        '`relay_failures_total{step="settle"}` rises',
+        "`settle_failed` says what is missing",
+        "`the archive has no partition for today, so nothing can be settled`",
+    ),
+    27: Signs("`relay_database_up` or `relay_broker_up` 0", "`database_down` or `broker_down` says what was refused", ""),
+    28: Signs(
+        "`relay_database_up` or `relay_broker_up` 0",
+        "`database_down` or `broker_down` says `no connection left`",
+        "`the broker is down or blocked`",
+    ),
+    31: Signs("", "`database_down` says to run `relay migrate`", "each relay's version"),
 }
 """By number of the fault."""
 
