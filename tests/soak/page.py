@@ -55,6 +55,7 @@ def plot(lines: Sequence[Line]) -> str:
     panels = [Panel("messages delivered a second", [[*_rates(samples)]])]
     panels += [Panel(_title(limit), [_points(limit, samples)]) for limit in LIMITS]
     panels.insert(4, Panel(_title(LIFE), [_points(LIFE, [*life]) for _, life in groupby(samples, lambda each: each.get("victim_life"))]))
+    panels.append(Panel("shared buffers a claim", [[(each["at"], each["claim_buffers"]) for each in samples if "claim_buffers" in each]]))
     seen = [panel for panel in panels if any(panel.pieces)]
     return drawn(seen, [fault["at"] for fault in _of(lines, "fault")], max(sample["at"] for sample in samples))
 
@@ -104,7 +105,20 @@ def _lines(lines: Sequence[Line]) -> str:
         " lower end of the slope's 95 % interval is above what is allowed. What a claim costs is compared between samples"
         " that are alike: in messages a claim, or in what the control statement took.\n"
     )
-    return note + "\n" + _table(heads, body)
+    return note + _cost(_of(lines, "sample")) + "\n" + _table(heads, body)
+
+
+def _cost(samples: Sequence[Line]) -> str:
+    """What a claim takes, in the median."""
+    told = [sample for sample in samples if sample["calm"] and {"claim_buffers", "claim_rows", "claim_p50"} <= sample.keys()]
+    if not told:
+        return ""
+    buffers, rows, p50, p99, control = (
+        statistics.median(sample[name] for sample in told)
+        for name in ("claim_buffers", "claim_rows", "claim_p50", "claim_p99", "control_p50")
+    )
+    times = f"half of the claims take {1000 * p50:.0f} ms and one in a hundred {1000 * p99:.0f} ms"
+    return f"In the median of all samples a claim reads {buffers:.0f} shared buffers for {rows:.1f} messages; {times}, the control statement {1000 * control:.0f} ms.\n"
 
 
 def _row(one: Judged, *, long: bool) -> tuple[str, ...]:
@@ -143,7 +157,9 @@ def _title(limit: Limit) -> str:
 
 
 def _points(limit: Limit, samples: Sequence[Line]) -> list[tuple[float, float]]:
-    return [(sample["at"], sample[limit.name] / limit.scale) for sample in samples if sample.get(limit.name) is not None]
+    """What a claim costs while something is broken would leave no room to see what it costs else."""
+    told = [sample for sample in samples if sample.get(limit.name) is not None and (sample["calm"] or not limit.like)]
+    return [(sample["at"], sample[limit.name] / limit.scale) for sample in told]
 
 
 def _rates(samples: Sequence[Line]) -> Iterator[tuple[float, float]]:

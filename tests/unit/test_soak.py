@@ -174,9 +174,18 @@ def test_a_page_is_written_of_what_was_seen() -> None:
     fault = {"kind": "fault", "name": "relay killed", "at": 70.0, "wall": 1000.0, "lasted": 2.0, "recovered": 1.0, "in_flight": 17}
     samples = seen("survivor_rss", lambda at, chance: 5e7)[:-1]
     for sample in samples:
-        sample["harness_rss"] = 9e7
+        sample |= {"harness_rss": 9e7, "claim_buffers": 30.0, "claim_rows": 3.0, "claim_p50": 0.02, "claim_p99": 0.05, "control_p50": 0.004}
     lines: list[Line] = [begin | about, fault, *samples, {"kind": "ledger", "problems": [], "report": report, "repeats": [1001.0]}]
     text = pages.page([*lines, {"kind": "verdict", "passed": True, "mismatches": []}])
-    assert all(part in text for part in ("**Passed:**", "1,234", "seed 7", "| relay killed | 1 | 2 s | 1.0 s, at most 1.0 s | 17 | 1 |"))
+    assert all(
+        part in text
+        for part in (
+            "**Passed:**",
+            "1,234",
+            "seed 7",
+            "30 shared buffers for 3.0 messages",
+            "| relay killed | 1 | 2 s | 1.0 s, at most 1.0 s | 17 | 1 |",
+        )
+    )
     assert "- it rises" in pages.page([*lines, {"kind": "verdict", "passed": False, "mismatches": ["it rises"]}])
     assert "svg" in ET.fromstring(pages.plot(lines)).tag  # noqa: S314 - made here
