@@ -53,7 +53,7 @@ SIGNS: Mapping[int, Signs] = {
     22: Signs('`relay_dead_total{code="body_too_large"}` rises', "`message_dead`", "`… rejected (body_too_large)`"),
     23: Signs("`relay_listen_up` 0, `relay_queue_notification_queue_usage` above 0.5", "`listen_down` says `too many notifications`", ""),
     24: Signs("`relay_listen_up` 0", "`listen_down` names `RELAY_LISTEN_URL`", ""),
-    25: Signs('`relay_failures_total{step="settle"}` rises', "`settle_failed` says `No space left on device`", "`… locked`"),
+    25: Signs('`relay_failures_total{step="settle"}` rises', "`settle_failed` says `No space left on device`", "`… messages wait`"),
     26: Signs(
         '`relay_failures_total{step="settle"}` rises',
         "`settle_failed` says what is missing",
