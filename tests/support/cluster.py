@@ -56,9 +56,12 @@ def cluster(*names: str, say: Say) -> Iterator[list[Node]]:
     nodes = [Node(name, peers=names, cookie=cookie, names_port=names_port) for name in names]
     say(f"rabbitmq: a cluster of {len(nodes)} private nodes on ports {', '.join(str(node.port) for node in nodes)} (ready in 10 to 40 s)")
     with ExitStack() as stack, ThreadPoolExecutor(len(nodes)) as starters:
-        stack.enter_context(nodes[0])
-        # The last one in the stack ends first, so epmd goes with the first node, after all others.
-        list(starters.map(stack.enter_context, nodes[1:]))
+        for node in nodes:
+            # In this order: epmd comes with the folder of the first node, before any starts, and goes with it, after all others.
+            stack.callback(node.close)
+            assert node.folder.exists()
+        # All at once: since RabbitMQ 4.1 the first one waits for the others.
+        list(starters.map(Node.start, nodes))
         assert poll(lambda: all(node.members() == len(nodes) for node in nodes), seconds=_JOIN_SECONDS), "the nodes form no cluster"
         yield nodes
 
