@@ -118,7 +118,8 @@ def _cost(samples: Sequence[Line]) -> str:
         for name in ("claim_buffers", "claim_rows", "claim_p50", "claim_p99", "control_p50")
     )
     times = f"half of the claims take {1000 * p50:.0f} ms and one in a hundred {1000 * p99:.0f} ms"
-    return f"In the median of all samples a claim reads {buffers:.0f} shared buffers for {rows:.1f} messages; {times}, the control statement {1000 * control:.0f} ms.\n"
+    read = f"In the median of all samples a claim reads {buffers:.0f} shared buffers for {rows:.1f} messages"
+    return f"{read}; {times}, the control statement {1000 * control:.0f} ms.\n"
 
 
 def _row(one: Judged, *, long: bool) -> tuple[str, ...]:
