@@ -8,7 +8,7 @@ STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract security integration pipeline acceptance compatibility containers faults))
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants bench bench-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants bench bench-share bench-long conventions audit wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -79,6 +79,9 @@ mutants: $(STAMP) ## switch off each safeguard in a copy and see its test turn r
 
 bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine
 	@$(BIN)/python -m tests.bench.pipeline
+
+bench-share: $(STAMP) ## one exchange's delay while another is flooded: 3 rounds with a million messages waiting, some ten minutes
+	@$(BIN)/python -m tests.bench.share
 
 bench-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows beside many; 20 GB below /tmp
 	@$(BIN)/python -m tests.bench.pipeline --long

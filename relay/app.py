@@ -27,6 +27,7 @@ from relay.policy import Policy
 from relay.secret import Secret, Target
 from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
+from relay.share import Share
 from relay.store import Store
 from relay.upkeep import Upkeep
 from relay.waiting import pause, unless
@@ -73,7 +74,8 @@ class Relay:
         )
         self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
-        self._intake = Intake(store=self._store, poll_interval=settings.poll_interval)
+        share = Share(window=settings.window, in_hand=self._in_hand.count)
+        self._intake = Intake(store=self._store, poll_interval=settings.poll_interval, share=share)
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
 
     async def serve(self) -> int:
@@ -118,7 +120,8 @@ class Relay:
             batch_size=self._settings.batch_size,
             emit=self._emit,
         )
-        self._metrics.watch(in_flight=lambda: self._in_hand.messages, silent=publisher.silent)
+        streams = self._intake.streams
+        self._metrics.watch(in_flight=lambda: self._in_hand.messages, silent=publisher.silent, apart=lambda: len(streams.apart))
         maintenance = self._maintenance(publisher, listener, engine)
         for component in (publisher, listener):
             await component.start()
@@ -222,6 +225,7 @@ class Relay:
             "pending_transactions": self._intake.streams.pending,
             "lanes": len(self._intake.lanes.owned),
             "held": self._intake.streams.held,
+            "flooding": self._intake.streams.going,
             "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
         }
 

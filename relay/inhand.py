@@ -52,6 +52,10 @@ class InHand:
         if not self._by_exchange[claim.exchange]:
             del self._by_exchange[claim.exchange], self._size_by_exchange[claim.exchange]
 
+    def count(self, exchange: str) -> int:
+        """Messages of an exchange."""
+        return self._by_exchange[exchange]
+
     def room(self) -> tuple[int, int]:
         """Messages and bytes that may still be claimed; both at most 0 when the window is full.
 

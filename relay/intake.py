@@ -11,6 +11,7 @@ from relay.frontier import Frontier
 from relay.lanes import Lanes, LaneStore
 from relay.message import Batch, Outcome, Portion, Position
 from relay.ports import Due, Seen
+from relay.share import Share
 from relay.streams import Streams
 
 FIRST_GAP = 0.01
@@ -66,11 +67,13 @@ class Source:
 class Intake:
     """Claims from each source in turn; a full source cannot starve another."""
 
-    def __init__(self, *, store: IntakeStore, poll_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, store: IntakeStore, poll_interval: float, share: Share | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
         self._poll_interval = poll_interval
         self._clock = clock
-        self.streams = Streams(store)
+        self.streams = Streams(store, share, clock)
         self.lanes = Lanes(store)
         self._suspects: dict[str, str] = {}
         """Suspects in flight, by id, and their exchanges."""
@@ -94,9 +97,9 @@ class Intake:
                 continue
             batch = await source.claim(room, room_bytes)
             source.came_up(batch, self._clock(), self._poll_interval)
-            if source.name.startswith("lanes") and self.lanes.unfinished:
-                source.hint()
+            self._mind(source)
             if batch:
+                self.streams.took(batch)
                 self._to_the_end(source)
                 return batch
         return None
@@ -109,9 +112,12 @@ class Intake:
             self._turn_of("suspect").hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
+        if self.streams.starved:
+            self._fresh.hint()
 
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""
+        self.streams.hint()
         self._fresh.hint()
         self._ordered.hint()
 
@@ -157,16 +163,25 @@ class Intake:
     @property
     def low(self) -> Position:
         """The lowest position at which a stream may claim as long as none is let go; a claim below tells the database itself."""
-        return self.streams.going
+        return self.streams.low_going
 
     async def _look(self) -> None:
         """One cheap look instead of one for each source; only those with something to find are asked."""
         streams, lanes = self.streams, self.lanes
         seen = await self._store.look(fresh=streams.main, apart=streams.apart, held=streams.held, lanes=lanes.owned, ordered=lanes.frontier)
-        fresh = seen.fresh or bool({*streams.apart} - {*streams.held})
+        # While exchanges are apart the main stream must go on over their messages, else each look would go further than the one before.
+        fresh = seen.fresh or bool(streams.apart)
         for source in self._turns:
             found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
+
+    def _mind(self, source: Source) -> None:
+        """A look that found nothing may not be at its end, or have left out a flood: others must not wait longer for that."""
+        fresh = source is self._fresh
+        if (fresh and self.streams.unfinished) or (source.name.startswith("lanes") and self.lanes.unfinished):
+            source.hint()
+        elif fresh and self.streams.starved:
+            source.look_at, source.gap = self._clock() + FIRST_GAP, FIRST_GAP
 
     def _to_the_end(self, source: Source) -> None:
         self._turns.remove(source)

@@ -74,10 +74,13 @@ class Metrics:
         if take is not None:
             take(event)
 
-    def watch(self, *, in_flight: Callable[[], int], silent: Callable[[], Mapping[str, float]]) -> None:
-        """Ask these at each scrape: messages in hand, and seconds without a confirm by exchange."""
+    def watch(
+        self, *, in_flight: Callable[[], int], silent: Callable[[], Mapping[str, float]], apart: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Ask these at each scrape: messages in hand, seconds without a confirm by exchange, exchanges with a stream of their own."""
         self._watched.in_flight = in_flight
         self._watched.silent = silent
+        self._watched.apart = apart
 
     def queue(self, status: Mapping[str, float | None]) -> None:
         """Take the newest row of `queue_message_status`; columns that are no metric are left out."""
@@ -181,6 +184,7 @@ class _Watched(Collector):
     def __init__(self) -> None:
         self.in_flight: Callable[[], int] | None = None
         self.silent: Callable[[], Mapping[str, float]] | None = None
+        self.apart: Callable[[], int] = lambda: 0
         self.status: Mapping[str, float] = {}
         self.read_at = 0.0
 
@@ -188,6 +192,7 @@ class _Watched(Collector):
         """What holds now; the queue as it was last read."""
         if self.in_flight is not None:
             yield GaugeMetricFamily("relay_in_flight", "Messages claimed and not yet settled.", value=self.in_flight())
+        yield GaugeMetricFamily("relay_exchanges_apart", "Exchanges claimed apart: paused, silent, or flooding.", value=self.apart())
         if self.silent is not None:
             yield _silent(self.silent())
         for name, value in self.status.items():

@@ -14,6 +14,8 @@ class Due(Enum):
 
     ABOVE_HEAD = "above_head"
     PENDING = "pending"
+    OTHERS_ABOVE_HEAD = "others_above_head"
+    OTHERS_PENDING = "others_pending"
     EXCHANGE_ABOVE_HEAD = "exchange_above_head"
     EXCHANGE_PENDING = "exchange_pending"
     WAITING = "waiting"
@@ -47,11 +49,13 @@ class Claimed(NamedTuple):
     """Text of `pg_current_snapshot()` of that same statement."""
     exhausted: bool
     """Nothing that was due and visible was left out by a limit."""
+    walked: Position | None = None
+    """How far it came where the limit was that of messages to look at."""
 
     @property
     def last(self) -> Position | None:
-        """The highest position claimed."""
-        return self.batch.claims[-1].position if self.batch else None
+        """The highest position up to which nothing that was due and visible was left out."""
+        return self.walked or (self.batch.claims[-1].position if self.batch else None)
 
 
 class Listed(NamedTuple):

@@ -78,10 +78,9 @@ class Store:
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
         policy, token, tick = self._policy(), str(uuid.uuid4()), time.monotonic()
-        lock_seconds = policy.lock_seconds
         values = {
             **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
-            "lock_seconds": lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
+            "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
         }  # fmt: skip
         async with self._turn:
             await self._settles.open()
@@ -89,13 +88,14 @@ class Store:
                 rows = await self._claims.fetch(self._statements.claim(due.value), values)
             except (StoreError, asyncio.CancelledError):
                 # It may have got through unheard: what it locked is in nobody's hand and is found by the sweep of our own locks.
-                self._unheard_until = time.monotonic() + lock_seconds + UNHEARD
+                self._unheard_until = time.monotonic() + policy.lock_seconds + UNHEARD
                 raise
             claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
             self._taken = [min([claims[0].position, *self._taken])] if claims else self._taken
-        snapshot, found, clock = rows[0][WIDTH:]
-        batch = Batch(token, claims, clock, tick, tick + lock_seconds * (1 - SAFETY), due.value) if claims else None
-        return Claimed(batch, snapshot, exhausted=found < limit and len(claims) == found)
+        snapshot, found, clock, *reached = rows[0][WIDTH:]
+        batch = Batch(token, claims, clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value) if claims else None
+        walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
+        return Claimed(batch, snapshot, exhausted=found < limit and len(claims) == found and not walked, walked=walked)
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""

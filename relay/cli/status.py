@@ -155,6 +155,9 @@ def _troubles(found: Status) -> list[str]:
     lines += [
         f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)
     ]
+    lines += [
+        f"{row['name']}: exchange {quoted(name)} has a backlog and takes turns with the others" for row in alive for name in _floods(row)
+    ]
     if writing["writing"]:
         oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
         lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
@@ -209,3 +212,8 @@ def _blocked(row: Status) -> str:
 def _silent(row: Status) -> list[tuple[str, float]]:
     silent = row["state"].get("silent")
     return list(silent.items()) if isinstance(silent, dict) else []
+
+
+def _floods(row: Status) -> list[str]:
+    floods = row["state"].get("flooding")
+    return floods if isinstance(floods, list) else []

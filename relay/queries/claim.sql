@@ -2,8 +2,9 @@
 -- Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT restores it.
 -- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
--- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock.
-WITH due AS MATERIALIZED (
+-- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock. A claim that looks at
+-- messages which are not its own walks a bounded number of them, and adds how far it came where it found less than it may take.
+WITH @walked@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
     SELECT xid, seq
@@ -30,7 +31,7 @@ SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload,
     extract(epoch FROM expires_at - coalesce(%(now)s, now()))::float8,
     CASE WHEN row_number() OVER in_order = 1 THEN pg_current_snapshot()::text END,
     header.due,
-    header.clock
+    header.clock@reached@
 FROM (SELECT (SELECT count(*) FROM due) AS due, extract(epoch FROM coalesce(%(now)s, now()))::float8 AS clock) AS header
 LEFT JOIN claimed ON true
 WINDOW in_order AS (ORDER BY claimed.xid, seq)

@@ -1,9 +1,6 @@
-    -- The same for one exchange that has a stream of its own.
-    SELECT xid, seq, @size@
+    -- An exchange that has a stream of its own: the messages of all others are looked at and left alone.
+    SELECT xid, seq, lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL AND exchange = %(exchange)s AS wanted
     FROM @schema@.queue_message
     WHERE (xid, seq) > (%(head_xid)s::text::xid8, %(head_seq)s)
-        AND lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL
-        AND exchange = %(exchange)s
     ORDER BY xid, seq
-    LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    LIMIT %(walk)s

@@ -1,9 +1,11 @@
-    -- Pending transactions of one exchange that has a stream of its own.
-    SELECT xid, seq, @size@
-    FROM @schema@.queue_message
-    WHERE xid = ANY(%(pending)s::text::xid8[])
-        AND lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL
-        AND exchange = %(exchange)s
-    ORDER BY xid, seq
-    LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    -- The same for one exchange that has a stream of its own.
+    SELECT message.xid, message.seq, message.wanted
+    FROM unnest(%(pending)s::text::xid8[], %(reached)s::text::bigint[]) AS late (xid, seq)
+    CROSS JOIN LATERAL (
+        SELECT xid, seq, lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL AND exchange = %(exchange)s AS wanted
+        FROM @schema@.queue_message
+        WHERE xid = late.xid AND seq > coalesce(late.seq, 0)
+        ORDER BY xid, seq
+        OFFSET 0
+    ) AS message
+    LIMIT %(walk)s

@@ -83,6 +83,83 @@ async def test_what_somebody_else_has_locked_is_stepped_over(place: Place) -> No
     assert [first] == await store.ids()
 
 
+def above(position: Position | None) -> dict[str, object]:
+    """A head."""
+    assert position is not None
+    return {"head_xid": str(position.xid), "head_seq": position.seq}
+
+
+async def test_a_claim_that_steps_over_others_looks_at_so_many_and_says_how_far_it_came(place: Place) -> None:
+    """The next one goes on from there; one that finds as much as it may take goes no further than that."""
+    store = await place.store()
+    await place.insert(5, exchange="audit")
+    ids = await place.insert(4)
+    left_out = {"except": ["audit"], "walk": 3}
+    first = await store.take(Due.OTHERS_ABOVE_HEAD, left_out)
+    assert (None, False) == (first.batch, first.exhausted)
+    second = await store.take(Due.OTHERS_ABOVE_HEAD, {**left_out, **above(first.last)})
+    assert (ids[:1], False, second.last) == (ids_of(second.batch), False, second.walked)
+    third = await store.take(Due.OTHERS_ABOVE_HEAD, {**left_out, **above(second.last)}, limit=2)
+    assert (ids[1:3], False, None) == (ids_of(third.batch), third.exhausted, third.walked)
+    fourth = await store.take(Due.OTHERS_ABOVE_HEAD, {**left_out, **above(third.last)})
+    assert (ids[3:], True) == (ids_of(fourth.batch), fourth.exhausted)
+
+
+async def test_the_claim_of_one_exchange_steps_over_the_others_alike(place: Place) -> None:
+    """Bytes cut it before the walk does: then it goes on from what it has claimed."""
+    store = await place.store()
+    asked = {"exchange": "orders", "walk": 3}
+    first, _, third = await place.insert(), await place.insert(9, exchange="audit"), await place.insert(1, body=bytes(1000))
+    assert first == await store.ids(Due.EXCHANGE_ABOVE_HEAD, asked)
+    last, steps = START, 0
+    while not (claimed := await store.take(Due.EXCHANGE_ABOVE_HEAD, {**asked, **above(last)}, limit_bytes=1)).batch:
+        assert claimed.last is not None
+        last, steps = claimed.last, steps + 1
+    assert (third, 3) == (ids_of(claimed.batch), steps)
+
+
+async def test_what_is_locked_while_it_is_stepped_over_is_stranded_and_found(place: Place) -> None:
+    """The head has passed it when the other transaction rolls back: what stands below every head is made due."""
+    store = await place.store()
+    [held], _ = await place.insert(), await place.insert(9, exchange="audit")
+    left_out = {"except": ["audit"], "walk": 3}
+    async with place.holding(held):
+        walked = await store.take(Due.OTHERS_ABOVE_HEAD, left_out)
+        assert walked.batch is None
+    top = Position(2**40, 0)
+    await store.heartbeat(low=START, head=top, top=top, state="{}")
+    assert walked.last is not None
+    below = {"below_xid": str(walked.last.xid + 1), "below_seq": 0}
+    await store.run("free_stranded", **below, silence=6.0, now=None)
+    assert [held] == await store.ids(Due.WAITING, left_out)
+
+
+async def test_a_transaction_that_commits_while_it_is_stepped_over_is_pending(place: Place) -> None:
+    """Its messages stand below the place that the walk came to, and its number in the snapshot of that walk."""
+    store = await place.store()
+    async with place.writing() as late:
+        await place.insert(9, exchange="audit")
+        walked = await store.take(Due.OTHERS_ABOVE_HEAD, {"except": ["audit"], "walk": 3})
+        assert walked.last is not None
+        running = [xid for xid in Snapshot.parse(walked.snapshot).running if xid <= walked.last.xid]
+    pending = {"except": ["audit"], "pending": "{" + ",".join(map(str, running)) + "}"}
+    found = await store.take(Due.OTHERS_PENDING, pending)
+    assert ([late], True) == (ids_of(found.batch), found.exhausted)
+
+
+@pytest.mark.parametrize("due", [Due.OTHERS_PENDING, Due.EXCHANGE_PENDING])
+async def test_a_look_at_pending_transactions_goes_on_from_where_it_came_to(place: Place, due: Due) -> None:
+    """Each from its own place, and no further than so many messages at once."""
+    store = await place.store()
+    [(first, xid), (second, later)] = [(await place.insert(4), await place.newest()) for _ in range(2)]
+    asked = {"exchange": "orders", "walk": 3, "pending": f"{{{xid.xid},{later.xid}}}"}
+    walked = await store.take(due, {**asked, "reached": "{0,0}"})
+    assert (first[:3], xid.xid) == (ids_of(walked.batch), walked.last and walked.last.xid)
+    assert walked.last is not None
+    rest = await store.take(due, {**asked, "reached": f"{{{walked.last.seq},0}}"})
+    assert [*first[3:], *second[:2]] == ids_of(rest.batch)
+
+
 async def test_stale_tokens_change_nothing(place: Place) -> None:
     """After the lock expired and another relay claimed, neither settle nor release nor renewal has an effect."""
     late, other = await place.store("late"), await place.store("other")

@@ -12,7 +12,7 @@ from relay.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 
-STATE = '{"broker": "up", "listen": "idle", "in_flight": 7, "silent": {"slow": 12.5}}'
+STATE = '{"broker": "up", "listen": "idle", "in_flight": 7, "silent": {"slow": 12.5}, "flooding": ["bulk"]}'
 
 
 @pytest.fixture
@@ -72,6 +72,7 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
     assert any(line.startswith("key 'customer-7': parked, 1 behind") and line.endswith("broken address") for line in lines)
     assert "relay-2: the broker is blocked" in lines
     assert "relay-1: 'slow' has not answered for 12 s" in lines
+    assert "relay-1: exchange 'bulk' has a backlog and takes turns with the others" in lines
     assert not any("no relay is alive" in line for line in lines)
 
 

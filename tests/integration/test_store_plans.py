@@ -12,7 +12,7 @@ from tests.support.queue import PLENTY, MadeStore, Queue
 ROWS = 50_000
 LIMIT = 500
 KINDS = {
-    "fresh": (Due.ABOVE_HEAD, Due.PENDING, Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING),
+    "fresh": (Due.ABOVE_HEAD, Due.PENDING, Due.OTHERS_ABOVE_HEAD, Due.OTHERS_PENDING, Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING),
     "waiting": (Due.WAITING,),
     "suspect": (Due.SUSPECT,),
     "ordered": (Due.ORDERED,),
@@ -20,6 +20,8 @@ KINDS = {
 INDEX = {
     Due.ABOVE_HEAD: "queue_message_pkey",
     Due.PENDING: "queue_message_pkey",
+    Due.OTHERS_ABOVE_HEAD: "queue_message_pkey",
+    Due.OTHERS_PENDING: "queue_message_pkey",
     Due.EXCHANGE_ABOVE_HEAD: "queue_message_pkey",
     Due.EXCHANGE_PENDING: "queue_message_pkey",
     Due.WAITING: "queue_message_available_at_idx",
@@ -60,6 +62,7 @@ async def plan_of(queue: Queue, store: Store, statement: bytes) -> Plan:
         "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id, "trusted": 1, "keys": [key for key, _, _ in some],
         "from_xids": xids, "from_seqs": seqs, "late_places": "{1,2}", "late_xids": f"{{{xid},{xid}}}", "most": LIMIT,
         "after": "-infinity", "seen": 0, "held": [], "lanes_head_xid": xid, "lanes_head_seq": 0, "lanes_pending": "{}",
+        "walk": 10_000, "reached": "{}",
     }  # fmt: skip
     return await explain(queue.connection, statement, values)
 

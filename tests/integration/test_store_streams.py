@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from relay.streams import Streams
+from relay.share import Share
+from relay.streams import STEPS, Streams
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 
 
@@ -15,6 +16,14 @@ from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 def streams(store: MadeStore) -> Streams:
     """Streams of a new connection."""
     return Streams(store)
+
+
+@pytest.fixture
+def fair(store: MadeStore) -> Streams:
+    """Streams that split off what floods, and step over so few messages at once that it is seen."""
+    fair = Streams(store, Share(window=80, in_hand=lambda exchange: 0))
+    fair.walk = 50
+    return fair
 
 
 async def claim(streams: Streams, limit: int = 100) -> list[str]:
@@ -28,7 +37,7 @@ async def all_of(streams: Streams, limit: int = 100) -> list[str]:
     empty = 0
     while empty < 2:
         ids = await claim(streams, limit)
-        empty = 0 if ids else empty + 1
+        empty = 0 if ids or streams.unfinished else empty + 1
         found += ids
     return found
 
@@ -123,3 +132,53 @@ async def test_two_relays_share_a_queue_without_doubles(queue: Queue, make_store
     found = [id_ for _ in range(8) for streams in both for id_ in await claim(streams, 9)]
 
     assert sorted(ids) == sorted(found)
+
+
+async def test_others_overtake_a_flood(queue: Queue, fair: Streams) -> None:
+    """A message behind two thousand of another exchange is found by stepping over them, a bounded number at a time; all go out once."""
+    ids = [id_ for _ in range(20) for id_ in await queue.insert(100, exchange="flood")]
+    [other] = await queue.insert()
+    steps = len(ids) // (fair.walk * STEPS)
+    claims = [await claim(fair, 20) for _ in range(steps + 2)]
+
+    assert ["flood"] == fair.apart
+    assert other in claims[-1] + claims[-2]
+    found = [id_ for found in claims for id_ in found] + await all_of(fair, 20)
+    assert (sorted([*ids, other]), []) == (sorted(found), fair.apart)
+
+
+async def test_a_flood_that_commits_late_is_walked_once(queue: Queue, fair: Streams) -> None:
+    """Its transaction stands below the head: others overtake it, and what was claimed of it is not looked at again."""
+    async with await psycopg.AsyncConnection.connect(queue.url) as late:
+        await late.execute("INSERT INTO queue_message (exchange) SELECT 'flood' FROM generate_series(1, 1000)")
+        first = await queue.insert()
+        assert first == await all_of(fair)
+        await late.commit()
+    found = await claim(fair, 20)
+    assert 20 == len(found)
+    [other] = await queue.insert()
+    reached = 0
+    for _ in range(2):
+        found += await claim(fair, 20)
+        branch = fair._branches["flood"].frontier
+        assert reached < sum(branch.reached.values())
+        reached = sum(branch.reached.values())
+    assert other in found + await claim(fair, 20) + await claim(fair, 20)
+
+
+async def test_several_floods_and_others_go_in_turn(queue: Queue, fair: Streams) -> None:
+    """Within a round each has its claim, and in the end there is one stream again."""
+    for exchange in ("a", "b", "c"):
+        await queue.insert(300, exchange=exchange)
+    first = await queue.insert()
+    claims = [await claim(fair, 20)]
+    while not {*first} & {*claims[-1]}:
+        claims.append(await claim(fair, 20))
+    assert ["a", "b", "c"] == sorted(fair.apart)
+    others = await queue.insert(10)
+
+    round_ = [await claim(fair, 20) for _ in range(4)]
+
+    assert ([others], 3) == ([found for found in round_ if {*found} & {*others}], sum(len(found) == 20 for found in round_))
+    rest = await all_of(fair, 20)
+    assert (911, []) == (sum(map(len, claims + round_)) + len(rest), fair.apart)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
+from itertools import zip_longest
 from typing import Any, cast
 
 from relay.lanes import lane_of
@@ -12,6 +13,8 @@ from tests.simulation.database import At, Database, Row, Transaction
 
 Values = Mapping[str, Any]
 Found = list[tuple[Any, ...]]
+Select = Callable[[Database, Transaction, Values], list[Row]]
+Walk = Callable[[Database, Values], Iterator[tuple[Row, bool]]]
 PAYLOAD = b"{}"
 lane = cache(lane_of)
 
@@ -31,13 +34,30 @@ def position(values: Values, name: str) -> At:
     return int(values[f"{name}_xid"]), cast("int", values[f"{name}_seq"])
 
 
-def claim(select: Callable[[Database, Transaction, Values], list[Row]], database: Database, tx: Transaction, values: Values) -> Found:
+def claim(select: Select, database: Database, tx: Transaction, values: Values) -> Found:
     """`claim.sql` over one of `due_*.sql`: lock what is due up to the bytes, at least one message."""
+    return _taken(database, tx, values, select(database, tx, values), ())
+
+
+def walk(select: Walk, database: Database, tx: Transaction, values: Values) -> Found:
+    """`claim.sql` over a walk and `step.sql`: look at so many messages, lock those that are wanted as long as there is room."""
+    walked: list[Row] = []
+    due: list[Row] = []
+    for row, wanted in select(database, values):
+        if len(walked) == values["walk"] or len(due) == values["limit"]:
+            break
+        walked.append(row)
+        if wanted and row.ready and row.key is None and tx.free(row):
+            due.append(row)
+    full = len(walked) == values["walk"] and len(due) < values["limit"]
+    return _taken(database, tx, values, due, (list(walked[-1].at) if full else None,))
+
+
+def _taken(database: Database, tx: Transaction, values: Values, due: list[Row], reached: tuple[Any, ...]) -> Found:
     snapshot, now = database.snapshot, database.now()
-    due = select(database, tx, values)
     for row in due:
         tx.hold(row)
-    header = (snapshot, len(due), now)
+    header = (snapshot, len(due), now, *reached)
     chosen: list[Row] = []
     before = 0
     for row in sorted(due, key=lambda row: row.at):
@@ -83,17 +103,28 @@ def above_head(database: Database, tx: Transaction, values: Values) -> list[Row]
     return _first((row for row in rows if row.ready and row.key is None and row.exchange not in left_out), tx, values["limit"])
 
 
-def exchange_above_head(database: Database, tx: Transaction, values: Values) -> list[Row]:
-    """`due_exchange_above_head.sql`."""
-    rows = database.above(position(values, "head"))
-    return _first((row for row in rows if row.ready and row.key is None and row.exchange == values["exchange"]), tx, values["limit"])
-
-
 def pending(database: Database, tx: Transaction, values: Values) -> list[Row]:
-    """`due_pending.sql` and `due_exchange_pending.sql`."""
-    xids, left_out, only = numbers(values["pending"]), values.get("except", ()), values.get("exchange")
+    """`due_pending.sql`."""
+    xids, left_out = numbers(values["pending"]), values["except"]
     rows = (row for at in database.order if at[0] in xids and (row := database.rows[at]).ready and row.key is None)
-    return _first((row for row in rows if row.exchange not in left_out and only in {None, row.exchange}), tx, values["limit"])
+    return _first((row for row in rows if row.exchange not in left_out), tx, values["limit"])
+
+
+def _wanted(row: Row, values: Values) -> bool:
+    """Of the exchange that is asked for, or of any but those that are left out."""
+    return row.exchange == values["exchange"] if "exchange" in values else row.exchange not in values["except"]
+
+
+def walk_above_head(database: Database, values: Values) -> Iterator[tuple[Row, bool]]:
+    """`due_others_above_head.sql` and `due_exchange_above_head.sql`."""
+    return ((row, _wanted(row, values)) for row in database.above(position(values, "head")))
+
+
+def walk_pending(database: Database, values: Values) -> Iterator[tuple[Row, bool]]:
+    """`due_others_pending.sql` and `due_exchange_pending.sql`."""
+    reached = dict(zip_longest(numbers(values["pending"]), numbers(values["reached"]), fillvalue=0))
+    rows = (database.rows[at] for at in database.order if at[0] in reached and at[1] > reached[at[0]])
+    return ((row, _wanted(row, values)) for row in rows)
 
 
 def _over(database: Database, left_out: Iterable[str]) -> list[Row]:
@@ -219,11 +250,13 @@ def look(database: Database, tx: Transaction, values: Values) -> Found:
 
 
 CLAIMS = {
-    "above_head": above_head,
-    "pending": pending,
-    "exchange_above_head": exchange_above_head,
-    "exchange_pending": pending,
-    "waiting": waiting,
-    "suspect": suspect,
-    "ordered": ordered,
+    "above_head": partial(claim, above_head),
+    "pending": partial(claim, pending),
+    "others_above_head": partial(walk, walk_above_head),
+    "others_pending": partial(walk, walk_pending),
+    "exchange_above_head": partial(walk, walk_above_head),
+    "exchange_pending": partial(walk, walk_pending),
+    "waiting": partial(claim, waiting),
+    "suspect": partial(claim, suspect),
+    "ordered": partial(claim, ordered),
 }

@@ -18,6 +18,8 @@ from tests.simulation.clock import Process, SimulatedLoop, Time
 from tests.simulation.server import Client, FakeSession, Server
 
 DRAIN = 20.0
+WALK = 12
+"""Messages that a claim looks at: so few that walks are cut."""
 SETTINGS = Settings(name="relay", http_port=None, window=40, batch_size=10, drain_seconds=DRAIN)
 
 
@@ -59,7 +61,9 @@ class App(Relay):
         self.store = cast("Any", self._store)
         self.store._claims, self.store._settles, self.store._control = self.store._sessions = sessions
         self.intake = cast("Any", self._intake)
-        self.intake._clock = self.intake.lanes._clock = clock.monotonic
+        self.intake._clock = self.intake.lanes._clock = self.intake.streams._clock = clock.monotonic
+        self.intake.streams.walk = WALK
+        self.intake.streams._share._clock = clock.monotonic
 
     async def serve(self) -> int:
         """Run as the command does, but for its signals and HTTP."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from relay.errors import StoreError
 from relay.ports import Due
 from relay.statements import Statements
-from tests.simulation.claims import CLAIMS, Found, Values, claim, find_heads, list_keys, list_waiting_keys, look
+from tests.simulation.claims import CLAIMS, Found, Values, find_heads, list_keys, list_waiting_keys, look
 from tests.simulation.clock import SimulatedLoop
 from tests.simulation.database import BlockedError, Database, Transaction
 from tests.simulation.sweeps import SWEEPS
@@ -23,7 +23,7 @@ Run = Callable[[Database, Transaction, Values], Found]
 CARRIED_OUT: dict[str, Run] = {
     **WRITES,
     **SWEEPS,
-    **{name: partial(claim, select) for name, select in CLAIMS.items()},
+    **CLAIMS,
     "find_heads": find_heads,
     "list_keys": list_keys,
     "list_waiting_keys": list_waiting_keys,
@@ -63,7 +63,7 @@ def _names() -> dict[bytes, str]:
 
 
 def _files() -> list[Any]:
-    parts = ("due_", "claim.sql", "size.sql")
+    parts = ("due_", "claim.sql", "size.sql", "step.sql", "reached.sql")
     found = [file for file in (files("relay") / "queries").iterdir() if file.name.endswith(".sql") and not file.name.startswith(parts)]
     return sorted(found, key=lambda file: str(file.name))
 

@@ -67,6 +67,8 @@ class FakeClaims:
         self.found: list[list[str]] = []
         """The keys of each look for heads."""
         self.seen = Seen(fresh=False, ordered=False, waiting=False)
+        self.exhausted = False
+        """Claims that find something find all there is."""
 
     async def reject_unprintable(self) -> None:
         """Nothing is unprintable here."""
@@ -80,7 +82,7 @@ class FakeClaims:
         answer = answers.pop(0) if answers else None
         if isinstance(answer, Exception):
             raise answer
-        return Claimed(answer, NOWHERE, exhausted=answer is None)
+        return Claimed(answer, NOWHERE, exhausted=self.exhausted or answer is None)
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """As `claim`."""

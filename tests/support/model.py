@@ -9,6 +9,8 @@ from relay.message import Batch, Position
 from relay.ports import Claimed, Due
 from tests.support.fakes import a_batch, a_claim
 
+WALKS = {Due.OTHERS_ABOVE_HEAD, Due.OTHERS_PENDING, Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING}
+
 
 @dataclass
 class Transaction:
@@ -58,13 +60,16 @@ class ModelQueue:
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """Claim as the statements do."""
         del limit_bytes
-        snapshot = self.snapshot
-        ready = sorted(at for at, exchange in self.committed.items() if at not in self.claimed and _wanted(due, at, exchange, where))
+        snapshot, walk = self.snapshot, int(str(where["walk"]))
+        placed = sorted(at for at in self.committed if _placed(due, at, where))
+        walked = placed[:walk] if due in WALKS else placed
+        ready = [at for at in walked if at not in self.claimed and _wanted(self.committed[at], where)]
         found = ready[:limit]
+        full = due in WALKS and len(walked) == walk and len(found) < limit
         self.claimed |= {at: self.committed[at] for at in found}
         batch = self._batch(found) if found else None
         self.meanwhile()
-        return Claimed(batch, snapshot, exhausted=len(found) < limit)
+        return Claimed(batch, snapshot, exhausted=len(found) < limit and not full, walked=walked[-1] if full else None)
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """As `claim`."""
@@ -74,11 +79,15 @@ class ModelQueue:
         return a_batch(*(a_claim(xid=at.xid, seq=at.seq, exchange=self.committed[at]) for at in found))
 
 
-def _wanted(due: Due, at: Position, exchange: str, where: Mapping[str, object]) -> bool:
-    if due in {Due.ABOVE_HEAD, Due.EXCHANGE_ABOVE_HEAD}:
-        placed = at > Position(int(str(where["head_xid"])), int(str(where["head_seq"])))
-    else:
-        placed = at.xid in {int(xid) for xid in str(where["pending"]).strip("{}").split(",")}
+def _placed(due: Due, at: Position, where: Mapping[str, object]) -> bool:
+    if due in {Due.ABOVE_HEAD, Due.OTHERS_ABOVE_HEAD, Due.EXCHANGE_ABOVE_HEAD}:
+        return at > Position(int(str(where["head_xid"])), int(str(where["head_seq"])))
+    xids, seqs = (map(int, str(where[name]).strip("{}").split(",")) for name in ("pending", "reached"))
+    reached = dict(zip(xids, seqs, strict=True))
+    return at.xid in reached and (due not in WALKS or at.seq > reached[at.xid])
+
+
+def _wanted(exchange: str, where: Mapping[str, object]) -> bool:
     left_out = where.get("except", ())
     assert isinstance(left_out, list | tuple)
-    return placed and exchange not in left_out and exchange == where.get("exchange", exchange)
+    return exchange not in left_out and exchange == where.get("exchange", exchange)

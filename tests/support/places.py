@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
+from relay.message import Position
 from relay.policy import Policy
 from tests.simulation.claims import Found
 from tests.simulation.database import Database, Row, Transaction
@@ -38,6 +39,9 @@ class Place(Protocol):
 
     async def expire(self, *ids: str) -> None:
         """Let locks have expired."""
+
+    async def newest(self) -> Position:
+        """The highest position of all messages."""
 
     async def results(self) -> dict[str, str]:
         """Result in the archive by id."""
@@ -90,6 +94,11 @@ class Postgres:
     async def expire(self, *ids: str) -> None:
         """See `Place`."""
         await self._queue.expire(*ids)
+
+    async def newest(self) -> Position:
+        """See `Place`."""
+        [(xid, seq)] = await self._queue.sql("SELECT xid::text::bigint, seq FROM queue_message ORDER BY xid DESC, seq DESC LIMIT 1")
+        return Position(xid, seq)
 
     async def results(self) -> dict[str, str]:
         """See `Place`."""
@@ -208,6 +217,10 @@ class Memory:
         for row in self._database.locked():
             if not ids or row.id in ids:
                 row.lock_expires_at = self._database.now() - 600
+
+    async def newest(self) -> Position:
+        """See `Place`."""
+        return Position(*self._database.order[-1])
 
     async def results(self) -> dict[str, str]:
         """See `Place`."""

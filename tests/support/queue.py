@@ -21,8 +21,8 @@ from relay.upkeep import Upkeep
 PLENTY = 1 << 30
 SILENCE = 6.0
 """Seconds without a heartbeat after which a relay counts as silent, as in production."""
-FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": [], "lanes": [], "epochs": []}
-"""From the left, no exchange left out, no lane owned."""
+FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": [], "lanes": [], "epochs": [], "reached": "{}", "walk": 10_000}
+"""From the left, no exchange left out, no lane owned, and a long way to walk."""
 Where = Mapping[str, object]
 Found = list[tuple[Any, ...]]
 

@@ -36,8 +36,9 @@ class Writer:
         await self._end(ids)
 
     async def _insert(self) -> list[str]:
-        statement = "INSERT INTO queue_message (exchange, ordering_key) VALUES ('orders', %s) RETURNING id::text"
-        cursor = await self._connection.execute(statement, [self._key()])
+        statement = "INSERT INTO queue_message (exchange, ordering_key) VALUES (%s, %s) RETURNING id::text"
+        [exchange] = self._chance.choices(("flood", "orders", "audit"), (6, 1, 1))
+        cursor = await self._connection.execute(statement, [exchange, self._key()])
         return [id_ for (id_,) in await cursor.fetchall()]
 
     def _key(self) -> str | None:

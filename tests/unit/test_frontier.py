@@ -8,6 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from relay.frontier import LAST_SEQ, Frontier, Snapshot
 from relay.message import START, Position
+from relay.share import Share
 from relay.streams import Stream, Streams
 from tests.support.fakes import at_once
 from tests.support.model import ModelQueue
@@ -24,7 +25,9 @@ class Relays(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = ModelQueue()
-        self.relays = [Streams(self.queue), Streams(self.queue)]
+        self.relays = [Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0), lambda: 0.0) for _ in range(2)]
+        for streams in self.relays:
+            streams.walk = 5
 
     @rule(target=transactions)
     def begin(self) -> int:
@@ -63,6 +66,8 @@ class Relays(RuleBasedStateMachine):
         held = streams.held
         batch = at_once(streams.claim(limit=limit, limit_bytes=1))
         self.queue.meanwhile = lambda: None
+        if batch:
+            streams.took(batch)
         assert batch is None or not {claim.exchange for claim in batch.claims} & {*held}
 
     @rule(relay=st.integers(0, 1), exchanges=HOLDS)
@@ -95,13 +100,14 @@ class Relays(RuleBasedStateMachine):
             self.queue.commit(xid)
         streams = self.relays[0]
         streams.hold([])
-        while at_once(streams.claim(limit=3, limit_bytes=1)) or streams.pending or streams._branches:
-            pass
+        while at_once(streams.claim(limit=3, limit_bytes=1)) or streams.unfinished or streams.pending or streams._branches:
+            streams.hint()
         assert self.queue.committed == self.queue.claimed
 
 
 def _reaches(stream: Stream, at: Position) -> bool:
-    return at > stream.frontier.head or at.xid in stream.frontier.pending
+    frontier = stream.frontier
+    return at > frontier.head or (at.xid in frontier.pending and at.seq > frontier.reached.get(at.xid, 0))
 
 
 Relays.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
@@ -159,6 +165,27 @@ def test_a_pending_transaction_is_forgotten_when_it_had_ended_and_nothing_was_cu
     assert {12, 30, 45} == frontier.pending
     frontier.probed({12, 30}, Snapshot(60, frozenset({30})), exhausted=True)
     assert {30, 45} == frontier.pending
+
+
+def test_a_look_at_a_pending_transaction_goes_on_from_where_a_limit_cut_it() -> None:
+    """Those below are done with; those above were not asked for yet."""
+    frontier = Frontier(Position(50, 1), {12, 30, 45}, {12, 30, 45})
+
+    frontier.probed([12, 30, 45], Snapshot(60, frozenset()), exhausted=False, last=Position(30, 7))
+    assert ({30, 45}, {30, 45}, {30: 7}) == (frontier.pending, frontier.ripe, frontier.reached)
+    assert (Position(30, 7), Position(30, 7)) == (frontier.low, frontier.lowest_head)
+    frontier.probed([30, 45], Snapshot(60, frozenset()), exhausted=True)
+
+    assert (set(), set(), {}) == (frontier.pending, frontier.ripe, frontier.reached)
+
+
+def test_a_merge_goes_on_from_the_lower_one_of_two_places_in_a_transaction() -> None:
+    """Each of the two has stepped over the other's messages."""
+    main, branch = (Frontier(Position(50, 1), {12, 30}, {12}, reached) for reached in ({12: 9, 30: 5}, {12: 4}))
+
+    main.merge(branch, Snapshot(60, frozenset()))
+
+    assert ({12, 30}, {12: 4}) == (main.pending, main.reached)
 
 
 def test_the_lowest_position_counts_what_is_pending() -> None:

@@ -8,6 +8,7 @@ from relay.errors import StoreError
 from relay.intake import FIRST_GAP, Intake
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Result
 from relay.ports import Due
+from relay.streams import WALK
 from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
 
 MANY = 20
@@ -224,7 +225,7 @@ def test_after_a_new_connection_everything_is_asked_from_the_left(clock: Clock) 
 
     assert ([], 0.0) == (intake.lanes.owned, intake.until_next_look())
     assert claim(intake) is not None
-    assert {"head_xid": "0", "head_seq": 0, "except": []} in store.wheres
+    assert {"head_xid": "0", "head_seq": 0, "except": [], "walk": WALK} in store.wheres
     assert not {"list_keys", "list_waiting_keys"} & {*store.asked}
 
 

@@ -88,7 +88,7 @@ def test_connections_show_as_they_are(told: tuple[events.Event, ...], expected: 
 def test_what_the_relay_holds_is_asked_at_the_scrape() -> None:
     """Messages in hand and silent exchanges are never stale."""
     metrics, held = Metrics(), [7]
-    metrics.watch(in_flight=lambda: held[0], silent=lambda: {"orders": 2.5})
+    metrics.watch(in_flight=lambda: held[0], silent=lambda: {"orders": 2.5}, apart=lambda: 3)
     assert 7 == scrape(metrics)["relay_in_flight"][()]
     held[0] = 8
 
@@ -96,6 +96,7 @@ def test_what_the_relay_holds_is_asked_at_the_scrape() -> None:
 
     assert 8 == samples["relay_in_flight"][()]
     assert {("orders",): 2.5} == samples["relay_silent_exchange_seconds"]
+    assert {(): 3.0} == samples["relay_exchanges_apart"]
 
 
 def test_the_queue_is_shown_as_it_was_last_read() -> None:

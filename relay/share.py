@@ -1,0 +1,67 @@
+"""What an exchange that floods the queue may take while others have messages; no I/O.
+
+An exchange floods when a claim is full and more than half of it are its messages. It then has a stream of its own, and as long as there
+is anything else to send a small part of the window: others find room at once, and little stands before them at the broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection
+
+from relay.message import Batch
+
+PART = 4
+"""All floods together take one part in so many of the window while others have messages."""
+PORTION = 4
+"""A claim of a flood takes one part in so many of what the flood may have in hand: what is settled makes room for the next one early."""
+REMEMBERED = 5.0
+"""Seconds after the last message of others in which floods stay small."""
+MOST = 8
+"""Floods that are told apart; each has a claim of its own in each round. What floods beside them delays others as without streams."""
+
+
+class Share:
+    """Says what floods, and how much of it may be claimed now.
+
+    Args:
+        window: messages that may be in hand.
+        in_hand: messages of an exchange that are in hand now.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(self, *, window: int, in_hand: Callable[[str], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._window = window
+        self._in_hand = in_hand
+        self._clock = clock
+        self._seen: OrderedDict[str, float] = OrderedDict()
+        """When a message of an exchange was claimed last; of one more exchange than can be floods."""
+
+    def flooding(self, batch: Batch) -> str | None:
+        """The exchange that has more than half of a claim that was cut short by a limit."""
+        [(exchange, messages)] = Counter(claim.exchange for claim in batch.claims).most_common(1)
+        return exchange if messages * 2 > len(batch.claims) else None
+
+    def took(self, batch: Batch) -> None:
+        """Learn what was claimed."""
+        now = self._clock()
+        for exchange in {claim.exchange for claim in batch.claims}:
+            self._seen[exchange] = now
+            self._seen.move_to_end(exchange)
+        while len(self._seen) > MOST + 1:
+            self._seen.popitem(last=False)
+
+    def crowded(self, floods: Collection[str]) -> bool:
+        """Others than the floods had messages lately."""
+        since = self._clock() - REMEMBERED
+        return any(at > since and exchange not in floods for exchange, at in self._seen.items())
+
+    def room(self, exchange: str, floods: Collection[str], room: int) -> int:
+        """Messages of one of the floods that may be claimed now where there is room for so many; 0 to wait for a settle."""
+        if not self.crowded(floods):
+            return room
+        most = max(self._window // PART // len(floods), 1)
+        portion = max(most // PORTION, 1)
+        return min(portion, room) if most - self._in_hand(exchange) >= portion else 0

@@ -1,0 +1,175 @@
+"""What floods, and how much of it goes while others have messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from relay.message import Batch
+from relay.ports import Due
+from relay.share import MOST, REMEMBERED, Share
+from relay.streams import FIRST_GAP, LONGEST_GAP, Streams
+from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
+
+WINDOW = 160
+
+
+class Clock:
+    """Time that the test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """Return the present."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands."""
+    return Clock()
+
+
+@pytest.fixture
+def in_hand() -> Counter[str]:
+    """Messages in hand by exchange."""
+    return Counter()
+
+
+@pytest.fixture
+def share(clock: Clock, in_hand: Counter[str]) -> Share:
+    """A share of a window of 160."""
+    return Share(window=WINDOW, in_hand=lambda exchange: in_hand[exchange], clock=clock)
+
+
+def of(**counts: int) -> Batch:
+    """A batch of so many messages of each exchange."""
+    return a_batch(*(a_claim(exchange=exchange) for exchange, count in counts.items() for _ in range(count)))
+
+
+def test_more_than_half_of_a_full_claim_is_a_flood(share: Share) -> None:
+    """Just half is not."""
+    assert "a" == share.flooding(of(a=3, b=2))
+    assert share.flooding(of(a=2, b=2)) is None
+
+
+def test_a_flood_that_is_alone_takes_what_there_is(share: Share, in_hand: Counter[str]) -> None:
+    """Its own messages do not make it small, nor do those of another flood."""
+    share.took(of(a=5))
+    share.took(of(c=5))
+    in_hand["a"] = WINDOW
+
+    assert 50 == share.room("a", ["a", "c"], 50)
+
+
+def test_beside_others_floods_together_take_a_part_of_the_window(share: Share, in_hand: Counter[str]) -> None:
+    """In small claims, and only while less than their part is in hand."""
+    share.took(of(a=5, b=1))
+
+    assert (10, 5, 3) == (share.room("a", ["a"], 50), share.room("a", ["a", "c"], 50), share.room("a", ["a"], 3))
+    in_hand["a"] = 30
+    assert 10 == share.room("a", ["a"], 50)
+    in_hand["a"] = 31
+    assert 0 == share.room("a", ["a"], 50)
+
+
+def test_others_are_forgotten_after_some_seconds(share: Share, clock: Clock) -> None:
+    """Then the flood has the whole window again."""
+    share.took(of(b=1))
+    clock.now += REMEMBERED - 0.01
+    assert 10 == share.room("a", ["a"], 50)
+    clock.now += 0.02
+    assert 50 == share.room("a", ["a"], 50)
+
+
+def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
+    """Nothing stands still for good."""
+    share = Share(window=1, in_hand=lambda exchange: 0, clock=clock)
+    share.took(of(b=1))
+
+    assert 1 == share.room("a", [str(number) for number in range(MOST)], 1)
+
+
+def test_few_exchanges_are_remembered(share: Share) -> None:
+    """Applications may name a new one for each message; one more than can be floods tells whether there are others."""
+    for number in range(1000):
+        share.took(of(**{f"x{number}": 1}))
+
+    assert MOST + 1 == len(share._seen)
+
+
+def streams_of(store: FakeClaims, share: Share, clock: Clock) -> Streams:
+    """Streams with a share."""
+    return Streams(store, share, clock)
+
+
+def full(source: str, **counts: int) -> Batch:
+    """A batch that tells where it came from."""
+    batch = of(**counts)
+    batch.source = source
+    return batch
+
+
+def test_a_flood_takes_turns_with_everything_else(share: Share, clock: Clock) -> None:
+    """Split off by the first full claim; each second claim is the others'."""
+    store = FakeClaims(
+        {
+            Due.ABOVE_HEAD: [full("main", a=9, b=1)],
+            Due.OTHERS_ABOVE_HEAD: [full("main", b=1, c=1) for _ in range(5)],
+            Due.EXCHANGE_ABOVE_HEAD: [full("flood", a=9) for _ in range(5)],
+        }
+    )
+    streams = streams_of(store, share, clock)
+
+    found = [batch.source for _ in range(9) if (batch := at_once(streams.claim(limit=10, limit_bytes=1)))]
+
+    assert (["main", "flood", "main", "flood"], ["a"]) == (found[:4], streams.apart)
+    assert {("a",)} == {tuple(where["except"]) for where in store.wheres[1:] if "except" in where}  # type: ignore[arg-type]
+
+
+def test_a_claim_that_found_all_there_was_splits_nothing_off(share: Share, clock: Clock) -> None:
+    """Whatever an exchange sends while the relay keeps up is no flood."""
+    store = FakeClaims({Due.ABOVE_HEAD: [full("main", a=9)]})
+    store.exhausted = True
+    streams = streams_of(store, share, clock)
+
+    assert at_once(streams.claim(limit=10, limit_bytes=1))
+
+    assert [] == streams.apart
+
+
+def test_some_floods_are_told_apart_and_no_more(share: Share, clock: Clock) -> None:
+    """Each would have a claim of its own in each round."""
+    floods = [full("main", **{f"x{number}": 9}) for number in range(MOST + 3)]
+    store = FakeClaims({Due.ABOVE_HEAD: floods[:1], Due.OTHERS_ABOVE_HEAD: floods[1:]})
+    streams = streams_of(store, share, clock)
+    while floods[-1] is not at_once(streams.claim(limit=10, limit_bytes=1)):
+        streams._turn = 0
+        for branch in streams._branches.values():
+            branch.caught_up = None
+
+    assert MOST >= len(streams.apart)
+
+
+def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: Share, clock: Clock) -> None:
+    """Later and later while the flood is alone, at once after a hint, and soon while there are others."""
+    store = FakeClaims({Due.ABOVE_HEAD: [full("main", a=9)], Due.EXCHANGE_ABOVE_HEAD: [full("flood", a=9) for _ in range(99)]})
+    streams = streams_of(store, share, clock)
+    asked = []
+    for _ in range(60):
+        batch = at_once(streams.claim(limit=10, limit_bytes=1))
+        assert batch is not None
+        streams.took(batch)
+        asked.append(store.asked.count(Due.OTHERS_ABOVE_HEAD))
+        clock.now += 0.01
+    assert asked[-1] <= 0.6 / LONGEST_GAP + 5
+    streams.hint()
+    at_once(streams.claim(limit=10, limit_bytes=1))
+    at_once(streams.claim(limit=10, limit_bytes=1))
+    assert asked[-1] < store.asked.count(Due.OTHERS_ABOVE_HEAD)
+    share.took(of(b=1))
+    clock.now += 1
+    for _ in range(4):
+        at_once(streams.claim(limit=10, limit_bytes=1))
+        assert streams._main_at <= clock.now + FIRST_GAP
