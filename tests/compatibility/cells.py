@@ -55,7 +55,7 @@ def play(suite: str, versions: Mapping[str, str], environment: Mapping[str, str]
     report, output = (RESULTS.with_name(f"{name}.{kind}") for kind in ("xml", "log"))
     RESULTS.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *SUITES[suite]]
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "junit_family=xunit1", f"--junit-xml={report}", *SUITES[suite]]
     began, at = time.monotonic(), commit()
     with output.open("wb") as file:
         subprocess.run(command, cwd=ROOT, env={**_clean(), **environment}, stdout=file, stderr=subprocess.STDOUT, check=False)

@@ -157,7 +157,7 @@ class RawClient:
         return method
 
     async def _read(self) -> Any:
-        start = await asyncio.wait_for(self._reader.readexactly(7), 20)
+        start = await asyncio.wait_for(self._reader.readexactly(7), 60)
         rest = await self._reader.readexactly(int.from_bytes(start[3:7], "big") + 1)
         return frame.unmarshal(start + rest)[2]
 
