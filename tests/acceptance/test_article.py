@@ -75,4 +75,6 @@ async def test_each_inserted_row_becomes_one_message(
     assert [] == await inbox.drain("queue_message_test")
     assert list(range(101, 101 + messages)) == sorted(json.loads(message.body)["value"] for message in came)
     assert {"success": messages + 100} == dict(await queue.sql("SELECT result, count(*) FROM queue_message_archive GROUP BY result"))
-    assert [] == [line for relay in running for line in relay.lines if line["level"] != "info"]
+    # While TRUNCATE holds its lock a claim on a slow machine may be told so, and is tried again.
+    told = [line for relay in running for line in relay.lines if line["level"] != "info"]
+    assert [] == [line for line in told if not line.get("error", "").startswith("Another session holds a lock on the queue;")]
