@@ -50,7 +50,8 @@ class Channel:
 class Connection:
     """Both ends of a connection: what a relay's link and tap are to its session, and the broker's reader."""
 
-    frame_max, channel_max, version = 131_072, 2047, "simulated"
+    frame_max, channel_max = 131_072, 2047
+    version, host, risk = "simulated", "memory", None
 
     def __init__(self, broker: Reader, name: str, context: Context) -> None:
         self._broker = broker

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relay.intake import ALONE_PATIENCE, Intake
 from relay.message import Batch
 from relay.ports import Due
+from tests.simulation.connection import Connection
+from tests.simulation.ledger import BrokenError
+from tests.simulation.world import World
 from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
 
 
@@ -30,6 +35,15 @@ def test_a_suspect_that_a_silent_queue_keeps_holds_no_other_suspect() -> None:
     assert other in _claims(intake)
 
     assert [{"silent"}] == [set(_left_out(where)) for due, where in zip(store.asked, store.wheres, strict=False) if due is Due.SUSPECT][1:]
+
+
+def test_a_relay_that_stumbles_over_the_simulation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection in memory lacked what a real one had got: the relay tried again for ever, and only what was left over told of it."""
+    monkeypatch.delattr(Connection, "risk")
+    with World(1).running() as world:
+        world.start()
+        with pytest.raises(BrokenError, match="report this as a bug"):
+            world.step(1.0)
 
 
 def _claims(intake: Intake) -> list[Batch | None]:
