@@ -31,6 +31,7 @@ _QUEUE: Mapping[str, str] = {
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
     "oldest_transaction_seconds": "Age of the oldest transaction that keeps vacuum off, where the role may see it (pg_read_all_stats).",
+    "clock_skew_seconds": "Seconds by which the relay's clock is ahead of the database's at the least, which decides; negative behind.",
     "export_lag_seconds": "Age of the first archived message that is not in the lake, where an export is registered.",
     "export_unverified_days": "Days past their retention that are kept until their export is verified.",
     "export_differing_partitions": "Partitions of the archive that were compared with the lake and differ.",
@@ -102,6 +103,7 @@ class Metrics:
             self._messages.labels(word)
         for place in ("queue", "archive"):
             self._swept.labels(place)
+        self._failures.labels("settle")
 
     def _handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
         broker, blocked, database, listen = self._broker_up, self._broker_blocked, self._database_up, self._listen_up
@@ -205,8 +207,8 @@ class _Watched(Collector):
 
 
 def _metric(column: str) -> str:
-    """Name of a gauge by its column: of the export, or of the queue."""
-    return f"relay_{column}" if column.startswith("export_") else f"relay_queue_{column}"
+    """Name of a gauge by its column: of the export, of the relay's clock, or of the queue."""
+    return f"relay_{column}" if column.startswith(("export_", "clock_")) else f"relay_queue_{column}"
 
 
 def _silent(seconds: Mapping[str, float]) -> Metric:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -90,9 +91,11 @@ class Upkeep:
         await self._store.run("renotify")
 
     async def read_gauges(self) -> Mapping[str, float | None]:
-        """The state of the queue: one row of `queue_message_status`."""
+        """The state of the queue: one row of `queue_message_status`, and by how much this machine's clock is wrong."""
+        asked = time.time()
         [(status,)] = await self._store.run("read_gauges")
-        return cast("Mapping[str, float | None]", status)
+        skew = ahead(asked, status["clock"], time.time())
+        return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
 
     async def refresh_policy(self) -> list[str]:
         """Read the database's policy and hand it on; return the exchanges that are paused."""
@@ -105,3 +108,11 @@ class Upkeep:
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
         return [name for kind, name, _ in rows if kind == "paused"]
+
+
+def ahead(asked: float, clock: float, answered: float) -> float:
+    """Seconds by which a clock that read `asked` and `answered` is at least ahead of one that read `clock` in between; negative if behind.
+
+    0 if both may be right: how long the answer took, a busy machine or a slow network, is no wrong clock.
+    """
+    return max(asked - clock, 0.0) + min(answered - clock, 0.0)

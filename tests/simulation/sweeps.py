@@ -130,7 +130,7 @@ def none(database: Database, tx: Transaction, values: Values) -> Found:
 def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:
     """`read_gauges.sql`."""
     del tx, values
-    return [({"ready": float(len(database.rows))},)]
+    return [({"ready": float(len(database.rows)), "clock": 0.0},)]
 
 
 SWEEPS: dict[str, Callable[[Database, Transaction, Values], Found]] = {

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml  # type: ignore[import-untyped]
+
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
 DASHBOARDS = sorted((DOCKER / "grafana/dashboards").glob("*.json"))
 ALERTS = DOCKER / "prometheus/alerts.yml"
 PROMETHEUS_OWN = {"up", "job", "instance", "le"}
 """Names that come from Prometheus and from its format, not from the relay."""
-_NOT_METRICS = {"absent", "by", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time"}
+_NOT_METRICS = {"abs", "absent", "by", "clamp_min", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time"}
 _INTERVAL_SECONDS = 60
 
 
@@ -42,9 +44,24 @@ def panels() -> list[Panel]:
     ]
 
 
+class Alert(NamedTuple):
+    """One alert rule."""
+
+    name: str
+    query: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+def alerts() -> list[Alert]:
+    """Every alert rule, in their order."""
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+    return [Alert(rule["alert"], rule["expr"], rule["labels"], rule["annotations"]) for rule in rules]
+
+
 def alert_expressions() -> list[str]:
     """PromQL of every alert rule."""
-    return re.findall(r"(?m)^\s+expr: (.+)$", ALERTS.read_text(encoding="utf-8"))
+    return [alert.query for alert in alerts()]
 
 
 def expand_promql(expression: str) -> str:
