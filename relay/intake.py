@@ -73,7 +73,7 @@ class Intake:
         self._store = store
         self._poll_interval = poll_interval
         self._clock = clock
-        self.streams = Streams(store, share, clock)
+        self.streams = Streams(store, share)
         self.lanes = Lanes(store)
         self._suspects: dict[str, str] = {}
         """Suspects in flight, by id, and their exchanges."""

@@ -6,8 +6,7 @@ stands still or goes on from where it stood, and is merged when it has caught up
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from relay.frontier import Frontier, Snapshot
@@ -19,9 +18,8 @@ WALK = 10_000
 """Messages that a claim looks at, at the most, where others than its own stand between: ten milliseconds, in which every claim waits."""
 STEPS = 5
 """Walks of the main stream over messages of others, one after the other, before anything else has its turn: some 50 ms."""
-FIRST_GAP, LONGEST_GAP = 0.005, 0.1
-"""Seconds until the main stream is looked at again after it came up empty beside others; doubles from the first to the longest, but not
-while there is more than floods."""
+PASSED_OVER = 8
+"""Claims of floods for each look at the main stream when it came up empty and there was nothing but floods lately."""
 
 
 class Kind(NamedTuple):
@@ -97,21 +95,20 @@ class Streams:
     Args:
         store: where messages are claimed.
         share: says which exchanges flood, and how much of them to claim; without it none is split off for that.
-        clock: monotonic seconds.
 
     """
 
-    def __init__(self, store: ClaimStore, share: Share | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: ClaimStore, share: Share | None = None) -> None:
         self._store = store
         self.walk = WALK
         self._share = share
-        self._clock = clock
         self._main = Stream(store)
         self._branches: dict[str, Stream] = {}
         self._held: frozenset[str] = frozenset()
         self._turn = 0
         self._reached = START
-        self._main_at, self._gap = 0.0, FIRST_GAP
+        self._passed_over = 0
+        """Claims before the main stream is asked first again."""
         self._stepping = False
         self.unfinished = False
         """The last claim found nothing but has not come to the end."""
@@ -134,7 +131,7 @@ class Streams:
 
     def hint(self) -> None:
         """Messages may have been inserted: look at the main stream at once."""
-        self._main_at, self._gap = 0.0, FIRST_GAP
+        self._passed_over = 0
 
     def took(self, batch: Batch) -> None:
         """Learn what was claimed, here or elsewhere: whether others than the floods have messages."""
@@ -213,7 +210,8 @@ class Streams:
         first = self._turn % len(names)
         self._turn += 1
         names = names[first:] + names[:first]
-        if not self._stepping and self._main_at <= self._clock():
+        self._passed_over -= 1
+        if not self._stepping and self._passed_over < 0:
             return names
         branches = [name for name in names if name is not None]
         return [None, *branches] if self._stepping else [*branches, None]
@@ -238,8 +236,7 @@ class Streams:
         self._stepping = cut and not batch
         self.unfinished = self.unfinished or self._stepping
         soon = batch or cut or not self._share or self._share.crowded(self.going)
-        self._gap = FIRST_GAP if soon else min(self._gap * 2, LONGEST_GAP)
-        self._main_at = 0.0 if batch or cut else self._clock() + self._gap
+        self._passed_over = 0 if soon else PASSED_OVER
         flood = self._share.flooding(batch) if self._share and batch and self._main.full else None
         if flood is not None and flood not in self._branches and len(self.going) < MOST:
             self._branches[flood] = self._split()

@@ -25,7 +25,7 @@ class Relays(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = ModelQueue()
-        self.relays = [Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0), lambda: 0.0) for _ in range(2)]
+        self.relays = [Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0)) for _ in range(2)]
         for streams in self.relays:
             streams.walk = 5
 
