@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.amqp.confirms import Acked, Book, Return
+from relay.amqp.confirms import COMPACT_ABOVE, Acked, Book, Return
 from relay.errors import BrokerError
 
 NO_ROUTE = Return(312, "NO_ROUTE")
@@ -123,6 +123,26 @@ def test_a_slow_first_message_keeps_the_others_short() -> None:
         book.ack(tag, multiple=False)
     book.ack(1, multiple=False)
     assert len(book._slots) == 1
+
+
+@pytest.mark.parametrize(
+    ("opened", "acked", "kept"),
+    [
+        (10, 6, 10),
+        (2000, COMPACT_ABOVE, 2000),
+        (4000, 1500, 4000),
+        (4000, 2000, 4000),
+        (4000, 2001, 1999),
+    ],
+)
+def test_the_list_is_cut_rarely(opened: int, acked: int, kept: int) -> None:
+    """Each cut moves what is left: only a long list is cut, and only when more than half of it is resolved."""
+    book = book_of(*map(str, range(opened)))
+
+    book.ack(acked, multiple=True)
+
+    assert kept == len(book._slots)
+    assert (opened - acked, str(acked)) == (len(book), book.oldest)
 
 
 @dataclass

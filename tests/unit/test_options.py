@@ -109,6 +109,32 @@ def test_persistent_wins_over_delivery_mode(text: str, expected: int) -> None:
     assert expected == plan(text, 100_000).middle[0]
 
 
+@pytest.mark.parametrize(("value", "expected"), [("1", 1), ("2", 2), ('"2"', 2), ("true", 2)])
+def test_delivery_mode_is_taken_as_amqplib_takes_it(value: str, expected: int) -> None:
+    """A number, and what amqplib would send as persistent."""
+    assert expected == plan(f'{{"deliveryMode": {value}}}', 100_000).middle[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [('"é"', ""), ('"' + "x" * 256 + '"', "option_too_long"), ('["x", "' + "x" * 256 + '"]', "option_too_long"), ("5", "option_type")],
+)
+def test_a_routing_key_of_cc_is_held_to_its_limit_given_alone_too(value: str, code: str) -> None:
+    """One key may be given without a list around it; what is no key is refused all the same."""
+    if code:
+        error = _error(f'{{"CC": {value}}}')
+        assert (code, "options.CC must be a string or a list of strings, each of at most 255 bytes") == (error.code, error.sentence)
+    else:
+        assert plan(f'{{"CC": {value}}}', 100_000) == plan(f'{{"CC": [{value}]}}', 100_000)
+
+
+@pytest.mark.parametrize("value", ["4294967295", '"4294967295"'])
+def test_the_longest_expiration_is_allowed(value: str) -> None:
+    """Number or string of digits: the limit itself is the last that passes."""
+    assert b"\x0a4294967295" == plan(f'{{"expiration": {value}}}', 100_000).middle[1:]
+    assert "option_range" == _error(f'{{"expiration": {value.replace("95", "96")}}}').code
+
+
 @pytest.mark.parametrize(("value", "expected"), [("5000", b"\x045000"), ('"5000"', b"\x045000"), ("5e3", b"\x045000"), ("0", b"\x010")])
 def test_expiration_is_milliseconds_as_digits(value: str, expected: bytes) -> None:
     """A number and a string of digits are the same on the wire."""
@@ -122,7 +148,8 @@ def test_what_is_not_json_is_refused(text: str) -> None:
 
 
 def test_a_refusal_names_the_option_as_it_was_written() -> None:
-    """The sentence quotes the app's own spelling."""
+    """The sentence quotes the app's own spelling, and is what the error says where it is shown as such."""
+    assert "options.correlation_id must be a string of at most 255 bytes" == str(_error('{"correlation_id": 5}'))
     assert _error('{"correlation_id": 5}').sentence == "options.correlation_id must be a string of at most 255 bytes"
     assert _error('{"correlationId": 5}').sentence == "options.correlationId must be a string of at most 255 bytes"
 
