@@ -169,6 +169,33 @@ async def test_bytes_bound_the_window_too() -> None:
     assert [big, next_one] == rig.publisher.published
 
 
+@pytest.mark.parametrize(("window", "window_bytes", "claims"), [(8, 10_000, 2), (7, 10_000, 1), (100, 600, 1), (100, 601, 2)])
+@timeless
+async def test_the_last_room_that_is_enough_is_used(window: int, window_bytes: int, claims: int) -> None:
+    """A quarter of a batch is enough, and so is one byte; no byte is not."""
+    rig = Rig(a_batch(a_claim(payload=bytes(600)), *(a_claim(payload=b"") for _ in range(5))), window=window, window_bytes=window_bytes)
+    rig.engine._batch_size = 8
+    async with rig.running():
+        rig.settler.gate.clear()
+        await asyncio.sleep(10)
+        assert claims == len(rig.intake.rooms)
+        rig.settler.gate.set()
+
+
+@timeless
+async def test_an_engine_says_whether_it_runs() -> None:
+    """Until its end, however that comes."""
+    rig, broken = Rig(), Rig(ZeroDivisionError())
+    seen = [rig.engine.running]
+    async with rig.running():
+        await rig.until_idle()
+        seen.append(rig.engine.running)
+    with contextlib.suppress(BaseExceptionGroup):
+        await broken.engine.run(drain_seconds=1)
+
+    assert [True, True, False, False] == [*seen, rig.engine.running, broken.engine.running]
+
+
 @timeless
 async def test_nothing_is_claimed_while_the_broker_is_away() -> None:
     """An outage costs neither locks nor attempts; claiming begins when the broker is there."""
