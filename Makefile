@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TESTS := $(wildcard $(addprefix tests/,unit simulation mutants contract security integration pipeline acceptance compatibility containers faults))
+# The longest first: two processes take file by file, each with servers of its own.
+TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance compatibility security containers mutants integration contract simulation unit))
+WORKERS ?= 2
 
 .PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants bench bench-share bench-long conventions audit wheel clean
 
@@ -49,9 +51,9 @@ imports: $(STAMP) ## which module may import which (import-linter)
 unit: $(STAMP) ## the tests that need no server
 	@$(BIN)/python -m pytest -q tests/unit
 
-test: lint types imports ## everything: lint, types, imports and all tests, on private servers
+test: lint types imports ## everything: lint, types, imports and all tests, on private servers; WORKERS=2 at a time
 	@echo "test: $(TESTS)"
-	@$(BIN)/python -m pytest -q $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 demo: $(VENV)/.demo ## the product end to end, on private servers
 	@$(BIN)/relay demo

@@ -201,7 +201,7 @@ def _name(column: str, text: str) -> bytes:
 
 def _too_large(claim: Claim, limit: int) -> OptionsError:
     column = "body" if claim.binary else "content"
-    sentence = f"{column} is {len(claim.payload)} bytes long; the limit is {limit} bytes (RELAY_MAX_BODY_BYTES)"
+    sentence = f"{column} is longer than the limit of {limit} bytes (RELAY_MAX_BODY_BYTES)"
     return OptionsError("body_too_large", sentence)
 
 

@@ -14,6 +14,10 @@ FROZEN = (
 """What to do on a standby, or where nobody knows, and what on a primary."""
 _CONNECTING = (
     (
+        r"cannot allocate memory|out of memory",
+        "The relay has no memory for what PostgreSQL sends: give it more, or lower RELAY_WINDOW_BYTES and the policy max_body_bytes",
+    ),
+    (
         r"password authentication failed|no password supplied",
         "PostgreSQL refused the password: correct RELAY_DATABASE_URL (in a URL it must be percent-encoded) or PGPASSWORD",
     ),

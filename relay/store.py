@@ -15,7 +15,9 @@ from relay.bounds import Bound, Head
 from relay.database import BY_INDEX, Session, soon
 from relay.errors import StoreError
 from relay.frontier import Frontier
-from relay.message import Archive, Batch, Claim, GiveBack, Position, Result, Retry
+from relay.message import Archive, Batch, Claim, GiveBack, Position, Result
+from relay.parameters import at, ids_of, literal, positions_of, probe, results_of, returns_of
+from relay.payloads import LARGE, complete
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Listed, Place, Row, Seen
 from relay.secret import Conninfo
@@ -33,6 +35,7 @@ UNHEARD = 10.0
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
 WIDTH = len(Claim._fields)
+PAYLOAD = Claim._fields.index("payload")
 
 
 class Store:
@@ -51,6 +54,7 @@ class Store:
         self._taken: list[Position] = []
         self._turn = asyncio.Lock()
         self._unheard_until = 0.0
+        self._owed: StoreError | None = None
         self.relay_id = 0
 
     def _answer(self) -> float:
@@ -80,22 +84,28 @@ class Store:
         policy, token, tick = self._policy(), str(uuid.uuid4()), time.monotonic()
         values = {
             **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
-            "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None,
+            "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None, "large": LARGE,
         }  # fmt: skip
+        if owed := self._owed:
+            self._owed = None
+            raise owed
         async with self._turn:
             await self._settles.open()
             try:
                 rows = await self._claims.fetch(self._statements.claim(due.value), values)
             except (StoreError, asyncio.CancelledError):
-                # It may have got through unheard: what it locked is in nobody's hand and is found by the sweep of our own locks.
-                self._unheard_until = time.monotonic() + policy.lock_seconds + UNHEARD
+                # It may have got through unheard.
+                self._lock_is_in_nobodys_hand()
                 raise
             claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
             self._taken = [min([claims[0].position, *self._taken])] if claims else self._taken
         snapshot, found, clock, *reached = rows[0][WIDTH:]
-        batch = Batch(token, claims, clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value) if claims else None
         walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
-        return Claimed(batch, snapshot, exhausted=found < limit and len(claims) == found and not walked, walked=walked)
+        exhausted = found < limit and len(claims) == found and not walked
+        if claims and (left := {index for index, row in enumerate(rows) if row[PAYLOAD] is None}):
+            claims = await self._completed(claims, left, token, due)
+        batch = Batch(token, claims, clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value) if claims else None
+        return Claimed(batch, snapshot, exhausted=exhausted, walked=walked)
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
@@ -105,12 +115,12 @@ class Store:
         """See `relay.ports.SettleStore`."""
         policy = self._policy()
         values = {
-            **_positions(rows), **_results(rows), "token": batch.token, "handled_by": self._name, "claimed_at": batch.claimed_at,
+            **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": self._name, "claimed_at": batch.claimed_at,
             "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
-            "published": _literal([row.published for row in rows]), "confirmed": _literal([row.confirmed for row in rows]),
+            "published": literal([row.published for row in rows]), "confirmed": literal([row.confirmed for row in rows]),
         }  # fmt: skip
         try:
-            lost = _ids(rows, await self._settles.fetch(self._statements["settle"], values))
+            lost = ids_of(rows, await self._settles.fetch(self._statements["settle"], values))
         except StoreError as error:
             if error.no_partition:
                 await self._control.fetch(self._statements["ensure_partitions"], {})
@@ -120,8 +130,8 @@ class Store:
     async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """See `relay.ports.SettleStore`."""
         suspect = batch.source == Due.SUSPECT.value
-        values = {**_positions(rows), **_returns(rows), "suspect": suspect, "token": batch.token, "now": None}
-        lost = _ids(rows, await self._settles.fetch(self._statements["release"], values))
+        values = {**positions_of(rows), **returns_of(rows), "suspect": suspect, "token": batch.token, "now": None}
+        lost = ids_of(rows, await self._settles.fetch(self._statements["release"], values))
         return await self._not_released(batch, rows, lost) if again and lost else lost
 
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
@@ -132,7 +142,7 @@ class Store:
         """
         tick, lock_seconds = time.monotonic(), self._policy().lock_seconds
         values = {
-            "xids": _literal([xid for xid, _ in positions]), "seqs": _literal([seq for _, seq in positions]),
+            "xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions]),
             "token": batch.token, "lock_seconds": lock_seconds, "now": None,
         }  # fmt: skip
         [(renewed,)] = await self._claims.fetch(self._statements["renew_locks"], values)
@@ -185,7 +195,7 @@ class Store:
 
     async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
         """See `relay.lanes.LaneStore`."""
-        values = {"lanes": list(lanes), "pending": _literal(pending), "most": most, **at("head", head)}
+        values = {"lanes": list(lanes), "pending": literal(pending), "most": most, **at("head", head)}
         [(snapshot, keys, more_late, more, xid, seq)] = await self._claims.fetch(self._statements["list_keys"], values)
         return Listed(keys or [], snapshot, None if xid is None else Position(xid, seq), more, more_late)
 
@@ -206,8 +216,8 @@ class Store:
     async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
         """See `relay.intake.IntakeStore`."""
         values = {
-            **at("head", fresh.head), "pending": _literal(fresh.pending), "except": list(apart), "held": list(held), "now": None,
-            **at("lanes_head", ordered.head), "lanes_pending": _literal(ordered.pending), "lanes": list(lanes),
+            **at("head", fresh.head), "pending": literal(fresh.pending), "except": list(apart), "held": list(held), "now": None,
+            **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.pending), "lanes": list(lanes),
         }  # fmt: skip
         [row] = await self._claims.fetch(self._statements["look"], values)
         return Seen(*row)
@@ -221,16 +231,48 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
+    async def _completed(self, claims: Sequence[Claim], left: Collection[int], token: str, due: Due) -> list[Claim]:
+        """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
+        most = self._policy().max_body_bytes + 1
+
+        async def fetch(claim: Claim) -> bytes | None:
+            values = {"xid": str(claim.xid), "seq": claim.seq, "token": token, "most": most}
+            rows = await self._claims.fetch(self._statements["read_payload"], values)
+            return bytes(rows[0][0]) if rows else None
+
+        try:
+            whole, missing, failure = await complete(claims, left, fetch)
+        except asyncio.CancelledError:
+            self._lock_is_in_nobodys_hand()
+            raise
+        if failure:
+            self._lock_is_in_nobodys_hand()
+            await self._give_back_unprintable(missing, failure, Batch(token, [], 0.0, 0.0, 0.0, due.value))
+            if not whole:
+                raise failure
+            self._owed = failure
+        return whole
+
+    async def _give_back_unprintable(self, missing: Sequence[Claim], failure: StoreError, batch: Batch) -> None:
+        """It is archived for that as soon as it is not locked."""
+        if failure.unprintable:
+            rows = [Row(claim, GiveBack("content_unprintable", str(failure)), None, None) for claim in missing]
+            await self.release(batch, rows, again=False)
+
+    def _lock_is_in_nobodys_hand(self) -> None:
+        """What was locked is found by the sweep of our own locks."""
+        self._unheard_until = time.monotonic() + self._policy().lock_seconds + UNHEARD
+
     async def _not_released(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
         """An earlier release may have been committed without our hearing of it: re-read, do not assume."""
         unclear = [row for row in rows if row.claim.id in lost]
-        returns = _returns(unclear)
+        back = returns_of(unclear)
         values = {
-            **_positions(unclear), "ids": [row.claim.id for row in unclear], "errors": returns["errors"],
+            **positions_of(unclear), "ids": [row.claim.id for row in unclear], "errors": back["errors"],
             "token": batch.token, "claimed_at": batch.claimed_at,
-            "attempts": [row.claim.attempts - given_back for row, given_back in zip(unclear, returns["given_back"], strict=True)],
+            "attempts": [row.claim.attempts - given_back for row, given_back in zip(unclear, back["given_back"], strict=True)],
         }  # fmt: skip
-        ours = _ids(unclear, await self._settles.fetch(self._statements["find_released"], values))
+        ours = ids_of(unclear, await self._settles.fetch(self._statements["find_released"], values))
         return [id_ for id_ in lost if id_ not in ours]
 
     async def _not_archived(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
@@ -240,61 +282,3 @@ class Store:
         values = {"ids": lost, "successes": successes, "handled_by": self._name, "claimed_at": batch.claimed_at}
         ours = {id_ for (id_,) in await self._settles.fetch(self._statements["find_archived"], values)}
         return [id_ for id_ in lost if id_ not in ours]
-
-
-def _literal(values: Collection[object]) -> str:
-    """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
-    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
-
-
-def at(name: str, position: Position) -> dict[str, object]:
-    """Parameters of a position; an xid8 travels as text."""
-    return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
-
-
-def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:
-    """Parameters of a look for the heads of keys."""
-    late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
-    return {
-        "keys": list(keys), "except": list(held), "now": None,
-        "from_xids": _literal([bound.start.xid for bound in bounds]), "from_seqs": _literal([bound.start.seq for bound in bounds]),
-        "late_places": _literal([place for place, _ in late]), "late_xids": _literal([xid for _, xid in late]),
-    }  # fmt: skip
-
-
-def _positions(rows: Sequence[Row]) -> dict[str, object]:
-    return {"xids": _literal([row.claim.xid for row in rows]), "seqs": _literal([row.claim.seq for row in rows])}
-
-
-def _results(rows: Sequence[Row]) -> dict[str, object]:
-    """Result, code and detail of each row; nothing at all where every row is a plain success."""
-    outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
-    if all(outcome.result is Result.SUCCESS and not outcome.code for outcome in outcomes):
-        return {"results": None, "codes": None, "details": None}
-    return {
-        "results": [outcome.result.value for outcome in outcomes],
-        "codes": [outcome.code or None for outcome in outcomes],
-        "details": [_storable(outcome.detail) for outcome in outcomes],
-    }
-
-
-def _returns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Delay, whether the claim is given back, and what spoiled the attempt."""
-    returns = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
-    return {
-        "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in returns],
-        "given_back": [int(isinstance(outcome, GiveBack)) for outcome in returns],
-        "errors": [_storable(f"{outcome.code}: {outcome.detail}") for outcome in returns],
-    }
-
-
-def _storable(detail: str) -> str | None:
-    """A text that PostgreSQL takes and that keeps the row narrow."""
-    return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
-
-
-def _ids(rows: Sequence[Row], lost: Sequence[tuple[int, int]]) -> list[str]:
-    if not lost:
-        return []
-    ids = {(row.claim.xid, row.claim.seq): row.claim.id for row in rows}
-    return [ids[position] for position in lost]

@@ -3,12 +3,13 @@
 -- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
 -- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock. A claim that looks at
--- messages which are not its own walks a bounded number of them, and adds how far it came where it found less than it may take.
+-- messages which are not its own walks a bounded number of them, and adds how far it came where it found less than it may take. A large
+-- payload does not travel with the claim: see read_payload.
 WITH @walked@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
-    SELECT xid, seq
-    FROM (SELECT xid, seq, sum(size) OVER (ORDER BY xid, seq) - size AS before FROM due) AS sized
+    SELECT xid, seq, size
+    FROM (SELECT xid, seq, size, sum(size) OVER (ORDER BY xid, seq) - size AS before FROM due) AS sized
     WHERE before < %(limit_bytes)s
 ), claimed AS (
     UPDATE @schema@.queue_message AS message
@@ -17,7 +18,8 @@ WITH @walked@due AS MATERIALIZED (
     FROM chosen
     WHERE message.xid = ANY(ARRAY[chosen.xid]) AND message.seq = chosen.seq
     RETURNING message.xid, message.seq, message.id, message.exchange, message.routing_key,
-        coalesce(message.body, convert_to(message.content::text, 'UTF8')) AS payload, message.body IS NOT NULL AS is_binary,
+        CASE WHEN chosen.size <= %(large)s THEN coalesce(message.body, convert_to(message.content::text, 'UTF8')) END AS payload,
+        message.body IS NOT NULL AS is_binary,
         CASE WHEN message.options <> '{}' THEN message.options::text END AS options,
         message.ordering_key, message.replay_of, message.attempts, message.expires_at
 ), lowered AS (

@@ -11,8 +11,9 @@ import pytest
 from relay.database import Session
 from relay.lanes import PAGE, Lanes
 from relay.message import CONFIRMED, SUCCESS, Batch, GiveBack, Portion
+from relay.parameters import positions_of, probe, results_of, returns_of
+from relay.payloads import LARGE
 from relay.ports import Due, Row
-from relay.store import _positions, _results, _returns, probe
 from relay.streams import Streams
 from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until
@@ -53,7 +54,7 @@ async def pages(queue: Queue, store: MadeStore, streams: Streams) -> int:
     values = {
         "head_xid": str(frontier.head.xid), "head_seq": frontier.head.seq, "except": [], "limit": LIMIT, "limit_bytes": PLENTY,
         "pending": "{" + ",".join(map(str, frontier.pending)) + "}", "lock_seconds": 30.0, "now": None,
-        "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id,
+        "large": LARGE, "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id,
     }  # fmt: skip
     plans = [await explain(queue.connection, store._statements.claim(due.value), values) for due in (Due.PENDING, Due.ABOVE_HEAD)]
     return sum(plan.pages for plan in plans)
@@ -65,8 +66,8 @@ async def pages_in_hand(queue: Queue, store: MadeStore, batch: Batch) -> list[in
     back = [Row(claim, GiveBack("cut", "x"), None, None) for claim in batch.claims]
     times = "{" + ",".join(["1"] * len(rows)) + "}"
     values = {
-        **_positions(rows), **_results(rows), **_returns(back), "token": batch.token, "lock_seconds": 30.0, "now": None, "suspect": False,
-        "handled_by": "r", "claimed_at": batch.claimed_at, "keep_successes": True, "park_dead_keys": False,
+        **positions_of(rows), **results_of(rows), **returns_of(back), "token": batch.token, "lock_seconds": 30.0,
+        "now": None, "suspect": False, "handled_by": "r", "claimed_at": batch.claimed_at, "keep_successes": True, "park_dead_keys": False,
         "published": times, "confirmed": times,
     }  # fmt: skip
     return [(await explain(queue.connection, store._statements[name], values)).pages for name in ("settle", "release", "renew_locks")]
@@ -157,7 +158,7 @@ async def pages_of_heads(queue: Queue, store: MadeStore, lanes: Lanes) -> int:
     values = {
         **probe(keys, bounds, held=[]), "head_xid": str(frontier.head.xid), "head_seq": frontier.head.seq, "most": PAGE,
         "pending": "{" + ",".join(map(str, frontier.pending)) + "}", "lanes": list(owned), "epochs": list(owned.values()),
-        "xids": "{" + ",".join(map(str, xids)) + "}", "seqs": "{" + ",".join(map(str, seqs)) + "}", "limit_bytes": PLENTY,
+        "xids": "{" + ",".join(map(str, xids)) + "}", "seqs": "{" + ",".join(map(str, seqs)) + "}", "limit_bytes": PLENTY, "large": LARGE,
         "lock_seconds": 30.0, "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id,
     }  # fmt: skip
     statements = (store._statements["list_keys"], store._statements["find_heads"], store._statements.claim("ordered"))

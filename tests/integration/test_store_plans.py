@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from relay.payloads import LARGE
 from relay.ports import Due
 from relay.store import Store
 from tests.support.plans import PAD, Plan, explain
@@ -62,7 +63,7 @@ async def plan_of(queue: Queue, store: Store, statement: bytes) -> Plan:
         "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id, "trusted": 1, "keys": [key for key, _, _ in some],
         "from_xids": xids, "from_seqs": seqs, "late_places": "{1,2}", "late_xids": f"{{{xid},{xid}}}", "most": LIMIT,
         "after": "-infinity", "seen": 0, "held": [], "lanes_head_xid": xid, "lanes_head_seq": 0, "lanes_pending": "{}",
-        "walk": 10_000, "reached": "{}",
+        "walk": 10_000, "reached": "{}", "large": LARGE,
     }  # fmt: skip
     return await explain(queue.connection, statement, values)
 

@@ -192,11 +192,11 @@ def test_only_allowed_exchanges_are_written_to(patterns: list[str], exchange: st
 
 
 def test_a_payload_over_the_limit_says_which_limit() -> None:
-    """The sentence names the column, its size and the setting."""
-    limit = "bytes long; the limit is 10 bytes (RELAY_MAX_BODY_BYTES)"
+    """The sentence names the column, the limit and the setting."""
+    limit = "is longer than the limit of 10 bytes (RELAY_MAX_BODY_BYTES)"
 
-    assert ("body_too_large", f"content is 11 {limit}") == _refusal(_claim(payload=b"x" * 11), max_body_bytes=10)
-    assert ("body_too_large", f"body is 11 {limit}") == _refusal(_claim(payload=b"x" * 11, binary=True), max_body_bytes=10)
+    assert ("body_too_large", f"content {limit}") == _refusal(_claim(payload=b"x" * 11), max_body_bytes=10)
+    assert ("body_too_large", f"body {limit}") == _refusal(_claim(payload=b"x" * 11, binary=True), max_body_bytes=10)
     assert isinstance(_encoder(max_body_bytes=10).encode(_claim(payload=b"x" * 10)), Encoded)
 
 

@@ -1,0 +1,70 @@
+"""How values become parameters of the relay's statements, and what those return is read; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from relay.bounds import Bound
+from relay.message import Archive, GiveBack, Position, Result, Retry
+from relay.ports import Row
+
+
+def literal(values: Collection[object]) -> str:
+    """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
+def at(name: str, position: Position) -> dict[str, object]:
+    """Parameters of a position; an xid8 travels as text."""
+    return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
+
+
+def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:
+    """Parameters of a look for the heads of keys."""
+    late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
+    return {
+        "keys": list(keys), "except": list(held), "now": None,
+        "from_xids": literal([bound.start.xid for bound in bounds]), "from_seqs": literal([bound.start.seq for bound in bounds]),
+        "late_places": literal([place for place, _ in late]), "late_xids": literal([xid for _, xid in late]),
+    }  # fmt: skip
+
+
+def positions_of(rows: Sequence[Row]) -> dict[str, object]:
+    """Where claims stand."""
+    return {"xids": literal([row.claim.xid for row in rows]), "seqs": literal([row.claim.seq for row in rows])}
+
+
+def results_of(rows: Sequence[Row]) -> dict[str, object]:
+    """Result, code and detail of each row; nothing at all where every row is a plain success."""
+    outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
+    if all(outcome.result is Result.SUCCESS and not outcome.code for outcome in outcomes):
+        return {"results": None, "codes": None, "details": None}
+    return {
+        "results": [outcome.result.value for outcome in outcomes],
+        "codes": [outcome.code or None for outcome in outcomes],
+        "details": [_storable(outcome.detail) for outcome in outcomes],
+    }
+
+
+def returns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Delay, whether the claim is given back, and what spoiled the attempt."""
+    gone = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
+    return {
+        "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in gone],
+        "given_back": [int(isinstance(outcome, GiveBack)) for outcome in gone],
+        "errors": [_storable(f"{outcome.code}: {outcome.detail}") for outcome in gone],
+    }
+
+
+def _storable(detail: str) -> str | None:
+    """A text that PostgreSQL takes and that keeps the row narrow."""
+    return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
+
+
+def ids_of(rows: Sequence[Row], lost: Sequence[tuple[int, int]]) -> list[str]:
+    """Ids of the claims at these positions."""
+    if not lost:
+        return []
+    ids = {(row.claim.xid, row.claim.seq): row.claim.id for row in rows}
+    return [ids[position] for position in lost]

@@ -1,0 +1,115 @@
+"""Payloads that do not travel with their claim: locked first, fetched one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.errors import StoreError
+from relay.payloads import LARGE
+from relay.policy import Policy
+from tests.support.queue import MadeStore, MakeStore, Queue
+
+INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"
+RANDOM = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 200000))"
+"""6.4 million hex digits, which hardly compress."""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("content", f"to_jsonb({RANDOM})"),
+        ("content", "to_jsonb(repeat('ä', 6000000))"),
+        ("body", f"decode({RANDOM}, 'hex')"),
+    ],
+)  # fmt: skip
+async def test_a_large_payload_is_claimed_whole_and_in_its_place(queue: Queue, store: MadeStore, column: str, value: str) -> None:
+    """Byte for byte what PostgreSQL shows, and where it stood among small ones."""
+    await queue.sql(INSERT)
+    await queue.sql(f"INSERT INTO queue_message (exchange, {column}) VALUES ('orders', {value})")
+    await queue.sql(INSERT)
+    owed = await queue.sql("SELECT coalesce(body, convert_to(content::text, 'UTF8')) FROM queue_message ORDER BY xid, seq")
+
+    batch = await store.batch()
+
+    assert [payload for (payload,) in owed] == [claim.payload for claim in batch.claims]
+    assert len(batch.claims[3].payload) > 3_000_000
+
+
+async def test_of_a_payload_over_the_limit_no_more_is_fetched_than_shows_it(queue: Queue, make_store: MakeStore) -> None:
+    """One byte more than is allowed, whatever there is."""
+    store = make_store(policy=Policy(max_body_bytes=1000))
+    await store.register()
+    await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
+
+    [claim] = (await store.batch()).claims
+
+    assert 1001 == len(claim.payload)
+
+
+async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came goes on without it, the attempt counts, and the next claim says why it did not come."""
+    await queue.sql(INSERT)
+    await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
+    monkeypatch.setitem(store._statements._rendered, "read_payload", b"SELECT pg_terminate_backend(pg_backend_pid()), %(most)s")
+
+    batch = await store.batch()
+
+    assert 3 == len(batch.claims)
+    assert store.unheard
+    assert [(1,)] == await queue.sql("SELECT attempts FROM queue_message WHERE body IS NOT NULL AND lock_expires_at > now()")
+    with pytest.raises(StoreError, match="PostgreSQL"):
+        await store.take()
+    assert (await store.take()).batch is None
+
+
+async def test_memory_that_runs_out_is_told_and_counted(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that comes alone and finds no memory keeps its lock, too."""
+    await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
+    fetch = store._claims.fetch
+
+    async def starved(statement: bytes, values: dict[str, object]) -> list[tuple[object, ...]]:
+        if b"substring" in statement:
+            raise MemoryError
+        return await fetch(statement, values)
+
+    monkeypatch.setattr(store._claims, "fetch", starved)
+
+    with pytest.raises(StoreError, match="no memory for a payload"):
+        await store.take()
+    assert [(1,)] == await queue.sql("SELECT attempts FROM queue_message WHERE lock_expires_at > now()")
+
+
+async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else claimed it meanwhile, so it is not in this batch."""
+    await queue.sql(INSERT)
+    await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
+    fetch = store._claims.fetch
+
+    async def taken_over(statement: bytes, values: dict[str, object]) -> list[tuple[object, ...]]:
+        if b"substring" in statement:
+            values = {**values, "token": "00000000-0000-7000-8000-000000000001"}
+        return await fetch(statement, values)
+
+    monkeypatch.setattr(store._claims, "fetch", taken_over)
+
+    assert 3 == len((await store.batch()).claims)
+
+
+@pytest.mark.slow
+async def test_a_large_content_that_cannot_be_printed_is_given_back_and_rejected(queue: Queue, store: MadeStore) -> None:
+    """PostgreSQL says so only when it is fetched: it is not left locked, so that it can be archived at once."""
+    await queue.sql("ALTER TABLE queue_message ALTER COLUMN content SET STORAGE EXTERNAL")
+    await queue.sql(INSERT)
+    await queue.sql(
+        "INSERT INTO queue_message (exchange, content) "
+        "SELECT 'orders', jsonb_agg(to_jsonb('1e131071'::numeric + (n <= 100)::int)) FROM generate_series(1, 9000) AS n"
+    )
+    assert LARGE < await queue.value("SELECT max(pg_column_size(content)) FROM queue_message")
+
+    assert 3 == len((await store.batch()).claims)
+    with pytest.raises(StoreError) as told:
+        await store.take()
+    await store.reject_unprintable()
+
+    assert told.value.unprintable
+    assert [("content_unprintable",)] == await queue.sql("SELECT error_code FROM queue_message_dead")
