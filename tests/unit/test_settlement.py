@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Result, Retry
-from relay.ports import Written
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Portion, PublishResult, Result, Retry, Verdict
+from relay.ports import Row, Written
 from relay.settlement import Settlement
 from tests.support.fakes import FakeSettles, a_batch, a_claim, a_portion
 from tests.support.timeless import timeless
@@ -165,3 +167,68 @@ async def test_a_refused_row_does_not_hold_what_is_released() -> None:
 
     part = await anext(aiter(parts))
     assert ([batch.claims[1]], [RETRY]) == (part.portion.claims, part.outcomes)
+
+
+class Noting(FakeSettles):
+    """Keeps under which batch each statement was written."""
+
+    def __init__(self, *, guilty: str = "") -> None:
+        super().__init__(guilty=guilty)
+        self.batches: list[Batch] = []
+
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Note the batch, and write."""
+        self.batches.append(batch)
+        return await super().archive(batch, rows, again=again)
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Note the batch, and write."""
+        self.batches.append(batch)
+        return await super().release(batch, rows, again=again)
+
+
+@pytest.mark.parametrize("outcome", [SUCCESS, RETRY])
+@timeless
+async def test_a_row_s_neighbours_are_written_with_all_that_is_theirs(outcome: Outcome) -> None:
+    """Halved or not, each statement is under the batch's token, lost locks are named, and results and moments stay with their messages."""
+    claims = [a_claim(id=id_) for id_ in ("lost-1", "a", "b", "lost-2", "bad", "lost-3")]
+    batch, store = a_batch(*claims), Noting(guilty="bad")
+    results = [PublishResult(Verdict.REFUSED, claim.id, "") for claim in claims]
+    moments = [11.0 + number for number in range(6)]
+    portion = Portion(claims, results, moments, [moment + 100 for moment in moments])
+    settle, _ = settlement(store)
+
+    part = await anext(aiter(settle.settle(batch, portion, [outcome] * 6)))
+
+    through = [0, 1, 2, 3, 5]
+    assert ["lost-1", "lost-2", "lost-3"] == part.lost
+    assert [[column[n] for n in through] for column in portion] == list(part.portion)
+    assert all(seen is batch for seen in store.batches)
+    assert [(1_000_000 * (n + 1), 1_000_000 * (n + 101)) for n in through] == [
+        (row.published, row.confirmed) for row in store.archived + store.released
+    ]
+
+
+@timeless
+async def test_a_portion_without_all_of_its_outcomes_is_not_written() -> None:
+    """A message without an outcome would be forgotten."""
+    store, batch = FakeSettles(), a_batch(count=2)
+
+    with pytest.raises(ValueError, match="zip"):
+        await written(store, batch, [SUCCESS])
+
+    assert [] == store.archived
+
+
+@pytest.mark.parametrize(("error", "longest"), [(AWAY, 5.0), (StoreError("Refused.", row_is_guilty=True), 30.0)])
+@timeless
+async def test_pauses_between_tries_grow_to_their_longest(error: StoreError, longest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is away is asked every five seconds in the end, a row that is refused for good every thirty."""
+    monkeypatch.setattr("relay.waiting.random", SimpleNamespace(random=lambda: 0.0))
+    loop, batch, moments = asyncio.get_running_loop(), a_batch(), list[float]()
+    settles = Settlement(store=FakeSettles(*[error] * 11), emit=lambda event: moments.append(loop.time()))
+
+    [_] = [part async for part in settles.settle(batch, a_portion(batch.claims), [SUCCESS])]
+
+    waits = [round(later - earlier, 3) for earlier, later in itertools.pairwise([*moments, loop.time()])]
+    assert [min(0.1 * 2**tries, longest) for tries in range(11)] == waits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relay.events import BatchSettled, LockLost, MessageDead
 from relay.message import SUCCESS, Archive, GiveBack, Keep, Outcome, Result, Retry
 from relay.ports import Written
@@ -44,3 +46,16 @@ def test_a_portion_that_was_never_written_took_no_time_to_publish() -> None:
 
     assert isinstance(settled, BatchSettled)
     assert ({"success": 0, "released": 1}, 0.0) == (settled.outcomes, settled.publish_seconds)
+
+
+@pytest.mark.parametrize("lost", [[], ["a"]])
+def test_messages_without_an_outcome_are_not_passed_over(lost: list[str]) -> None:
+    """Where they do not match something was forgotten, and counts would hide it."""
+    portion = a_portion([a_claim(id="a"), a_claim(id="b")])
+
+    told = tally(Written(portion, [SUCCESS], lost), 0.25)
+    if not lost:
+        next(told)
+
+    with pytest.raises(ValueError, match="zip"):
+        next(told)
