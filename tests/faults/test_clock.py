@@ -74,9 +74,11 @@ async def test_a_wrong_clock_that_steps_changes_nothing(scene: Scene, wall_clock
 
 
 async def scrapes_are_off(relays: Sequence[RelayProcess], offs: Sequence[int]) -> bool:
-    """A scraper finds the relays' clocks so many seconds ahead, once they have looked at the queue."""
+    """A scraper finds the relays' clocks so many seconds ahead, of its own and of the database's, once they have looked at the queue."""
     read = [await metric(relay, "relay_queue_read_timestamp_seconds") for relay in relays]
-    return all(abs(at - time.time() - off) < NEARLY for at, off in zip(read, offs, strict=True))
+    skews = [await metric(relay, "relay_clock_skew_seconds") for relay in relays]
+    ahead = [*zip((at - time.time() for at in read), offs, strict=True), *zip(skews, offs, strict=True)]
+    return all(abs(seconds - off) < NEARLY for seconds, off in ahead)
 
 
 async def until_out(scene: Scene, ids: list[str]) -> None:

@@ -21,7 +21,7 @@ from relay.local.postgres import Postgres
 from relay.local.rabbitmq import Certificates
 from relay.migrate import migrate
 from tests.faults.conftest import LOCK_SECONDS, Scene
-from tests.faults.test_servers import SMALL, WINDOW, play
+from tests.faults.test_servers import SMALL, WINDOW, play, tells
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.ledgers import Producer
 from tests.support.logins import login
@@ -87,6 +87,7 @@ async def test_a_rotated_broker_password_is_named_and_waited_for(scene: Scene) -
                 scene.producer.fault(WINDOW)
                 proxy.reset()
                 await refused(relay, "broker_down", "refused user", "relay_broker_up", by=":secret")
+                await until(lambda: tells(scene, f"{relay.name}: the broker is down or blocked"))
                 await asyncio.to_thread(scene.broker.ctl, "change_password", scene.inbox.exchange, "secret")
                 await relay.logged("broker_up", 2)
 

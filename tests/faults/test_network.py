@@ -29,6 +29,7 @@ RELEASED = "SELECT count(*) FROM queue_message WHERE lock_expires_at IS NULL AND
 SILENCES: Sequence[Callable[[Proxy], None]] = (Proxy.black_hole, Proxy.hold_answers, Proxy.hold_requests)
 """Half-open both ways, and one way only."""
 LEGS = ("broker", "database")
+UP = {"broker": "relay_broker_up", "database": "relay_database_up"}
 
 
 def ways(scene: Scene, proxy: Proxy, leg: str) -> dict[str, str]:
@@ -81,10 +82,10 @@ async def test_a_network_that_swallows_everything_is_noticed(scene: Scene, leg: 
                 scene.producer.fault(WINDOW)
             for relay, proxy in pairs:
                 await relay.logged(f"{leg}_down")
-                await shows(relay, f"relay_{leg}_up", 0)
+                await shows(relay, UP[leg], 0)
                 assert leg in await page(relay, "/readyz")
                 proxy.heal()  # what was swallowed arrives late, on connections that the relay has left
-                await shows(relay, f"relay_{leg}_up", 1)
+                await shows(relay, UP[leg], 1)
 
         await play(scene, fault, *(relay for relay, _ in pairs))
         await scene.check(*(relay for relay, _ in pairs), recovery=None)

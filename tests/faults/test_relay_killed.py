@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from tests.faults.conftest import RECOVERY, Scene
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
+from tests.support.scrape import HTTP, metric
 
 KILLS = 4
 MANY = 1000
@@ -34,15 +36,23 @@ async def test_kill_9_at_random_moments_loses_nothing(scene: Scene) -> None:
 @pytest.mark.fault(1, repeats=20)
 @pytest.mark.ids("A12", "B9")
 async def test_a_thousand_messages_are_out_again_in_time(scene: Scene) -> None:
-    """A relay dies over a thousand messages and more: the other one has sent them within the lock time and five seconds."""
-    victim, rescuer = await scene.start("victim"), await scene.start("rescuer")
+    """A relay dies over a thousand messages and more: the other one has sent them within the lock time and five seconds, and says so."""
+    victim, rescuer = await scene.start("victim"), await scene.start("rescuer", **HTTP)
     scene.broker.freeze()
     await scene.producer.insert(3 * MANY, ordered=False)
     await until(lambda: scene.holds(victim, MANY))
     await scene.kill(victim)
     scene.broker.thaw()
 
+    await rescuer.logged("locks_swept")
+    await until(lambda: has_swept(rescuer, MANY))
+    assert re.search(r"victim \(.+? silent ", await scene.status())
     await scene.check(rescuer)
+
+
+async def has_swept(relay: RelayProcess, count: int) -> bool:
+    """The relay has found at least so many messages with expired locks."""
+    return await metric(relay, "relay_swept_total", to="queue") >= count
 
 
 @pytest.mark.ids("A12", "B9")

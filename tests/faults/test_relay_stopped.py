@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import urllib.error
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.faults.conftest import Scene
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess, seconds_between
+from tests.support.scrape import HTTP, page
 
 STOPS = 3
 CUT = 2
@@ -25,13 +27,16 @@ async def test_sigterm_under_load_leaves_nothing_behind(scene: Scene) -> None:
     """What was in flight is finished, nothing stays locked, and nothing is sent twice."""
     producing = asyncio.create_task(scene.producer.run())
     for number in range(STOPS):
-        relay = await scene.start(f"relay-{number}")
-        await relay.logged("started")
+        relay = await scene.start(f"relay-{number}", **HTTP)
+        assert "relay_in_flight" in await page(relay)
         await asyncio.sleep(scene.chance.uniform(0.1, 1.0))  # the random moment
         assert 0 == await relay.stop()
         assert [] == await scene.held_by(relay)
         assert 0 == await scene.queue.value("SELECT count(*) FROM queue_message_relay")
-        assert 0 == relay.of("stopped")[0]["kept"]
+        assert ("drain", 0) == (relay.of("stopping")[0]["action"], relay.of("stopped")[0]["kept"])
+        with pytest.raises(urllib.error.URLError):  # what `up` is made of
+            await page(relay)
+    assert "no relay is alive" in await scene.status()
     scene.producer.stop()
     await producing
 

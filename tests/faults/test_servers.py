@@ -42,6 +42,11 @@ async def grown(scene: Scene, before: int) -> bool:
     return scene.producer.committed > before + 200
 
 
+async def tells(scene: Scene, sentence: str) -> bool:
+    """Whether `relay status` says so; it knows what a relay reported last."""
+    return sentence in await scene.status()
+
+
 def expect_quiet_log(relay: RelayProcess) -> None:
     """At most one line a second of each kind, and no traceback."""
     assert not [line for line in relay.lines if "text" in line or "where" in line], relay.lines
@@ -55,7 +60,7 @@ def expect_quiet_log(relay: RelayProcess) -> None:
 async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
     """The broker dies under load and comes back: everything arrives, twice at most what was in flight, and no attempt is counted."""
     scene.broker.persist_topology()
-    relay = await scene.start(**SMALL)
+    relay = await scene.start(**SMALL, **HTTP)
 
     async def fault() -> None:
         scene.broker.freeze()
@@ -63,8 +68,11 @@ async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
         scene.broker.crash()
         scene.producer.fault(WINDOW)
         await relay.logged("broker_down")
+        await shows(relay, "relay_broker_up", 0)
+        await until(lambda: tells(scene, f"{relay.name}: the broker is down or blocked"))
         await asyncio.to_thread(scene.broker.start)
         await relay.logged("broker_up", 2)
+        await shows(relay, "relay_broker_up", 1)
 
     await play(scene, fault, relay)
     await scene.check_after_restart(relay)
@@ -108,6 +116,8 @@ async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_
         if how == "crash":
             await relay.logged("database_down")
             await shows(relay, "relay_database_up", 0)
+            with pytest.raises(AssertionError, match="PostgreSQL does not answer"):
+                await scene.status()
         await asyncio.to_thread(own_postgres.start)
         await relay.logged("listen_up", 2)
         await shows(relay, "relay_database_up", 1)

@@ -103,7 +103,7 @@ async def test_a_transaction_that_is_held_open_makes_no_claim_dearer(scene: Scen
         await move(scene, BASELINE)
         assert (await cost(scene)).each(before) < 1.5 * baseline
         await until(lambda: shows_age(watcher))
-        assert "the oldest open transaction" in await scene.status()
+        assert "the oldest open transaction began" in await scene.status()
 
     report = await scene.check(relay, watcher)
     assert 0 == report.duplicates
