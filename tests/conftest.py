@@ -9,8 +9,13 @@ import signal
 import subprocess
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = [f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "chance", "cli", "relays", "fault_runs")]
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+"""No example fails because the machine was busy."""
 
 
 def pytest_configure() -> None:
