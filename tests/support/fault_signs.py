@@ -44,7 +44,7 @@ SIGNS: Mapping[int, Signs] = {
     13: Signs(
         '`relay_dead_total` by code, `relay_failures_total{step="channel"}` rises',
         "`message_dead`, `exchange_quarantined`",
-        "`… dead messages are not acknowledged`",
+        "`… not acknowledged`",
     ),
     14: Signs('`relay_dead_total{code="unroutable"}` rises', "`message_dead`", "`… dead messages are not acknowledged`"),
     15: Signs(

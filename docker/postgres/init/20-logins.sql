@@ -1,5 +1,6 @@
 -- Logins that own nothing, where their passwords are given: for the relay, for the people at the command line, and for the dashboard.
--- The owner runs `relay migrate`, which grants the roles what they need. An application's login gets queue_message_producer alone.
+-- The relay's also sees how old other sessions' transactions are, for the metric and its alert. The owner runs `relay migrate`, which grants
+-- the roles what they need. An application's login gets queue_message_producer alone.
 \getenv relay_password RELAY_LOGIN_PASSWORD
 \getenv operator_password OPERATOR_LOGIN_PASSWORD
 \getenv grafana_password GRAFANA_LOGIN_PASSWORD
@@ -9,7 +10,7 @@ CREATE ROLE queue_message_operator NOLOGIN;
 CREATE ROLE queue_message_producer NOLOGIN;
 
 \if :{?relay_password}
-    CREATE ROLE relay LOGIN PASSWORD :'relay_password' IN ROLE queue_message_relay;
+    CREATE ROLE relay LOGIN PASSWORD :'relay_password' IN ROLE queue_message_relay, pg_read_all_stats;
 \endif
 
 \if :{?operator_password}
