@@ -107,6 +107,19 @@ def test_closing_gives_back_what_is_open_and_starts_anew() -> None:
     assert book.ack(1, multiple=False) == Acked(["c"], [])
 
 
+def test_closing_names_the_tags_that_are_left_behind_resolved_ones() -> None:
+    """Whatever was resolved before them, cut from the list or not."""
+    book = book_of("a", "b", "c")
+    book.ack(1, multiple=False)
+    assert book.close() == [(2, "b"), (3, "c")]
+
+    book.open(["d"])
+    book.ack(1, multiple=False)
+    book.open(["e", "f"])
+    book.ack(2, multiple=False)
+    assert book.close() == [(3, "f")]
+
+
 def test_resolved_slots_are_let_go_of() -> None:
     """A long-lived channel does not hold what it once sent: when nothing is open, nothing is kept."""
     book: Book[str] = Book(str)
