@@ -99,8 +99,9 @@ async def test_chance_is_drawn_for_each_message(monkeypatch: pytest.MonkeyPatch)
 
 @timeless
 async def test_results_that_do_not_match_their_messages_end_the_relay() -> None:
-    """A message without a result would be forgotten, so nobody goes on over it."""
+    """A message without a result would be forgotten, so nobody goes on over it, whatever the settler would say."""
     rig, batch = Rig(), a_batch(count=2)
+    rig.settler.gate.clear()
     short = a_portion(batch.claims)._replace(results=[UNKNOWN])
     rig.publisher._portion = lambda claims: short  # type: ignore[method-assign]
 
