@@ -10,7 +10,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants bench bench-share bench-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-share bench-long conventions audit wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -29,6 +29,7 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local - pyproject.toml --output-file requirements/demo.txt
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local --extra pipeline - pyproject.toml --output-file requirements/pipeline.txt
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
+	@echo 'mutmut>=3.8' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/mutation.txt -
 	@printf '%s\n' pip-audit cyclonedx-bom | $(LOCK) --upgrade --output-file requirements/audit.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
@@ -78,6 +79,18 @@ simulate: $(STAMP) ## the relay between a database and a broker in memory: SIMUL
 
 mutants: $(STAMP) ## switch off each safeguard in a copy and see its test turn red; a few minutes, writes docs/mutants.md
 	@$(BIN)/python -m tests.mutants --write
+
+# An environment of its own, which sees what development has got but not the checkout: the mutants are in copies.
+build/mutmut/.made: requirements/mutation.txt | $(STAMP)
+	@echo "mutation: installing $< into build/mutmut"
+	@$(BIN)/python -m venv --clear build/mutmut
+	@build/mutmut/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+		$(BIN)/python -c "$$purelib" > "$$(build/mutmut/bin/python -c "$$purelib")/development.pth"
+	@touch $@
+
+mutation: build/mutmut/.made ## change every expression of the core, one at a time; goes on where it was cut short, writes docs/mutants.md
+	@build/mutmut/bin/python -m tests.mutants.survey --write
 
 bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine
 	@$(BIN)/python -m tests.bench.pipeline

@@ -1,25 +1,61 @@
-"""The table of docs/mutants.md."""
+"""The tables of docs/mutants.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tests.mutants.runner import ROOT, Mutant, Verdict
 
 PAGE = ROOT / "docs" / "mutants.md"
-BEGIN, END = "<!-- mutants -->\n", "<!-- /mutants -->"
 HEAD = "| safeguard | switched off in | turns red | after |\n|---|---|---|---|"
+SURVEY_HEAD = "| module | mutants | noticed | by time | survive |\n|---|---|---|---|---|"
+SURVIVORS_HEAD = "| module | what survives | why that is right |\n|---|---|---|"
+
+
+class Survivor(NamedTuple):
+    """A change that no test notices, and why none need."""
+
+    lines: str
+    reason: str
+
+
+class Surveyed(NamedTuple):
+    """What became of all mutants of a module."""
+
+    name: str
+    mutants: int
+    killed: int
+    timeouts: int
+    survivors: list[Survivor]
 
 
 def write(verdicts: Sequence[Verdict], seconds: float) -> None:
     """Put what a run saw into the page, and how long it took."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
     table = "\n".join([HEAD, *(f"{row_of(verdict.mutant)} | {verdict.seconds:.1f} s |" for verdict in verdicts)])
-    PAGE.write_text(f"{before}{BEGIN}{table}\n\n{len(verdicts)} mutants, {seconds:.0f} s in all.\n{END}{after}", encoding="utf-8")
+    _between("mutants", f"{table}\n\n{len(verdicts)} mutants, {seconds:.0f} s in all.\n")
+
+
+def write_survey(modules: Sequence[Surveyed]) -> None:
+    """Put what a survey saw into the page: figures, and each survivor with its reason."""
+    rows = [f"| `{module.name}` | {module.mutants} | {module.killed} | {module.timeouts} | {len(module.survivors)} |" for module in modules]
+    survivors = [f"| `{module.name}` | {_code(lines)} | {reason} |" for module in modules for lines, reason in module.survivors]
+    figures, list_ = "\n".join([SURVEY_HEAD, *rows]), "\n".join([SURVIVORS_HEAD, *survivors])
+    _between("survey", f"{figures}\n\n{list_}\n")
 
 
 def row_of(mutant: Mutant) -> str:
     """A mutant's row, but for the seconds that it took."""
     file, _, test = mutant.test.partition("::")
     return f"| {mutant.name} | `{mutant.file}` | `{test}` in `{file}`"
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def _between(name: str, text: str) -> None:
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    PAGE.write_text(f"{before}{begin}{text}{end}{after}", encoding="utf-8")

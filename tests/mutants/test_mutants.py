@@ -6,6 +6,7 @@ import pytest
 
 from tests.mutants.page import PAGE, row_of
 from tests.mutants.runner import ROOT, Mutant, load, try_all
+from tests.mutants.survey import catalog
 from tests.support import docs
 
 MUTANTS = load()
@@ -64,3 +65,19 @@ def test_the_page_lists_every_mutant_and_nothing_else() -> None:
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith(" s |")]
 
     assert [row_of(mutant) for mutant in MUTANTS] == [line.rpartition(" | ")[0] for line in rows]
+
+
+def test_survivors_that_are_explained_stand_on_the_page() -> None:
+    """`make mutation` writes it after a run in which nothing survived without a reason; a reason that fits no survivor is taken out."""
+    rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").partition("<!-- survey -->")[2].splitlines()]
+    explained = {(cells[0].strip("| `"), cells[-1].removesuffix(" |")) for cells in rows if len(cells) == 3} - {
+        ("module", "why that is right")
+    }
+
+    assert explained == {(entry["module"], entry["reason"]) for entry in catalog()["survivor"]}
+
+
+def test_each_surveyed_module_and_test_is_there() -> None:
+    """What was moved is surveyed where it stands now."""
+    for group in catalog()["group"]:
+        assert [] == [name for name in group["modules"] + group["tests"] if not (ROOT / name).exists()]
