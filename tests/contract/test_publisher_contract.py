@@ -120,6 +120,9 @@ class InMemory:
         self._taken: list[str] = []
         self._exchanges = 0
 
+    def written(self, id_: str, process: Process | None, at: float) -> None:
+        """See `Consumer`."""
+
     def delivered(self, id_: str) -> None:
         """See `Consumer`."""
         self._taken.append(id_)

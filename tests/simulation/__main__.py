@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: seeds one after the other, SIMULATION_SEED the first, SIMULATION_SEEDS of them, SIMULATION_STEPS each."""
+"""`python -m tests.simulation`: SIMULATION_SEEDS seeds from SIMULATION_SEED on, SIMULATION_STEPS steps of SIMULATION_MENU each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.simulation.schedule import Report, replay, run
 def main() -> int:
     """Run them all; say what broke and how to see it again, and in the end how much was done."""
     first, steps = int(os.environ.get("SIMULATION_SEED", "1")), int(os.environ.get("SIMULATION_STEPS", "1000"))
+    menu = os.environ.get("SIMULATION_MENU", "everything")
     reports, broken = [], 0
     for seed in range(first, first + int(os.environ.get("SIMULATION_SEEDS", "1"))):
         try:
-            reports.append(run(seed, steps))
+            reports.append(run(seed, steps, menu))
         except BrokenError as error:
             broken += 1
-            print(f"seed {seed}: {error}\n  {replay(seed, steps)}", flush=True)  # noqa: T201 - what this command is for
+            print(f"seed {seed}: {error}\n  {replay(seed, steps, menu)}", flush=True)  # noqa: T201 - what this command is for
     print(summary(reports, broken))  # noqa: T201 - as above
     return min(broken, 1)
 

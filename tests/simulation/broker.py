@@ -14,11 +14,13 @@ from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.link import Lost
 from relay.errors import BrokerError
-from tests.simulation.clock import PROCESS, SimulatedLoop
+from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.connection import Channel, Connection, acked, nacked, replied, returned, spoken
 
 NOWHERE = "nowhere"
 """A routing key that no queue is bound by."""
+DEADLY = "deadly"
+"""One whose messages end the relay that sends them."""
 _HEAD = struct.Struct(">BHI").unpack_from
 _IDS = struct.Struct(">HH").unpack_from
 _PUBLISH, _QOS, _OPEN, _CLOSE, _CLOSE_OK = (60, 40), (60, 10), (20, 10), (20, 40), (20, 41)
@@ -26,6 +28,9 @@ _PUBLISH, _QOS, _OPEN, _CLOSE, _CLOSE_OK = (60, 40), (60, 10), (20, 10), (20, 40
 
 class Consumer(Protocol):
     """Hears what reaches a queue, and what the relay may not know."""
+
+    def written(self, id_: str, process: Process | None, at: float) -> None:
+        """A process had written it at a moment of the loop's time."""
 
     def delivered(self, id_: str) -> None:
         """A queue took the message."""
@@ -52,7 +57,10 @@ class FakeBroker:
         self.away = False
         self.bound = False
         """Some queue takes whatever routing key."""
+        self.harmless = False
+        """Deadly messages end nobody any more."""
         self.blocked = False
+        self._written_at = 0.0
         self.slow = 0.0
         """Seconds by which confirms are late at the most."""
 
@@ -111,7 +119,7 @@ class FakeBroker:
         """Read what one write brought."""
         if connection.closed or self.blocked or not connection.arriving:
             return
-        data, at = connection.arriving.pop(0), 0
+        (data, self._written_at), at = connection.arriving.pop(0), 0
         while at < len(data):
             kind, number, size = _HEAD(data, at)
             self._frame(connection, number, kind, data[at + 7 : at + 7 + size])
@@ -143,6 +151,11 @@ class FakeBroker:
         channel.tag += 1
         tag, state = channel.tag, self.state.get(exchange, "well")
         self.trace("published", connection.name, exchange, id_, state)
+        self._consumer.written(id_, connection.process, self._written_at)
+        if routing_key == DEADLY and connection.process and not self.harmless:
+            connection.process.doomed = True
+            self.gone(connection)
+            return
         if state in {"missing", "forbidden"}:
             self._close(connection, channel, exchange, state)
         elif routing_key == NOWHERE and not self.bound:

@@ -29,6 +29,10 @@ class Process:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.stopped = False
         self.dead = False
+        self.number: Callable[[], int] = lambda: 0
+        """What its locks carry."""
+        self.doomed = False
+        """It is about to die of what it has done."""
         self.ahead = 0.0
         """Seconds by which its clock differs from the others'."""
         self.frozen: list[Any] = []

@@ -63,7 +63,8 @@ class Connection:
         self.ended: asyncio.Future[Lost] = broker.loop.create_future()
         self.channels: dict[int, Channel] = {}
         self.closed = False
-        self.arriving: list[bytes] = []
+        self.arriving: list[tuple[bytes, float]] = []
+        """What was written and not read yet, and when."""
         self._heard_at = self._told_at = 0.0
 
     @property
@@ -79,7 +80,7 @@ class Connection:
     def write(self, data: bytes) -> None:
         """Take whole frames; they arrive later, in order."""
         if not self.closed and not (self.process and self.process.dead):
-            self.arriving.append(data)
+            self.arriving.append((data, self._broker.loop.now))
             self._heard_at = self._at(self._heard_at)
             self._broker.loop.call_at(self._heard_at, self._broker.read, self, context=self._broker.context)
 

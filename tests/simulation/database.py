@@ -11,6 +11,8 @@ from relay.lanes import LANES, lane_of
 
 At = tuple[int, int]
 START: At = (0, 0)
+GOOD, BAD = ("orders", "audit", "mail"), "bad"
+"""Exchanges: those that may have their troubles, and one that is never as it should be."""
 EPOCH = 1_700_000_000.0
 """The database's time when the loop's is 0."""
 POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
@@ -37,6 +39,10 @@ class Row:
     """Whose change is not committed yet; for others the row stands as it is, and is locked."""
     visible: int = 0
     """When others could see it first, in commits."""
+    since: float = 0.0
+    """When others could see it first, or when it became the head of its key."""
+    free_at: float = 0.0
+    """When it last lost a lock to its expiry."""
 
     def __repr__(self) -> str:
         state = f"locked by {self.locked_by} until {self.lock_expires_at}" if self.lock_expires_at else f"due at {self.available_at}"
@@ -200,6 +206,9 @@ class Database:
         self.parked: dict[str, None] = {}
         self.refused: dict[str, None] = {}
         """Ids of messages whose values the archive does not take."""
+        self.odd: dict[str, None] = {}
+        """Ids of messages that the archive has refused, or that somebody has locked beside the relays: a head may have passed those."""
+        self.no_partition = False
         self.running: dict[int, Transaction] = {}
         self.commits = 0
         self._xid = 1000
@@ -246,7 +255,7 @@ class Database:
 
     def add(self, row: Row) -> None:
         """Put a message where others see it."""
-        row.visible = self.commits
+        row.visible, row.since = self.commits, self.now()
         self.rows[row.at] = row
         insort(self.order, row.at)
         if row.key is not None:
@@ -260,6 +269,8 @@ class Database:
         if row.key is not None:
             keyed = self.by_key[row.key]
             del keyed[bisect_left(keyed, row.at)]
+            if keyed:
+                self.rows[keyed[0]].since = self.now()
         self.archive[row.id] = Archived(row, result, code, handled_by, claimed_at)
 
     def above(self, at: At) -> Iterator[Row]:

@@ -18,12 +18,14 @@ def calm_down(world: World) -> None:
     while world.writers:
         world.commit(0)
     world.restart_broker(False)
-    world.broker.slow = 0.0
+    world.broker.slow, world.broker.harmless = 0.0, True
     world.broker.block(False)
     for exchange in GOOD:
         world.broker.become(exchange, "well")
         world.pause(exchange, False)
     world.pause(BAD, False)
+    world.database.refused.clear()
+    world.promises.patience = None
     for place, relay in enumerate(world.living):
         relay.client.fates.clear()
         relay.client.away_until = 0.0
@@ -48,7 +50,7 @@ def finish(world: World) -> None:
     world.broker.become(BAD, "well")
     world.broker.bound = True
     _left(world, begun, promised)
-    if any(row.lock_expires_at for row in world.database.rows.values()):
+    if world.database.rows:
         _left(world, begun, MINUTE)
     _expect_none("Left in the queue", list(world.database.rows.values()))
     world.ledger.check_each()
@@ -72,8 +74,13 @@ def _may_wait(world: World, row: Row, begun: float) -> bool:
 
 
 def _has_reason(world: World, row: Row, begun: float) -> bool:
-    """Bad, delayed by its application, or forgotten by a relay without a broker."""
-    if row.exchange == BAD or row.routing_key != "new" or (row.available_at or 0.0) > begun + world.lock_seconds:
+    """Bad, refused by the archive not long ago, held by somebody, delayed by its application, or forgotten by a relay without a broker."""
+    if (
+        row.id in world.database.odd
+        or row.exchange == BAD
+        or row.routing_key != "new"
+        or (row.available_at or 0.0) > begun + world.lock_seconds
+    ):
         return True
     # Nobody holds what was locked by a claim whose answer was lost; until its relay claims again it does not know how far to sweep.
     return (row.lock_expires_at or begun) < begun

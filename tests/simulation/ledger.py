@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.simulation.database import Database, Row
+from tests.simulation.clock import Process
+from tests.simulation.database import EPOCH, GOOD, Database, Row
 
 
 class BrokenError(AssertionError):
@@ -41,6 +42,8 @@ class Ledger:
         self._acknowledged: dict[str, None] = {}
         self._allowed: Counter[str] = Counter()
         self._expired = 0
+        self.deadly_only = False
+        """Nothing ends a relay but messages that do so themselves."""
 
     @property
     def counts(self) -> Counts:
@@ -80,8 +83,18 @@ class Ledger:
         """Success means that the broker acknowledged that very message."""
         if row.id in self.database.archive:
             raise BrokenError(f"{row.id} was archived twice.")
+        if result == "lock_expired" and self.deadly_only and row.exchange in GOOD and row.routing_key == "new":
+            raise BrokenError(f"{row} was given up although it has ended nobody.")
         if result == "success" and row.id not in self._acknowledged:
             raise BrokenError(f"{row.id} was archived as a success, and the broker never acknowledged it.")
+
+    def written(self, id_: str, process: Process | None, at: float) -> None:
+        """Nothing is written whose lock has been taken off, but by a process whose clock stood still meanwhile."""
+        row = self._rows.get(id_)
+        if row is None or process is None or process.ahead < 0 or not 0 < row.free_at < EPOCH + at:
+            return
+        if row.lock_token is None or row.locked_by != process.number():
+            raise BrokenError(f"{row} was written by relay {process.number()}, which had lost its lock before.")
 
     def delivered(self, id_: str) -> None:
         """Of what was committed, in order per key, and twice only after a fault."""

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from relay import events
 from relay.amqp.publisher import RabbitPublisher
 from relay.app import GRACE, Relay
+from relay.message import Position
 from relay.settings import Settings
 from relay.wakeup import Listener
 from tests.simulation.clock import Process, SimulatedLoop, Time
@@ -109,6 +110,7 @@ class SimulatedRelay:
         self.name = f"relay-{number}"
         self.url = f"amqp://{self.name}/"
         self.process = Process()
+        self.process.number = lambda: self.id
         self.client = Client(self.name)
         self.client.note = lambda name: trouble(self, name)
         self.failure: BaseException | None = None
@@ -133,6 +135,11 @@ class SimulatedRelay:
     def alive(self) -> bool:
         """Neither ended nor killed."""
         return not (self.task.done() or self.process.dead)
+
+    @property
+    def top(self) -> Position:
+        """Up to where it looks for the locks of silent relays."""
+        return cast("Position", self._app.intake.streams.top)
 
     @property
     def kept(self) -> int:

@@ -125,6 +125,16 @@ class Server:
         if not answer.done():
             answer.set_exception(StoreError("PostgreSQL does not answer."))
 
+    def open_for(self, tx: Transaction, seconds: float) -> None:
+        """A transaction that somebody forgets for a while."""
+        self._open[tx] = None
+        self.loop.world_later(seconds, partial(self._forget, tx))
+
+    def _forget(self, tx: Transaction) -> None:
+        self._open.pop(tx, None)
+        if not tx.done:
+            tx.rollback()
+
     def restart(self) -> None:
         """Every transaction that is open is rolled back."""
         for tx in [*self._open, *self.database.running.values()]:

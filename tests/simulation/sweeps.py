@@ -46,6 +46,7 @@ def sweep(database: Database, tx: Transaction, rows: Iterable[Row]) -> tuple[int
 
 def _free(database: Database, row: Row) -> None:
     database.watch.expired(row)
+    row.free_at = database.now()
     row.last_error = f"lock expired at {row.lock_expires_at}"
     row.lock_expires_at = row.lock_token = None
     row.locked_by, row.available_at = row.locked_by or 0, database.now()
@@ -121,8 +122,16 @@ def skip_key(database: Database, tx: Transaction, key: str) -> bool:
     return True
 
 
+def ensure_partitions(database: Database, tx: Transaction, values: Values) -> Found:
+    """`ensure_partitions.sql`."""
+    del values
+    made = int(database.no_partition)
+    tx.then(lambda: setattr(database, "no_partition", False))
+    return [(made,)]
+
+
 def none(database: Database, tx: Transaction, values: Values) -> Found:
-    """`ensure_partitions.sql` and `retain.sql`."""
+    """`retain.sql`."""
     del database, tx, values
     return [(0,)]
 
@@ -139,7 +148,7 @@ SWEEPS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "sweep_all": sweep_all,
     "forget_relays": forget_relays,
     "free_stranded": free_stranded,
-    "ensure_partitions": none,
+    "ensure_partitions": ensure_partitions,
     "retain": none,
     "read_gauges": read_gauges,
 }

@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.simulation.broker import NOWHERE
 from tests.simulation.ending import finish
+from tests.simulation.schedule import POLICIES
 from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, STATES, World
 
 WHICH = st.integers(0, 3)
@@ -40,10 +42,12 @@ class Worlds(RuleBasedStateMachine):
         key=st.none() | st.sampled_from(KEYS),
         wait=st.just(0.0) | SECONDS,
         expires=st.just(0.0) | SECONDS,
+        key_of=st.sampled_from(["new", "new", "new", NOWHERE]),
+        refused=st.sampled_from([False, False, False, True]),
     )
-    def insert(self, exchange: str, key: str | None, wait: float, expires: float) -> None:
-        """A message: plain, ordered, delayed or expiring."""
-        self.world.insert(exchange, key, wait=wait, expires=expires)
+    def insert(self, exchange: str, key: str | None, wait: float, expires: float, key_of: str, refused: bool) -> None:
+        """A message: plain, ordered, delayed, expiring, unroutable, or one that the archive does not take."""
+        self.world.insert(exchange, key, wait=wait, expires=expires, key_of=key_of, refused=refused)
 
     @precondition(lambda self: len(self.world.writers) < 3)
     @rule()
@@ -55,6 +59,51 @@ class Worlds(RuleBasedStateMachine):
     def end(self, which: int, well: bool) -> None:
         """A writer ends."""
         (self.world.commit if well else self.world.roll_back)(which)
+
+    @rule(which=WHICH)
+    def take_back(self, which: int) -> None:
+        """A writer rolls back to a savepoint."""
+        self.world.roll_back_to_savepoint(which)
+
+    @rule(most=st.integers(1, 3), seconds=SECONDS)
+    def hold(self, most: int, seconds: float) -> None:
+        """Somebody locks messages and changes nothing."""
+        self.world.hold(most, seconds)
+
+    @rule()
+    def lose_partition(self) -> None:
+        """The archive cannot take anything."""
+        self.world.lose_partition()
+
+    @rule(what=st.sampled_from(POLICIES))
+    def decide(self, what: tuple[str, str]) -> None:
+        """An operator changes the policy."""
+        self.world.decide(*what)
+
+    @rule(which=WHICH, seconds=st.floats(0.1, 40.0, allow_nan=False))
+    def jump(self, which: int, seconds: float) -> None:
+        """A relay's clock goes ahead."""
+        self.world.jump(which, seconds)
+
+    @rule(slow=st.sampled_from([0.0, 0.2, 3.0]))
+    def slow_down(self, slow: float) -> None:
+        """Confirms come late."""
+        self.world.broker.slow = slow
+
+    @rule(away=st.booleans())
+    def restart_broker(self, away: bool) -> None:
+        """The broker goes or comes back."""
+        self.world.restart_broker(away)
+
+    @rule(seconds=SECONDS)
+    def restart_database(self, seconds: float) -> None:
+        """PostgreSQL goes and comes back."""
+        self.world.restart_database(seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        """The sweep of pg_cron."""
+        self.world.sweep()
 
     @rule(seconds=st.floats(0.001, 20.0, allow_nan=False))
     def wait(self, seconds: float) -> None:
@@ -96,7 +145,7 @@ class Worlds(RuleBasedStateMachine):
         """A resource alarm begins or ends."""
         self.world.broker.block(blocked)
 
-    @rule(exchange=st.sampled_from(GOOD), paused=st.booleans())
+    @rule(exchange=st.sampled_from(EXCHANGES), paused=st.booleans())
     def pause(self, exchange: str, paused: bool) -> None:
         """An operator holds an exchange or lets it go."""
         self.world.pause(exchange, paused)

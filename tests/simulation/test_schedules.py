@@ -21,7 +21,19 @@ def test_the_promises_hold_whatever_happens(seed: int) -> None:
     try:
         report = run(seed, STEPS)
     except AssertionError as error:
-        error.add_note(replay(seed, STEPS))
+        error.add_note(replay(seed, STEPS, "everything"))
+        raise
+    assert report.counts.archived == report.counts.committed > 100
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("menu", ["bad messages", "deadly messages"])
+def test_what_somebody_sends_delays_nobody_else(menu: str, seed: int) -> None:
+    """Where nothing else goes wrong: bad messages delay their own keys, deadly ones end alone."""
+    try:
+        report = run(seed, STEPS // 2, menu)
+    except AssertionError as error:
+        error.add_note(replay(seed, STEPS // 2, menu))
         raise
     assert report.counts.archived == report.counts.committed > 100
 

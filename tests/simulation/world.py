@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any
 
 from tests.simulation.broker import FakeBroker
 from tests.simulation.clock import SimulatedLoop, Time, standing_in
-from tests.simulation.database import Database, Row, Transaction
+from tests.simulation.database import BAD, GOOD, Database
 from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.people import People
+from tests.simulation.promises import Promises
 from tests.simulation.relay import Silence, SimulatedRelay
 from tests.simulation.server import FATES, GROUPS, Fate, Server
-from tests.simulation.sweeps import skip_key, sweep_all, wake_key
 
-GOOD, BAD = ("orders", "audit", "mail"), "bad"
 EXCHANGES = (*GOOD, BAD)
 KEYS = ("k0", "k1", "k2", "k3", "k4")
 STATES = ("well", "full", "silent", "missing")
@@ -25,10 +25,11 @@ TROUBLE = 6.0
 MOST_RELAYS = 4
 
 
-class World:
+class World(People):
     """Everything at one moment; each method is something that happens."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+        super().__init__()
         self.chance = Random(seed)
         self.loop = SimulatedLoop()
         self._hash = hashlib.blake2b(digest_size=16)
@@ -40,13 +41,12 @@ class World:
         self.server = Server(self.loop, self.database, self.chance, self.trace)
         self.broker = FakeBroker(self.loop, self.chance, self.ledger, self.trace)
         self.relays: list[SimulatedRelay] = []
-        self.writers: list[Transaction] = []
         self.loop.set_exception_handler(self._note_failure)
         self._failure: BaseException | None = None
         self.steps = 0
+        self.promises = Promises(self.database, lambda: self.living)
         self._rough_at = 0.0
         """When a broker last was not as it should be."""
-        self._messages = 0
         self._started = 0
 
     @property
@@ -58,11 +58,6 @@ class World:
     def lock_seconds(self) -> float:
         """By the database's policy."""
         return float(self.database.settings["lock_seconds"])
-
-    @property
-    def living(self) -> list[SimulatedRelay]:
-        """Relays that run or stand still."""
-        return [relay for relay in self.relays if relay.alive]
 
     def trace(self, *what: object) -> None:
         """Note what happens."""
@@ -91,39 +86,11 @@ class World:
         if self._rough:
             self._rough_at = self.loop.now
         for relay in self.relays:
+            self._bury(relay)
             self._check_end(relay)
         self.relays = [relay for relay in self.relays if relay.alive or not relay.process.dead]
         self.ledger.check()
-
-    def begin(self) -> None:
-        """A writer begins."""
-        self.writers.append(self.database.begin())
-
-    def insert(self, exchange: str, key: str | None = None, *, wait: float = 0.0, expires: float = 0.0, key_of: str = "new") -> None:
-        """A message, in the last transaction that is open or in one of its own."""
-        self._messages += 1
-        now = self.database.now()
-        row = Row(f"{self._messages:08x}-0000-7000-8000-000000000000", exchange, key_of, key)
-        row.available_at = now + wait if wait else None
-        row.expires_at = now + expires if expires else None
-        if self.writers:
-            self.writers[-1].insert(row)
-            return
-        own = self.database.begin()
-        own.insert(row)
-        self._commit(own)
-
-    def commit(self, which: int) -> None:
-        """One of the writers commits, not the first one to have begun."""
-        if self.writers:
-            self._commit(self.writers.pop(which % len(self.writers)))
-
-    def roll_back(self, which: int) -> None:
-        """One of the writers rolls back."""
-        if self.writers:
-            writer = self.writers.pop(which % len(self.writers))
-            self.ledger.rolled_back |= {row.id: None for row in writer.rows}
-            writer.rollback()
+        self.promises.check()
 
     def start(self) -> None:
         """One more relay."""
@@ -194,41 +161,6 @@ class World:
         for url in list(self.broker.connections) if away else ():
             self.broker.drop(url)
 
-    def pause(self, exchange: str, paused: bool) -> None:
-        """An operator holds an exchange, or lets it go."""
-        self.database.paused.pop(exchange, None)
-        if paused:
-            self.database.paused[exchange] = None
-
-    def park(self, key: str, parked: bool) -> None:
-        """An operator parks a key, or resumes it."""
-        self.database.parked.pop(key, None)
-        if parked:
-            self.database.parked[key] = None
-        else:
-            self._at_once(lambda tx: wake_key(self.database, tx, key))
-
-    def skip(self, key: str) -> None:
-        """An operator skips a key's head."""
-        head = self.database.head_of(key)
-        if head is None or head.tx is None:
-            self._at_once(lambda tx: skip_key(self.database, tx, key))
-
-    def sweep(self) -> None:
-        """The minute's sweep of pg_cron."""
-        self._at_once(lambda tx: sweep_all(self.database, tx, {}))
-
-    def _at_once(self, do: Callable[[Transaction], object]) -> None:
-        tx = self.database.begin()
-        do(tx)
-        tx.commit()
-
-    def _commit(self, writer: Transaction) -> None:
-        writer.commit()
-        if self.chance.random() < 0.5:
-            for relay in self.living:
-                relay.hint()
-
     def one(self, which: int) -> list[SimulatedRelay]:
         """One of the living relays, if there are any."""
         living = self.living
@@ -252,6 +184,12 @@ class World:
             if relay.id == number:
                 return relay.process.stopped or relay.unheard or self.loop.now - relay.trouble_at < self.lock_seconds + TROUBLE
         return True
+
+    def _bury(self, relay: SimulatedRelay) -> None:
+        """What a relay has sent has ended it; another one takes its place."""
+        if relay.process.doomed and relay.alive:
+            self.crash(self.living.index(relay))
+            self.start()
 
     def _check_end(self, relay: SimulatedRelay) -> None:
         """A relay ends in order: without an error, in time, and with no lock but those that it says it keeps."""

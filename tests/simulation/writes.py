@@ -21,6 +21,8 @@ def settle(database: Database, tx: Transaction, values: Values) -> Found:
     named = positions(values)
     results = values["results"] or ["success"] * len(named)
     codes = values["codes"] or [None] * len(named)
+    if database.no_partition:
+        raise StoreError("The archive has no partition for today.", no_partition=True)
     lost: Found = []
     for at, result, code in zip(named, results, codes, strict=True):
         row = database.rows.get(at)

@@ -1,0 +1,71 @@
+"""What was promised about time, looked at in every step: that nothing stays where it is although somebody could move it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tests.simulation.database import BAD, EPOCH, Database, Row
+from tests.simulation.ledger import BrokenError
+from tests.simulation.relay import SimulatedRelay
+
+SWEPT = 5.0
+"""Seconds after its lock has expired in which a message is free again, while some relay is well."""
+
+
+class Promises:
+    """Of what is in the queue now.
+
+    Args:
+        database: the queue.
+        relays: those that run or stand still.
+
+    """
+
+    def __init__(self, database: Database, relays: Callable[[], Iterable[SimulatedRelay]]) -> None:
+        self._database = database
+        self._relays = relays
+        self.patience: float | None = None
+        """Seconds in which whatever is good goes out, where nothing happens but bad messages; else None."""
+
+    def check(self) -> None:
+        """Look at every message.
+
+        Raises:
+            BrokenError: one has stayed too long.
+        """
+        now = self._database.now()
+        expired = now - SWEPT
+        for row in self._database.rows.values():
+            if row.lock_expires_at is not None and row.lock_expires_at < expired and self._somebody_sweeps(row):
+                raise BrokenError(f"{row} is locked long after that, and nobody frees it.")
+        if self.patience is not None:
+            self._check_good(now - self.patience)
+
+    def _somebody_sweeps(self, row: Row) -> bool:
+        """A relay has been well since the lock expired, and has claimed as far as that before."""
+        assert row.lock_expires_at is not None
+        return any(self._is_well(relay, row.lock_expires_at) and row.at[0] <= relay.top.xid for relay in self._relays())
+
+    def _is_well(self, relay: SimulatedRelay, since: float) -> bool:
+        """Nothing has happened to it."""
+        return not relay.process.stopped and relay.stopping_at is None and EPOCH + relay.upset_at < since
+
+    def _check_good(self, before: float) -> None:
+        """P5: a bad message keeps nobody but those that stand behind it under its key."""
+        database = self._database
+        for row in database.rows.values():
+            if row.since < before and (row.available_at or 0.0) < before and self._is_good(row):
+                raise BrokenError(f"{row} is still there, {database.now() - row.since:.1f} s after it could have gone.")
+
+    def _is_good(self, row: Row) -> bool:
+        database = self._database
+        if row.exchange == BAD or row.routing_key != "new" or row.id in database.odd or row.exchange in database.paused:
+            return False
+        return row.key is None or self._may_go(row, row.key)
+
+    def _may_go(self, row: Row, key: str) -> bool:
+        """The head of a key, while nothing of it is in flight: one that commits late waits for what has overtaken it."""
+        database = self._database
+        if database.head_of(key) is not row or key in database.parked:
+            return False
+        return not any(database.rows[at].lock_expires_at for at in database.by_key[key][1:])
