@@ -77,6 +77,8 @@ class Intake:
         self.lanes = Lanes(store)
         self._suspects: dict[str, str] = {}
         """Suspects in flight, by id, and their exchanges."""
+        self._last_suspects: set[str] = set()
+        """Those of the last group that are in flight: whoever went before has had its time."""
         self._suspects_until = 0.0
         self._fresh = Source("streams", self._claim_streams)
         self._ordered = Source("lanes", self._claim_lanes)
@@ -109,6 +111,7 @@ class Intake:
         if self._suspects and not self._suspects.keys().isdisjoint(claim.id for claim in portion.claims):
             for claim in portion.claims:
                 self._suspects.pop(claim.id, None)
+                self._last_suspects.discard(claim.id)
             self._turn_of("suspect").hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
@@ -157,6 +160,7 @@ class Intake:
         self.streams.reset()
         self.lanes.reset()
         self._suspects.clear()
+        self._last_suspects.clear()
         self.hint()
         self.hint_waiting()
 
@@ -204,7 +208,7 @@ class Intake:
         return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        if self._suspects and self._clock() < self._suspects_until:
+        if self._last_suspects and self._clock() < self._suspects_until:
             return None
         # Those of an exchange that does not confirm come last: one after the other they would keep all others.
         slow = {*self._suspects.values()} - {*self.streams.held}
@@ -213,6 +217,7 @@ class Intake:
         if batch:
             self.lanes.took(batch)
             self._suspects.update((claim.id, claim.exchange) for claim in batch.claims)
+            self._last_suspects = {claim.id for claim in batch.claims}
             # The claim counts, so a first lost lock makes two attempts.
             alone = batch.claims[0].attempts > FIRST_AGAIN
             self._suspects_until = self._clock() + (ALONE_PATIENCE if alone else SUSPECTS_PATIENCE)

@@ -119,6 +119,8 @@ class SimulatedRelay:
         """When something last happened after which its locks may expire."""
         self.upset_at = loop.time()
         """When anything last went wrong, if only one statement."""
+        self.stopped_at = 0.0
+        """When it was last made to stand still."""
         self.stops = 0
         self.unheard = False
         """An answer to one of its claims was lost."""

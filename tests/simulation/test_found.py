@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from relay.intake import ALONE_PATIENCE, Intake
-from relay.message import Batch
+from relay.message import SUCCESS, Batch
 from relay.ports import Due
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
 from tests.simulation.world import World
-from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
 
 
 class Clock:
@@ -37,6 +37,20 @@ def test_a_suspect_that_a_silent_queue_keeps_holds_no_other_suspect() -> None:
     assert [{"silent"}] == [set(_left_out(where)) for due, where in zip(store.asked, store.wheres, strict=False) if due is Due.SUSPECT][1:]
 
 
+def test_a_suspect_that_is_through_lets_the_next_one_go_although_one_is_kept() -> None:
+    """While a silent queue kept one, the others followed each other every two seconds only, however soon each was through."""
+    silent, *others = (a_batch(a_claim(exchange=name, attempts=3)) for name in ("silent", "orders", "audit"))
+    store, clock = FakeClaims({Due.SUSPECT: [silent, *others]}), Clock()
+    intake = Intake(store=store, poll_interval=1.0, clock=clock)
+    assert silent in _claims(intake)
+    clock.now += ALONE_PATIENCE
+    assert others[0] in _claims(intake)
+    assert _claims(intake) == [None] * 9
+
+    intake.settled(a_portion(others[0].claims), [SUCCESS])
+    assert others[1] in _claims(intake)
+
+
 def test_a_relay_that_stumbles_over_the_simulation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection in memory lacked what a real one had got: the relay tried again for ever, and only what was left over told of it."""
     monkeypatch.delattr(Connection, "risk")
@@ -53,3 +67,14 @@ def _claims(intake: Intake) -> list[Batch | None]:
 def _left_out(where: object) -> list[str]:
     assert isinstance(where, dict)
     return list(where["except"])
+
+
+def test_the_clock_of_a_relay_that_stood_still_does_not_go_back() -> None:
+    """It lagged behind by more than the relay had stood still, so that everything it does every so often came too late."""
+    with World(1).running() as world:
+        world.start()
+        world.step(10.0)
+        world.freeze(0)
+        world.step(1.0)
+        world.thaw(0, lag=True)
+        assert -1.0 <= world.living[0].process.ahead < 0.0

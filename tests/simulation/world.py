@@ -109,14 +109,15 @@ class World(People):
     def freeze(self, which: int) -> None:
         """SIGSTOP."""
         for relay in self.one(which):
-            relay.process.stopped = True
+            if not relay.process.stopped:
+                relay.process.stopped, relay.stopped_at = True, self.loop.now
 
     def thaw(self, which: int, lag: bool = False) -> None:
         """SIGCONT; with lag as after the sleep of a whole machine, in which its clock stood still."""
         for relay in self.one(which):
             if relay.process.stopped:
                 self.trouble(relay)
-                relay.process.ahead -= self.chance.random() * 30 if lag else 0.0
+                relay.process.ahead -= self.chance.random() * (self.loop.now - relay.stopped_at) if lag else 0.0
                 self.loop.resume(relay.process)
 
     def jump(self, which: int, seconds: float) -> None:
