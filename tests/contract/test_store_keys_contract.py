@@ -1,0 +1,81 @@
+"""What a store says of keys and of where something is due, on PostgreSQL and on the tables in memory; and that no method is left out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from relay.frontier import Frontier
+from relay.intake import IntakeStore
+from relay.lanes import LEFT
+from relay.maintenance import LockStore
+from relay.ports import Due, Seen, SettleStore
+from tests.support.places import Memory, Place, Postgres
+from tests.support.queue import FIRST, ids_of
+
+EVERYWHERE = range(64)
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A queue in memory, and one in PostgreSQL."""
+    if request.param == "memory":
+        return Memory()
+    return Postgres(request.getfixturevalue("queue"), request.getfixturevalue("make_store"))
+
+
+async def test_a_claim_takes_what_is_ready_once(place: Place) -> None:
+    """The plain one, which no other test here goes through."""
+    store = await place.store()
+    ids = await place.insert(2)
+    claims = [await store.claim(Due.ABOVE_HEAD, limit=10, limit_bytes=1000, where=FIRST) for _ in range(2)]
+    assert [ids, []] == [ids_of(claimed.batch) for claimed in claims]
+
+
+async def test_a_look_says_where_something_may_be_due(place: Place) -> None:
+    """Among new messages, in order or not, and among those whose wait is over."""
+    store = await place.store()
+
+    async def seen() -> Seen:
+        return await store.look(fresh=Frontier(), apart=[], held=[], lanes=EVERYWHERE, ordered=Frontier())
+
+    assert Seen(fresh=False, ordered=False, waiting=False) == await seen()
+    await place.insert(ordering_key="k")
+    assert Seen(fresh=False, ordered=True, waiting=False) == await seen()
+    await place.insert(wait=-60)
+    assert Seen(fresh=False, ordered=True, waiting=True) == await seen()
+    await place.insert()
+    assert Seen(fresh=True, ordered=True, waiting=True) == await seen()
+
+
+async def test_keys_whose_wait_is_over_are_listed(place: Place) -> None:
+    """Not those that still wait; a key that is woken is one of them."""
+    store = await place.store()
+    await place.insert(ordering_key="over", wait=-60)
+    await place.insert(ordering_key="waits", wait=3600)
+    await place.insert(ordering_key="ready")
+    assert (["over"], None) == await store.list_waiting_keys(lanes=EVERYWHERE, held=[], after=LEFT, most=10)
+    await store.wake_successors(["ready"])
+    keys, after = await store.list_waiting_keys(lanes=EVERYWHERE, held=[], after=LEFT, most=10)
+    assert (["over", "ready"], None) == (sorted(keys), after)
+
+
+async def test_who_leaves_frees_its_lanes(place: Place) -> None:
+    """At once, for whoever is left, as it is counted no more."""
+    first, second = await place.store("first"), await place.store("second")
+    assert [32, 32] == [len(await store.keep_lanes()) for store in (first, second)]
+    await first.unregister(holds_locks=False)
+    assert 64 == len(await second.keep_lanes())
+
+
+def test_every_method_of_a_store_has_a_case() -> None:
+    """On both places: what stands for PostgreSQL in simulations must do as it does."""
+    called: set[str] = set()
+    for file in (*Path(__file__).parent.glob("test_store*_contract.py"), Path(__file__).parents[1] / "support" / "queue.py"):
+        calls = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+        called |= {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
+    asked = {name for port in (IntakeStore, SettleStore, LockStore) for name in dir(port) if not name.startswith("_")}
+    # PostgreSQL alone can hold what it cannot hand out.
+    assert set() == asked - called - {"reject_unprintable"}
