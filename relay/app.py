@@ -141,7 +141,7 @@ class Relay:
         kept = self._in_hand.messages + (self._engine.kept if self._engine else 0)
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(5):
-                await self._store.unregister(holds_locks=kept > 0)
+                await self._store.unregister(holds_locks=kept > 0 or self._store.unheard)
         self._emit(events.Stopped(kept))
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from typing import Final, NamedTuple
 
-from relay.message import Claim, PublishResult, Verdict
+from relay.message import Claim, Cut, PublishResult, Verdict
 from relay.option_rules import SHORT_LIMIT, OptionsError, printable
 from relay.options import Plan, plan, short_string
 
@@ -94,7 +94,7 @@ class Encoder:
     def _encode(self, claim: Claim) -> Encoded:
         _, _, relay_id, exchange, routing_key, payload, binary, options, _, replay_of, _, _ = claim
         size = len(payload)
-        if size > self.max_body_bytes:
+        if size > self.max_body_bytes or type(payload) is Cut:
             raise _too_large(claim, self.max_body_bytes)
         mandatory = True
         if options is None and replay_of is None and 0 < size <= self._chunk and len(relay_id) == _UUID_LENGTH:

@@ -99,7 +99,7 @@ class Intake:
                 continue
             batch = await source.claim(room, room_bytes)
             source.came_up(batch, self._clock(), self._poll_interval)
-            self._mind(source)
+            self._mind(source, batch)
             if batch:
                 self.streams.took(batch)
                 self._to_the_end(source)
@@ -179,12 +179,12 @@ class Intake:
             found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
 
-    def _mind(self, source: Source) -> None:
+    def _mind(self, source: Source, batch: Batch | None) -> None:
         """A look that found nothing may not be at its end, or have left out a flood: others must not wait longer for that."""
         fresh = source is self._fresh
         if (fresh and self.streams.unfinished) or (source.name.startswith("lanes") and self.lanes.unfinished):
             source.hint()
-        elif fresh and self.streams.starved:
+        elif fresh and self.streams.starved and not batch:
             source.look_at, source.gap = self._clock() + FIRST_GAP, FIRST_GAP
 
     def _to_the_end(self, source: Source) -> None:

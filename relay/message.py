@@ -18,6 +18,10 @@ START = Position(0, 0)
 """Before every message."""
 
 
+class Cut(bytes):
+    """The beginning of a payload that was over the limit when it was claimed: it says so, and is never sent, whatever the limit is now."""
+
+
 class Claim(NamedTuple):
     """One claimed message, as the claim statement returns it."""
 

@@ -15,7 +15,7 @@ from relay.bounds import Bound, Head
 from relay.database import BY_INDEX, Session, soon
 from relay.errors import StoreError
 from relay.frontier import Frontier
-from relay.message import Archive, Batch, Claim, GiveBack, Position, Result
+from relay.message import Archive, Batch, Claim, Cut, GiveBack, Position, Result
 from relay.parameters import at, ids_of, literal, positions_of, probe, results_of, returns_of
 from relay.payloads import LARGE, complete
 from relay.policy import Policy
@@ -52,6 +52,7 @@ class Store:
         self._policy = policy
         self._low = Position(0, 0)
         self._taken: list[Position] = []
+        self._fetching: list[Position] = []
         self._turn = asyncio.Lock()
         self._unheard_until = 0.0
         self._owed: StoreError | None = None
@@ -103,7 +104,11 @@ class Store:
         walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
         exhausted = found < limit and len(claims) == found and not walked
         if claims and (left := {index for index, row in enumerate(rows) if row[PAYLOAD] is None}):
-            claims = await self._completed(claims, left, token, due)
+            self._fetching = [claims[0].position]
+            try:
+                claims = await self._completed(claims, left, token, due)
+            finally:
+                self._taken, self._fetching = [min([*self._fetching, *self._taken])], []
         batch = Batch(token, claims, clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value) if claims else None
         return Claimed(batch, snapshot, exhausted=exhausted, walked=walked)
 
@@ -159,10 +164,11 @@ class Store:
     async def heartbeat(self, *, low: Position, head: Position, top: Position, state: str) -> bool:
         """Tell that this relay lives, how low it may hold locks, and its lowest and highest heads; False if its row is gone.
 
-        What was claimed since the last report counts too: `low` may have been found before that was in hand. No claim comes between.
+        What was claimed since the last report counts too: `low` may have been found before that was in hand, as does what still lacks
+        payloads. No claim comes between.
         """
         async with self._turn:
-            low = min([low, *self._taken, *([self._low] if self.unheard else [])])
+            low = min([low, *self._taken, *self._fetching, *([self._low] if self.unheard else [])])
             values = {
                 **at("low", low), **at("head", head), **at("top", top), **at("told", self._low),
                 "state": state, "relay_id": self.relay_id, "now": None,
@@ -238,7 +244,7 @@ class Store:
         async def fetch(claim: Claim) -> bytes | None:
             values = {"xid": str(claim.xid), "seq": claim.seq, "token": token, "most": most}
             rows = await self._claims.fetch(self._statements["read_payload"], values)
-            return bytes(rows[0][0]) if rows else None
+            return (Cut if len(rows[0][0]) == most else bytes)(rows[0][0]) if rows else None
 
         try:
             whole, missing, failure = await complete(claims, left, fetch)

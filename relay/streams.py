@@ -47,15 +47,18 @@ class Stream:
         """A limit cut the last claim short."""
         self.full = False
         """That limit was room, not the number of messages to look at."""
+        self._stretch = 1
+        """Times that a walk is as long as usual, because the head cannot follow it: messages of a restored database may stand above it."""
 
     def restart(self) -> None:
         """Begin again from the left; a claim that is under way moves the frontier of before."""
         self.frontier = Frontier()
         self.caught_up = None
 
-    async def claim(self, kind: Kind, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
+    async def claim(self, kind: Kind, *, limit: int, limit_bytes: int, walk: int, where: Mapping[str, object]) -> Batch | None:
         """Claim what committed late below the head, else what stands above it, else what turned out to have committed meanwhile."""
         self.cut = self.full = False
+        where = {**where, "walk": walk * self._stretch}
         return (
             await self._claim_pending(kind, limit, limit_bytes, where)
             or await self._claim_above(kind, limit, limit_bytes, where)
@@ -80,6 +83,8 @@ class Stream:
         claimed: Claimed = await self._store.claim(kind.above_head, limit=limit, limit_bytes=limit_bytes, where={**where, **at})
         snapshot = Snapshot.parse(claimed.snapshot)
         frontier.passed(claimed.last, snapshot, exhausted=claimed.exhausted)
+        if claimed.walked:
+            self._stretch = 1 if frontier.head > head else self._stretch * 2
         self.caught_up = snapshot if claimed.exhausted else None
         self._note(claimed)
         return claimed.batch
@@ -224,7 +229,7 @@ class Streams:
     async def _claim_main(self, limit: int, limit_bytes: int) -> Batch | None:
         for _ in range(STEPS):
             kind, apart = (OTHERS, list(self._branches)) if self._branches else (EVERYTHING, [])
-            batch = await self._main.claim(kind, limit=limit, limit_bytes=limit_bytes, where={"except": apart, "walk": self.walk})
+            batch = await self._main.claim(kind, limit=limit, limit_bytes=limit_bytes, walk=self.walk, where={"except": apart})
             if batch or not self._main.cut:
                 break
         self._came_up(batch)
@@ -253,7 +258,7 @@ class Streams:
         branch, room = self._branches[exchange], self._room(exchange, limit)
         if room <= 0:
             return None
-        batch = await branch.claim(EXCHANGE, limit=room, limit_bytes=limit_bytes, where={"exchange": exchange, "walk": self.walk})
+        batch = await branch.claim(EXCHANGE, limit=room, limit_bytes=limit_bytes, walk=self.walk, where={"exchange": exchange})
         self.unfinished = self.unfinished or (branch.cut and not batch)
         if branch.caught_up and exchange not in self._held:
             self._main.frontier.merge(branch.frontier, branch.caught_up)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from relay.encoding import Encoded, Encoder
 from relay.errors import StoreError
 from relay.payloads import LARGE
 from relay.policy import Policy
@@ -44,6 +45,8 @@ async def test_of_a_payload_over_the_limit_no_more_is_fetched_than_shows_it(queu
     [claim] = (await store.batch()).claims
 
     assert 1001 == len(claim.payload)
+    encoder = Encoder(frame_max=131072, max_body_bytes=1 << 30, allowed_exchanges=None)
+    assert not isinstance(encoder.encode(claim), Encoded), "a limit that was raised meanwhile must not let its beginning out"
 
 
 async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:

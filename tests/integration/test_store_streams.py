@@ -182,3 +182,14 @@ async def test_several_floods_and_others_go_in_turn(queue: Queue, fair: Streams)
     assert ([others], 3) == ([found for found in round_ if {*found} & {*others}], sum(len(found) == 20 for found in round_))
     rest = await all_of(fair, 20)
     assert (911, []) == (sum(map(len, claims + round_)) + len(rest), fair.apart)
+
+
+async def test_a_walk_reaches_what_stands_behind_others_of_a_restored_database(queue: Queue, fair: Streams) -> None:
+    """Their transactions have numbers that the head may not pass, so a walk that stays where it is becomes longer."""
+    far = "(pg_current_xact_id()::text::bigint + 1000000)::text::xid8"
+    await queue.sql("SET session_replication_role = replica")
+    await queue.sql(f"INSERT INTO queue_message (xid, exchange) SELECT {far}, 'audit' FROM generate_series(1, 1000)")
+    await queue.sql(f"INSERT INTO queue_message (xid, exchange) SELECT {far}, 'orders' FROM generate_series(1, 3)")
+    fair.hold(["audit"])
+
+    assert 3 == len(await all_of(fair))
