@@ -62,7 +62,7 @@ demo: $(VENV)/.demo ## the product end to end, on private servers
 pipeline-demo: $(VENV)/.pipeline ## archive, lake, numbers, retention and replay end to end; what is missing is fetched, Java too
 	@$(BIN)/relay pipeline demo
 
-test-faults: $(STAMP) ## each fault some 20 times (an hour; goes on where it was cut short), then the pipeline's: 20 kills among 4 million rows
+test-faults: $(STAMP) ## each fault some 20 times (hours; goes on where it was cut short), then the pipeline's: 20 kills among 4 million rows
 	@status=0; $(BIN)/python -m pytest -v --fault-runs build/faults.jsonl tests/faults || status=$$?; \
 		$(BIN)/python -m tests.support.fault_table build/faults.jsonl; [ $$status -eq 0 ] || [ $$status -eq 5 ]
 	@FAULT_REPEATS=20 FAULT_ROWS=200000 $(BIN)/python -m pytest -q --durations=0 --durations-min=1 \
@@ -89,7 +89,7 @@ build/mutmut/.made: requirements/mutation.txt | $(STAMP)
 		$(BIN)/python -c "$$purelib" > "$$(build/mutmut/bin/python -c "$$purelib")/development.pth"
 	@touch $@
 
-mutation: build/mutmut/.made ## change every expression of the core, one at a time; goes on where it was cut short, writes docs/mutants.md
+mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, one at a time; goes on where it was cut short, writes docs/mutants.md
 	@build/mutmut/bin/python -m tests.mutants.survey --write
 
 bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine

@@ -16,7 +16,7 @@ from tests.support.relays import RelayProcess, peak_memory
 from tests.support.scrape import HTTP, metric
 from tests.support.servers import Say
 
-SHORT, LONG = 200_000, 10_000_000
+SHORT, LONG = 100_000, 10_000_000
 CHUNK = 50_000
 """Messages of one transaction that inserts."""
 SAMPLE = 30_000

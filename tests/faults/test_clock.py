@@ -11,7 +11,7 @@ import pytest
 
 from relay.errors import LocalServerError
 from tests.faults.conftest import Scene
-from tests.faults.test_many_relays import SMALL, producing
+from tests.faults.test_many_relays import SMALL, UNHURRIED, producing
 from tests.support.clocks import WallClock, libfaketime
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
@@ -48,6 +48,7 @@ def is_off_by(relay: RelayProcess, event: str, off: int) -> bool:
 @pytest.mark.ids("A5", "B9")
 async def test_a_wrong_clock_that_steps_changes_nothing(scene: Scene, wall_clock: MakeClock) -> None:
     """One relay an hour ahead, one an hour behind, and then the other way round: no lock expires, no deadline passes, no time is wrong."""
+    await scene.configure(lock_seconds=UNHURRIED)
     clocks = [wall_clock("ahead", HOUR), wall_clock("behind", -HOUR)]
     begun = await scene.queue.value("SELECT now()")
     to = {"exchange": scene.inbox.exchange, "routing_key": scene.inbox.routing_key}

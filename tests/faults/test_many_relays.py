@@ -19,6 +19,8 @@ from tests.support.scrape import HTTP, metric, shows
 
 NAME = "relay"
 SMALL = {"RELAY_WINDOW": "500", "RELAY_BATCH_SIZE": "100", **HTTP}
+UNHURRIED = 30
+"""Seconds of locks that no busy machine lets expire."""
 AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s AND state <> 'idle'"
 
 
@@ -40,6 +42,7 @@ async def shown(scene: Scene) -> list[dict[str, Any]]:
 @pytest.mark.ids("A6", "A18", "C11", "C17", "D9")
 async def test_relays_of_one_name_come_and_go(scene: Scene, *, long_form: bool) -> None:
     """Two to eight (in the short form four) of one name, started and stopped at random: keys in order, and nothing goes out twice."""
+    await scene.configure(lock_seconds=UNHURRIED)
     most, moves = (8, 12) if long_form else (4, 4)
     running = list(await asyncio.gather(*(scene.start(NAME, **SMALL) for _ in range(2))))
     gone: list[RelayProcess] = []

@@ -184,25 +184,22 @@ async def put_mixed(scene: Scene, poisoner: Poisoner, share: float, size: int = 
         scene.producer.vouch(one.ids, one.entry.outcome)
 
 
-@pytest.mark.fault(13, repeats=5)  # a figure, and the slower the more there are
+@pytest.mark.fault(13, repeats=5, short=False)  # a figure, and the slower the more there are
 @pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.ids("C15")
-async def test_one_bad_message_in_a_hundred_does_not_slow_the_others(
-    scene: Scene, barred: None, unique: str, say: Say, *, long_form: bool
-) -> None:
-    """Good messages go out at 70 % of the clean rate at least, all in one run; on a machine under load the figure is told alone."""
+async def test_one_bad_message_in_a_hundred_does_not_slow_the_others(scene: Scene, barred: None, unique: str, say: Say) -> None:
+    """Good messages go out at 70 % of the clean rate at least, all in one run."""
     await allow_two_attempts(scene)
-    chunks = 200 if long_form else 40
     async with Poisoner.at_work(scene, unique) as poisoner:
         entering = [entry for entry in BAD if entry.outcome != "refused"]
         for entry in entering:
             await poisoner.prepare(entry)
-        rates = [await drained(scene, poisoner, bad, chunks) for bad in ([], entering, [], entering, [])]
+        rates = [await drained(scene, poisoner, bad, 200) for bad in ([], entering, [], entering, [])]
     clean, poisoned = (rates[0] + rates[2] + rates[4]) / 3, (rates[1] + rates[3]) / 2
     scene.note("ratio", round(poisoned / clean, 2))
     say(f"good messages: {clean:,.0f}/s clean, {poisoned:,.0f}/s with 1 % bad ones: {poisoned / clean:.2f}")
-    assert poisoned >= 0.7 * clean or not long_form
+    assert poisoned >= 0.7 * clean
 
 
 async def drained(scene: Scene, poisoner: Poisoner, bad: Sequence[Poison], chunks: int) -> float:

@@ -132,6 +132,7 @@ async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_
 @pytest.mark.ids("A17", "C9")
 async def test_terminated_backends_cost_no_duplicate(scene: Scene) -> None:
     """A settle that got no answer is tried again as a settle: nothing is lost and nothing sent twice."""
+    await scene.configure(lock_seconds=30)
     relay = await scene.start(**SMALL)
     terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/%'"
 

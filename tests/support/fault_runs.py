@@ -7,6 +7,7 @@ often, and appends a line for each run to FILE; what passed there with the same 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Generator, Mapping
 from dataclasses import fields
@@ -109,7 +110,18 @@ def number_of(item: pytest.Item) -> int | None:
 @pytest.fixture
 def long_form(pytestconfig: pytest.Config) -> bool:
     """Whether the long form is played, in which a test may take minutes."""
-    return pytestconfig.getoption("--fault-runs") is not None
+    return is_long(pytestconfig)
+
+
+def is_long(config: pytest.Config) -> bool:
+    """Whether each fault is played as often and as large as the long form has it, or FAULT_LONG=1 asks for its sizes."""
+    return config.getoption("--fault-runs") is not None or os.environ.get("FAULT_LONG") == "1"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave to the long form what is for it alone, with the reason."""
+    if not is_long(item.config) and any(not marker.kwargs.get("short", True) for marker in item.iter_markers("fault")):
+        pytest.skip("played in the long form only: make test-faults, or FAULT_LONG=1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -119,7 +131,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Note runs where that is asked for."""
-    config.addinivalue_line("markers", "fault(number, repeats=1): the fault of fault_menu that is played, and how often in the long form")
+    config.addinivalue_line(
+        "markers",
+        "fault(number, repeats=1, short=True): the fault of fault_menu that is played, how often in the long form, and whether there alone",
+    )
     if path := config.getoption("--fault-runs"):
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
         config.pluginmanager.register(Runs(path, commit or "no checkout"))
