@@ -29,9 +29,9 @@ MEMORY = 120 << 20
 LONGEST = 2 * 3600
 """Seconds that the long form may take; no limit for a rate."""
 GROWTH = 1.5
-"""How many times as many pages as the first claims the last ones may look at."""
+"""How many times as many pages a message as the first claims the last ones may look at."""
 SPENT = """
-    SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint FROM pg_stat_statements
+    SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint FROM pg_stat_statements
     WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query LIKE '%%Lock due messages up to%%'
 """
 INSERT = f"INSERT INTO queue_message (exchange, routing_key, content) SELECT %s, %s, {PAD} FROM generate_series(1, %s)"
@@ -40,12 +40,12 @@ INSERT = f"INSERT INTO queue_message (exchange, routing_key, content) SELECT %s,
 class Spent(NamedTuple):
     """What claims have come to so far."""
 
-    calls: int
+    messages: int
     pages: int
 
     def each_since(self, before: Spent) -> float:
-        """Pages of a claim since then."""
-        return (self.pages - before.pages) / (self.calls - before.calls)
+        """Pages of a claimed message since then; how many come at once is not what is asked."""
+        return (self.pages - before.pages) / (self.messages - before.messages)
 
 
 async def spent(scene: Scene) -> Spent:
@@ -68,7 +68,7 @@ async def counting(scene: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.ids("C8", "D2")
 async def test_a_long_queue_is_begun_and_ended_alike(scene: Scene, counting: None, say: Say, *, long_form: bool) -> None:
-    """Started soon, in little memory, with the same pages for each claim at the end as at the beginning; every message goes out once."""
+    """Started soon, in little memory, with the same pages a claimed message at the end as at the beginning; each goes out once."""
     count = int(os.environ.get("FAULT_BACKLOG", LONG if long_form else SHORT))
     inbox = await scene.topology.declare(queue=f"{scene.inbox.queue}.end", arguments={"x-max-length": 1} if long_form else None)
     async with await psycopg.AsyncConnection.connect(scene.queue.url, autocommit=True) as writer:
@@ -89,7 +89,7 @@ async def test_a_long_queue_is_begun_and_ended_alike(scene: Scene, counting: Non
     await scene.queue.settled()
     drained, memory = time.monotonic() - begun, peak_memory(relay.pid)
 
-    say(f"{count:,}: first after {started:.1f} s, {count / drained:,.0f}/s, {memory >> 20} MB, {first:.0f} and {last:.0f} pages a claim")
+    say(f"{count:,}: first after {started:.1f} s, {count / drained:,.0f}/s, {memory >> 20} MB, {first:.1f} and {last:.1f} pages a message")
     assert started <= (START if long_form else STARTED_BY_ALL_MEANS)
     assert memory <= MEMORY
     assert last <= GROWTH * first
