@@ -25,7 +25,7 @@ def described(postgres_url: str) -> dict[str, str]:
         [server] = connection.execute("SHOW server_version").fetchone() or [""]
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
-        "machine": f"{os.cpu_count()} cores ({_processor()}), {memory / (1 << 30):.0f} GB memory, {free_bytes() / (1 << 30):.0f} GB free",
+        "machine": f"{os.cpu_count()} cores ({processor()}), {memory / (1 << 30):.0f} GB memory, {free_bytes() / (1 << 30):.0f} GB free",
         "load at the beginning": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "postgresql": str(server).split()[0],
@@ -91,6 +91,7 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What the machine calls its processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 import psycopg
 import pytest
 
 from tests.faults.conftest import Scene
+from tests.support.costs import cost, count_statements
 from tests.support.plans import PAD
 from tests.support.queue import until
 from tests.support.relays import RelayProcess, peak_memory
@@ -30,62 +30,33 @@ LONGEST = 2 * 3600
 """Seconds that the long form may take; no limit for a rate."""
 GROWTH = 1.5
 """How many times as many pages a message as the first claims the last ones may look at."""
-SPENT = """
-    SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint FROM pg_stat_statements
-    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query LIKE '%%Lock due messages up to%%'
-"""
 INSERT = f"INSERT INTO queue_message (exchange, routing_key, content) SELECT %s, %s, {PAD} FROM generate_series(1, %s)"
-
-
-class Spent(NamedTuple):
-    """What claims have come to so far."""
-
-    messages: int
-    pages: int
-
-    def each_since(self, before: Spent) -> float:
-        """Pages of a claimed message since then; how many come at once is not what is asked."""
-        return (self.pages - before.pages) / (self.messages - before.messages)
-
-
-async def spent(scene: Scene) -> Spent:
-    """What the database has counted."""
-    [row] = await scene.queue.sql(SPENT)
-    return Spent(*row)
-
-
-@pytest.fixture
-async def counting(scene: Scene) -> None:
-    """Count what each statement costs."""
-    try:
-        await scene.queue.sql("CREATE EXTENSION pg_stat_statements")
-    except psycopg.Error as error:
-        pytest.skip(f"claims cannot be counted without pg_stat_statements: {error}")
 
 
 @pytest.mark.fault(21, repeats=1)  # an hour for ten million
 @pytest.mark.timeout(LONGEST)
 @pytest.mark.slow
 @pytest.mark.ids("C8", "D2")
-async def test_a_long_queue_is_begun_and_ended_alike(scene: Scene, counting: None, say: Say, *, long_form: bool) -> None:
+async def test_a_long_queue_is_begun_and_ended_alike(scene: Scene, say: Say, *, long_form: bool) -> None:
     """Started soon, in little memory, with the same pages a claimed message at the end as at the beginning; each goes out once."""
+    await count_statements(scene.queue)
     count = int(os.environ.get("FAULT_BACKLOG", LONG if long_form else SHORT))
     inbox = await scene.topology.declare(queue=f"{scene.inbox.queue}.end", arguments={"x-max-length": 1} if long_form else None)
     async with await psycopg.AsyncConnection.connect(scene.queue.url, autocommit=True) as writer:
         for _ in range(count // CHUNK):
             await writer.execute(INSERT.encode(), [inbox.exchange, inbox.routing_key, CHUNK])
-    begun, nothing = time.monotonic(), await spent(scene)
+    begun, nothing = time.monotonic(), await cost(scene.queue)
     relay = await scene.start(**HTTP)
     await until(lambda: scene.topology.has(inbox.queue))
     started = time.monotonic() - begun
     assert "messages wait in schema public" in await scene.status()
     await until(lambda: is_told(relay))
     await sent(scene, relay, SAMPLE)
-    first = (await spent(scene)).each_since(nothing)
+    first = (await cost(scene.queue)).each(nothing)
     await sent(scene, relay, count - SAMPLE)
-    before_last = await spent(scene)
+    before_last = await cost(scene.queue)
     await sent(scene, relay, count - EMPTY)
-    last = (await spent(scene)).each_since(before_last)
+    last = (await cost(scene.queue)).each(before_last)
     await scene.queue.settled()
     drained, memory = time.monotonic() - begun, peak_memory(relay.pid)
 

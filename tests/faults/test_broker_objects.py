@@ -17,7 +17,7 @@ from tests.support.ledgers import Message
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric
+from tests.support.scrape import HTTP, metric, shows_flow
 
 SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "100", **HTTP}
 PATIENT = {"backoff_base": 0.05, "backoff_max": 0.5, "max_attempts": 1_000_000}
@@ -139,7 +139,7 @@ async def test_a_user_that_loses_connections_permission_and_account_goes_on_when
             proxy.reset()  # an open channel may still do what it was once allowed
             await until(lambda: met(scene, "access_refused"))
             await ctl(*may_write)
-            await until(lambda: shows_more(relay))
+            await until(lambda: shows_flow(relay))
 
             scene.producer.fault(WINDOW)
             await ctl("delete_user", unique)
@@ -147,7 +147,7 @@ async def test_a_user_that_loses_connections_permission_and_account_goes_on_when
             await until(lambda: is_down(relay))
             await ctl("add_user", unique, "secret")
             await ctl(*may_write)
-            await until(lambda: shows_more(relay))
+            await until(lambda: shows_flow(relay))
 
         await play(scene, fault, relay)
         await scene.check(relay)
@@ -161,12 +161,6 @@ async def met(scene: Scene, code: str) -> bool:
 async def is_down(relay: RelayProcess) -> bool:
     """By its metric."""
     return not await metric(relay, "relay_broker_up")
-
-
-async def shows_more(relay: RelayProcess) -> bool:
-    """Messages are settled between two scrapes, by the metric."""
-    before = await metric(relay, "relay_messages_total", result="success")
-    return await metric(relay, "relay_messages_total", result="success") > before
 
 
 async def declare(url: str, made: Declared) -> None:

@@ -14,7 +14,7 @@ from tests.faults.test_servers import WINDOW, play
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess, seconds_between
-from tests.support.scrape import HTTP, metric, page, shows
+from tests.support.scrape import HTTP, metric, page, shows, shows_flow
 
 SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "50", **HTTP}
 LASTING = 20
@@ -144,12 +144,6 @@ async def test_sigterm_ends_in_time_behind_a_black_hole(scene: Scene) -> None:
     assert kept == len(await scene.note_left_by(relay))
     await scene.queue.expire()
     await scene.check(await scene.start("heir"))
-
-
-async def shows_flow(relay: RelayProcess) -> bool:
-    """Messages are settled between two scrapes, by the metric."""
-    before = await metric(relay, "relay_messages_total", result="success")
-    return await metric(relay, "relay_messages_total", result="success") > before
 
 
 async def shows_in_hand(relay: RelayProcess, count: int) -> bool:

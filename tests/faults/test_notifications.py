@@ -20,7 +20,7 @@ from relay.local.postgres import Postgres
 from tests.faults.conftest import Scene
 from tests.faults.test_logins import moved
 from tests.faults.test_servers import SMALL, WINDOW, play
-from tests.faults.test_transactions import count_statements
+from tests.support.costs import count_statements
 from tests.support.pgbouncer import pgbouncer
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until
@@ -71,7 +71,7 @@ async def looked_again(scene: Scene, seen: int) -> bool:
 @pytest.mark.ids("A17", "B12")
 async def test_when_listen_is_back_the_relay_looks_at_once(scene: Scene) -> None:
     """LISTEN alone is terminated: what came meanwhile notified nobody, and goes out with the look that follows LISTEN, not by the poll."""
-    await count_statements(scene)
+    await count_statements(scene.queue)
     await scene.configure(notify="always")  # in the mode idle the gate that is taken anew would be a second reason to look
     async with Proxy.before(scene.queue.url) as proxy:
         relay = await scene.start(RELAY_LISTEN_URL=proxy.url(scene.queue.url), **NEVER, **HTTP)
@@ -140,7 +140,7 @@ async def test_while_listen_is_dead_unnoticed_the_poll_goes_on(scene: Scene, *, 
 @pytest.mark.ids("A4", "A17", "C9")
 async def test_a_storm_of_hints_makes_no_storm_of_looks(scene: Scene) -> None:
     """Thousands of hints about nothing, and load among them: the relay looks once for many, and everything goes out."""
-    await count_statements(scene)
+    await count_statements(scene.queue)
     relay = await scene.start(**SMALL)
     await relay.logged("listen_up")
 

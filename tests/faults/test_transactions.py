@@ -8,15 +8,15 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 import pytest
-from psycopg import errors
 
 from relay import local
 from tests.faults.conftest import Scene
 from tests.faults.test_servers import WINDOW
+from tests.support.costs import cost, count_statements
 from tests.support.disorder import DisorderlyProducer
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
@@ -27,41 +27,9 @@ BASELINE, HELD = 6, 14
 """Claims of 500 before the transaction begins, and while it is open, in the short form; the last of them count."""
 HELD_SECONDS = float(os.environ.get("FAULT_HELD_SECONDS", "0"))
 """For how long it is open at least: FAULT_HELD_SECONDS=1800 for the form of half an hour, which is played on purpose only."""
-COSTS = """
-    SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::float8, coalesce(sum(rows), 0)::float8
-    FROM pg_stat_statements JOIN pg_database AS mine ON mine.oid = dbid
-    WHERE datname = current_database() AND query LIKE '%lowered AS (%' AND query LIKE '%(xid, seq) > (%'
-"""
-"""Pages that claims of new messages looked at, and messages that they returned."""
 LATE = 3.0
 """Seconds between the first insert and the commit of a late writer, at most."""
 WRITERS, TURNS = 50, 3
-
-
-class Cost(NamedTuple):
-    """What claims have cost since the beginning."""
-
-    pages: float
-    messages: float
-
-    def each(self, before: Cost) -> float:
-        """Pages for a message since then."""
-        return (self.pages - before.pages) / (self.messages - before.messages)
-
-
-async def count_statements(scene: Scene) -> None:
-    """Have PostgreSQL count statements and what they cost."""
-    try:
-        await scene.queue.sql("CREATE EXTENSION pg_stat_statements")
-        await scene.queue.sql("SELECT count(*) FROM pg_stat_statements")
-    except (errors.UndefinedFile, errors.FeatureNotSupported, errors.ObjectNotInPrerequisiteState):
-        pytest.skip("this PostgreSQL has no pg_stat_statements")
-
-
-async def cost(scene: Scene) -> Cost:
-    """What claims have cost so far."""
-    [row] = await scene.queue.sql(COSTS)
-    return Cost(*row)
 
 
 async def move(scene: Scene, chunks: int) -> None:
@@ -86,12 +54,12 @@ async def hold(connection: psycopg.AsyncConnection[Any], what: str) -> None:
 @pytest.mark.timeout(HELD_SECONDS + 300)
 async def test_a_transaction_that_is_held_open_makes_no_claim_dearer(scene: Scene, what: str) -> None:
     """Nothing that was settled meanwhile can be vacuumed away, and no claim walks it; a metric, and the status, tell of the transaction."""
-    await count_statements(scene)
+    await count_statements(scene.queue)
     relay = await scene.start()
     await move(scene, 2)
-    before = await cost(scene)
+    before = await cost(scene.queue)
     await move(scene, BASELINE)
-    baseline = (await cost(scene)).each(before)
+    baseline = (await cost(scene.queue)).each(before)
     async with await psycopg.AsyncConnection.connect(scene.queue.url) as holder:
         await hold(holder, what)
         began = time.monotonic()
@@ -99,15 +67,20 @@ async def test_a_transaction_that_is_held_open_makes_no_claim_dearer(scene: Scen
         while time.monotonic() - began < HELD_SECONDS:
             await move(scene, 1)
         watcher = await scene.start("watcher", **HTTP)  # its first look at the queue comes at once
-        before = await cost(scene)
+        before = await cost(scene.queue)
         await move(scene, BASELINE)
-        assert (await cost(scene)).each(before) < 1.5 * baseline
+        assert (await cost(scene.queue)).each(before) < 1.5 * baseline
         await until(lambda: shows_age(watcher))
-        assert "the oldest open transaction began" in await scene.status()
+        await until(lambda: status_tells(scene))
 
     report = await scene.check(relay, watcher)
     assert 0 == report.duplicates
     assert "the oldest open transaction" not in await scene.status()
+
+
+async def status_tells(scene: Scene) -> bool:
+    """`relay status` names the transaction, which it does when that is five seconds old."""
+    return "the oldest open transaction began" in await scene.status()
 
 
 async def shows_age(relay: RelayProcess) -> bool:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 
 import psycopg
@@ -48,12 +47,6 @@ def archive(url: str, folder: Path) -> None:
         with Shards(folder, ledger.QUEUE) as file:
             for (id_,) in connection.execute("SELECT id::text FROM queue_message"):
                 file.note(id_, id=id_)
-
-
-def numbers(report: ledger.Report) -> dict[str, float | None]:
-    """What a ledger said, in numbers."""
-    values = {field.name: getattr(report, field.name) for field in fields(report)}
-    return {name: len(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 async def _in_broker(stage: Stage) -> int:

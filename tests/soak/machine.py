@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import relay
+from tests.bench.machine import processor
 from tests.soak.fleet import CODE
 
 
@@ -16,7 +17,7 @@ def described() -> dict[str, str]:
     """Machine, time and code."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
-        "machine": f"{os.cpu_count()} virtual cores ({_processor()}), {memory / (1 << 30):.0f} GB of memory",
+        "machine": f"{os.cpu_count()} virtual cores ({processor()}), {memory / (1 << 30):.0f} GB of memory",
         "python": platform.python_version(),
         "commit": commit(),
         "code": str(Path(relay.__file__).parent),
@@ -29,8 +30,3 @@ def commit() -> str:
     """The commit that is checked out, with a sign if files differ from it."""
     said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=CODE, capture_output=True, text=True, check=False).stdout
     return said.strip() or "no checkout"
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from relay import ledger, local
-from tests.soak.closing import archive, backlog, numbers, settled
+from tests.soak.closing import archive, backlog, settled
 from tests.soak.faults import FAULTS, WINDOWS
 from tests.soak.fleet import RELAY_LOG
 from tests.soak.load import PRODUCERS, Consumer, Producer
@@ -25,6 +25,7 @@ from tests.soak.samples import Control, Sampler
 from tests.soak.shards import InFlight, Noted, Shards, join, repeats
 from tests.soak.stage import Stage, staged
 from tests.soak.verdict import Line, mismatches
+from tests.support.fault_runs import numbers
 
 Say = Callable[[str], None]
 MOSTLY_DONE = 20

@@ -295,3 +295,13 @@ class FakeWakeup:
     def busy(self, messages: int) -> None:
         """Note the count."""
         self.found.append(messages)
+
+
+class Clock:
+    """Time that the test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """Return the present."""
+        return self.now

@@ -37,6 +37,12 @@ async def shows(relay: RelayProcess, name: str, value: float, seconds: float = 3
     await until(reached, seconds)
 
 
+async def shows_flow(relay: RelayProcess) -> bool:
+    """Messages are settled between two scrapes, by the metric."""
+    before = await metric(relay, "relay_messages_total", result="success")
+    return await metric(relay, "relay_messages_total", result="success") > before
+
+
 def _read(url: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - its own page

@@ -9,19 +9,9 @@ from relay.intake import FIRST_GAP, Intake
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Result
 from relay.ports import Due
 from relay.streams import WALK
-from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
+from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
 
 MANY = 20
-
-
-class Clock:
-    """Time that the test moves."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        """Return the present."""
-        return self.now
 
 
 @pytest.fixture

@@ -10,19 +10,9 @@ from relay.message import Batch
 from relay.ports import Due
 from relay.share import MOST, REMEMBERED, Share
 from relay.streams import PASSED_OVER, Streams
-from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 160
-
-
-class Clock:
-    """Time that the test moves."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        """Return the present."""
-        return self.now
 
 
 @pytest.fixture
