@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psycopg
 from psycopg import errors
 
+from relay.answers import CHORE, Connection, Patience, answered
 from relay.errors import StoreError
 from relay.exposure import postgres_risk
 from relay.pinned import DEFAULTS, ENCODING, PINNED, unreadable
@@ -62,10 +60,6 @@ _SILENT = (
 _SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
-ANSWER = (5.0, 30.0)
-"""Seconds in which claims and settles are answered, at the least and at the most."""
-LONGEST_ANSWER = 600.0
-"""Seconds that chores over the whole queue may take. TCP notices a dead peer earlier, but not one behind a proxy that still answers it."""
 
 
 class Session:
@@ -76,7 +70,7 @@ class Session:
         application_name: how an operator recognises the connection.
         prepare: statements may be prepared, and settings hold for the session.
         settings: what is set beside what every session has.
-        answer: seconds after which a statement without an answer counts as lost, and the connection with it; `LONGEST_ANSWER` by default.
+        answer: how long a statement may go without an answer until it counts as lost, and the connection with it; `CHORE` by default.
 
     """
 
@@ -87,15 +81,15 @@ class Session:
         application_name: str,
         prepare: bool = True,
         settings: Mapping[str, str] | None = None,
-        answer: Callable[[], float] | None = None,
+        answer: Callable[[], Patience] | None = None,
     ) -> None:
         self._conninfo = conninfo
         self._application_name = application_name
         self._prepare = prepare
         # A pooler in transaction mode, for which nothing is prepared, would hand the settings on to others.
         self._settings = {**DEFAULTS, **ALWAYS, **(settings or {})} if prepare else {}
-        self._answer = answer or (lambda: LONGEST_ANSWER)
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._answer = answer or (lambda: CHORE)
+        self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 
     async def open(self) -> None:
@@ -119,7 +113,7 @@ class Session:
                 raise sentence from error
             except TimeoutError as error:
                 await self._drop()
-                raise StoreError(_SILENT.format(self._answer())) from error
+                raise StoreError(_SILENT.format(*error.args), unanswered=True) from error
             except BaseException:
                 # Cancelled in the middle of a statement: the connection's state is not known.
                 await self._drop()
@@ -137,7 +131,7 @@ class Session:
                 await cursor.execute(statement, values)
             return await cursor.fetchall() if cursor.description else []
 
-    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+    async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
             try:
                 connection = await connect(self._conninfo, self._application_name, prepare_threshold=0 if self._prepare else None)
@@ -146,7 +140,7 @@ class Session:
             self._connection = await self._settled(connection)
         return self._connection
 
-    async def _settled(self, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
+    async def _settled(self, connection: Connection) -> Connection:
         """The connection with all that holds for its length, or closed."""
         settings = {**PINNED, **self._settings}
         if sentence := unreadable(connection.info):
@@ -171,7 +165,7 @@ class Session:
             self._connection = None
 
 
-async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> psycopg.AsyncConnection[Any]:
+async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> Connection:
     """A connection whose loss is noticed, and on which texts are UTF-8; what else is pinned is the caller's to set.
 
     `conninfo` is asked for what holds now, and hears what is unsafe about the connection.
@@ -180,7 +174,7 @@ async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshol
         psycopg.Error: no connection.
         UnicodeError: the host is a name that no resolver can be asked for.
     """
-    connection = await psycopg.AsyncConnection.connect(
+    connection = await Connection.connect(
         conninfo if isinstance(conninfo, str) else current(conninfo.secret),
         autocommit=True,
         application_name=application_name,
@@ -193,43 +187,11 @@ async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshol
     return connection
 
 
-def _risk(connection: psycopg.AsyncConnection[Any]) -> str | None:
+def _risk(connection: Connection) -> str | None:
     """As libpq tells it of this connection, whatever it learned from the conninfo, from `PG*` or from a service file."""
     info = connection.info
     sslmode = info.get_parameters().get("sslmode", "prefer")
     return postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)
-
-
-def soon(lock_seconds: float) -> float:
-    """Seconds in which a claim must be answered: past its lock time it is worth nothing."""
-    shortest, longest = ANSWER
-    return min(max(lock_seconds, shortest), longest)
-
-
-@contextmanager
-def answered(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Hang up on a server that does not answer a statement within so many seconds.
-
-    A cancelled statement would make the driver ask that same silent server to end it, and wait twice as long for that.
-
-    Raises:
-        TimeoutError: it did not answer; the connection is lost.
-    """
-    late = asyncio.get_running_loop().call_later(seconds, _hang_up, connection)
-    try:
-        yield
-    except psycopg.OperationalError as error:
-        if late.when() > asyncio.get_running_loop().time():
-            raise
-        raise TimeoutError from error
-    finally:
-        late.cancel()
-
-
-def _hang_up(connection: psycopg.AsyncConnection[Any]) -> None:
-    """End the connection under the driver, which waits for the socket and reads its end."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
-        ours.shutdown(socket.SHUT_RDWR)
 
 
 def _store_error(error: psycopg.Error) -> StoreError:

@@ -7,17 +7,16 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
-
-from relay.database import answered, connect
+from relay.answers import Connection, Patience, answered
+from relay.database import connect
 from relay.pinned import PIN
 from relay.secret import Conninfo
 from relay.statements import Statements
 
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"
-ANSWER = 5.0
-"""Seconds after which a statement or a proof without an answer counts as a lost connection."""
+HEARING = Patience(5.0, 5.0)
+"""After which a statement or a proof without an answer counts as a lost connection."""
 
 
 class NotHeardError(Exception):
@@ -40,7 +39,7 @@ class Ear:
         self._application_name = application_name
         self._statements = statements
         self._on_hint = on_hint
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._connection: Connection | None = None
         self._payload = secrets.token_hex(8)
         self._proved = asyncio.Event()
         self._signal = asyncio.Event()
@@ -70,7 +69,7 @@ class Ear:
     async def run(self, name: str, **values: object) -> Any:
         """Run a statement; return the first column of its first row, if any."""
         assert self._connection is not None
-        with answered(self._connection, ANSWER):
+        with answered(self._connection, HEARING):
             cursor = await self._connection.execute(self._statements[name], values)
             row = await cursor.fetchone() if cursor.description else None
         return row[0] if row else None
@@ -105,10 +104,10 @@ class Ear:
         """End a `wait`, now or the next one."""
         self._signal.set()
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+    async def _connect(self) -> Connection:
         connection = await connect(self._conninfo, self._application_name, prepare_threshold=None)
         try:
-            with answered(connection, ANSWER):
+            with answered(connection, HEARING):
                 await connection.execute(PIN)
         except BaseException:
             await connection.close()
@@ -120,7 +119,7 @@ class Ear:
         self._proved.clear()
         other = await self._connect()
         try:
-            with answered(other, ANSWER):
+            with answered(other, HEARING):
                 await other.execute(self._statements["send_proof"], {"payload": self._payload})
             await self._hear_proof()
         except NotHeardError:
@@ -130,14 +129,14 @@ class Ear:
             await other.close()
 
     async def _hear_proof(self) -> None:
-        deadline = asyncio.get_running_loop().time() + ANSWER
+        deadline = asyncio.get_running_loop().time() + HEARING.longest
         while not self._proved.is_set():
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 raise NotHeardError
             await self.wait(left)
 
-    def _read(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    def _read(self, connection: Connection) -> None:
         connection.pgconn.consume_input()
         while heard := connection.pgconn.notifies():
             self._heard(heard.relname.decode(), heard.extra.decode("utf-8", "replace"))

@@ -19,7 +19,14 @@ class StoreError(RelayError):
     """The database did not answer or refused; waiting may help."""
 
     def __init__(
-        self, message: str, *, row_is_guilty: bool = False, in_passing: bool = False, unprintable: bool = False, no_partition: bool = False
+        self,
+        message: str,
+        *,
+        row_is_guilty: bool = False,
+        in_passing: bool = False,
+        unprintable: bool = False,
+        no_partition: bool = False,
+        unanswered: bool = False,
     ) -> None:
         super().__init__(message)
         self.row_is_guilty = row_is_guilty
@@ -30,6 +37,8 @@ class StoreError(RelayError):
         """A value is too large for PostgreSQL to hand out (SQLSTATE 54000), and a claim will meet it again."""
         self.no_partition = no_partition
         """The archive has no partition for this day; once it is made the same statement passes."""
+        self.unanswered = unanswered
+        """The answer did not come in time, or not all of it: a smaller one may."""
 
 
 class BrokerError(RelayError):

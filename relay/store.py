@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
+from relay.answers import Patience, soon
 from relay.bounds import Bound, Head
-from relay.database import BY_INDEX, Session, soon
+from relay.database import BY_INDEX, Session
 from relay.errors import StoreError
 from relay.frontier import Frontier
 from relay.message import Archive, Batch, Claim, Cut, GiveBack, Position, Result
@@ -58,7 +59,7 @@ class Store:
         self._owed: StoreError | None = None
         self.relay_id = 0
 
-    def _answer(self) -> float:
+    def _answer(self) -> Patience:
         return soon(self._policy().lock_seconds)
 
     async def register(self) -> int:

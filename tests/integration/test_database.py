@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from relay.answers import Patience, soon
 from relay.console import Console
 from relay.database import Session
 from relay.errors import StoreError
@@ -38,7 +40,7 @@ async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_fo
 async def test_a_peer_that_went_silent_is_left_for_a_new_connection(database_url: str) -> None:
     """Behind a proxy that keeps the connection open for it TCP notices nothing; what was asked counts as unanswered, not as refused."""
     async with Proxy.before(database_url) as proxy:
-        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: 0.5)
+        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: Patience(0.5, 60))
         await session.open()
         proxy.black_hole()
         with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 0\.5 seconds, .* a firewall on the way"):
@@ -48,6 +50,34 @@ async def test_a_peer_that_went_silent_is_left_for_a_new_connection(database_url
         assert [(1,)] == await session.fetch(b"SELECT 1", {})
         assert 2 == proxy.connections
         await session.aclose()
+
+
+@pytest.mark.ids("C9")
+async def test_an_answer_that_is_on_its_way_is_heard_out(database_url: str) -> None:
+    """A slow network brings it bit by bit: it is left only when nothing comes, or when all of it takes longer than it is worth."""
+    patience = Patience(0.8, 60)
+    async with Proxy.before(database_url) as proxy:
+        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: patience)
+        await session.open()
+        proxy.rate = 200_000
+        [(long,)] = await session.fetch(b"SELECT repeat('x', 400000)", {})
+        assert 400_000 == len(long)
+
+        patience = Patience(0.8, 1.0)
+        with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 1 seconds") as caught:
+            await session.fetch(b"SELECT repeat('x', 40000000)", {})
+        patience = Patience(0.8, 60)
+        asyncio.get_running_loop().call_later(1.5, proxy.black_hole)
+        with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 0\.8 seconds"):
+            await session.fetch(b"SELECT repeat('x', 40000000)", {})
+        await session.aclose()
+
+    assert caught.value.unanswered
+
+
+def test_a_claim_may_arrive_as_long_as_its_lock_holds() -> None:
+    """Whatever the lock time is, a server that says nothing is left in half a minute."""
+    assert [(5, 5), (20, 20), (30, 300), (30, 600)] == [soon(seconds) for seconds in (1, 20, 300, 86_400)]
 
 
 async def test_a_host_that_cannot_be_looked_up_is_a_sentence() -> None:
