@@ -1,0 +1,81 @@
+"""A store whose connections answer from a script, each statement by its name."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from relay.message import Claim, Position
+from relay.policy import Policy
+from relay.ports import Claimed, Due
+from relay.store import Store
+from tests.support.queue import FIRST, PLENTY
+
+ROLES = ("claim", "settle", "control")
+NAMES = [file.name.removesuffix(".sql") for file in (files("relay") / "queries").iterdir()]
+Answer = Sequence[Sequence[object]] | BaseException | Callable[[], Any]
+FAR = Position(99, 9)
+NONE_DUE = (None,) * len(Claim._fields)
+
+
+class Played:
+    """What was asked of which connection, with which values.
+
+    Answers are rows, an error, or a coroutine function that returns rows; without one a statement has no rows.
+    """
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.store = Store(conninfo="", schema="app", name="one", policy=lambda: self.policy)
+        self.store.relay_id = 7
+        self.answers: dict[str, list[Answer]] = defaultdict(list)
+        self.asked: list[tuple[str, str]] = []
+        self.values: list[Mapping[str, Any]] = []
+        for role, session in zip(ROLES, self.store._sessions, strict=True):
+            played: Any = session
+            played.open, played.fetch, played.aclose = (
+                partial(self._say, role, "open"),
+                partial(self._fetch, role),
+                partial(self._say, role, "close"),
+            )
+
+    async def claim(self, *claims: Claim, due: Due = Due.ABOVE_HEAD, limit: int = 10) -> Claimed:
+        """Claim these, in this order."""
+        self.answers[f"due_{due.value}"].append(due_rows(*claims))
+        return await self.store.claim(due, limit=limit, limit_bytes=PLENTY, where=FIRST)
+
+    async def low(self, low: Position = FAR) -> Position:
+        """How low the relay says that it may hold locks, where that is all it knows; the database agrees."""
+        self.answers["heartbeat"].append([low])
+        assert await self.store.heartbeat(low=low, head=FAR, top=FAR, state="running")
+        return Position(int(self.values[-1]["low_xid"]), self.values[-1]["low_seq"])
+
+    async def _say(self, role: str, word: str) -> None:
+        self.asked.append((role, word))
+
+    async def _fetch(self, role: str, statement: bytes, values: Mapping[str, Any]) -> Any:
+        name = self._name(statement)
+        assert {place.decode() for place in re.findall(rb"%\((\w+)\)s", statement)} <= set(values), name
+        self.asked.append((role, name))
+        self.values.append(values)
+        answer = self.answers[name].pop(0) if self.answers[name] else []
+        if isinstance(answer, BaseException):
+            raise answer
+        return await answer() if callable(answer) else answer
+
+    def _name(self, statement: bytes) -> str:
+        statements = self.store._statements
+        found = (name for name in NAMES if not name.startswith("due_") and statements[name] == statement)
+        due = (name for name in NAMES if name.startswith("due_") and statements.claim(name[4:]) == statement)
+        return next(found, None) or next(due)
+
+
+def due_rows(*claims: Claim, found: int | None = None, reached: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    """What a claim statement answers: a header in the first row, and that one alone where nothing is due."""
+    header = ("20:20:", len(claims) if found is None else found, 5000.0, *reached)
+    rows = [(*claim, None, *header[1:]) for claim in claims] or [(*NONE_DUE, None, *header[1:])]
+    return [(*rows[0][: len(NONE_DUE)], *header), *rows[1:]]
