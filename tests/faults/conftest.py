@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from relay import local
-from relay.ledger import Report
 from relay.migrate import migrate
 from tests.support.broker import Declared, Topology
-from tests.support.fault_runs import LEDGER, numbers
+from tests.support.fault_scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
 from tests.support.ledgers import Producer
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.queue import Queue
+from tests.support.relays import Relays
 from tests.support.servers import Databases, Say
 
-LOCK_SECONDS = 3
-"""A relay's locks, in the database of these tests; each test that kills one waits for them."""
-RECOVERY = LOCK_SECONDS + 5.0
-"""Seconds in which what a dead relay held is out again: the lock time and five, as promised."""
-LAST_WORD = """
-    SELECT extract(epoch FROM coalesce(max(lock_expires_at) - make_interval(secs => %s), clock_timestamp()))::float8
-    FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL
-"""
-"""When a relay last took or renewed a lock that it still has."""
+HAD_TIME = os.getloadavg()[0] < (os.cpu_count() or 1)
+"""When the tests began no more processes wanted the processor than there are."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,96 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(600))
 
 
-@dataclass
-class Scene:
-    """A database, a broker, a queue that takes everything, a producer with its ledger, and relays in between."""
-
-    relays: Relays
-    queue: Queue
-    broker: local.RabbitMQ
-    topology: Topology
-    inbox: Declared
-    producer: Producer
-    chance: random.Random
-    note: Callable[[str, object], None]
-    others: list[str] = field(default_factory=list)
-    """Queues beside the inbox that messages go to."""
-
-    async def start(self, name: str = "relay", *, broker: str = "", database: str = "", **settings: str) -> RelayProcess:
-        """Start a relay between the two servers, or with another way to one of them."""
-        return await self.relays.start(name, database=database or self.queue.url, broker=broker or self.broker.url, settings=settings)
-
-    async def configure(self, **settings: object) -> None:
-        """Set the database's policy."""
-        for name, value in settings.items():
-            await self.queue.sql("SELECT queue_message_config_set(%s, %s)", name, str(value))
-
-    async def status(self) -> str:
-        """What `relay status` prints."""
-        return " ".join((await self.relays.command("status", database=self.queue.url)).split())
-
-    async def start_beside(self, name: str, **settings: str) -> RelayProcess:
-        """Start a relay that lives while the broker is frozen: it claims nothing before the thaw, and has no start-up behind it then."""
-        relay = await self.relays.start(name, database=self.queue.url, broker=self.broker.url, settings=settings, ready=False)
-        await relay.logged("started")
-        return relay
-
-    async def held_by(self, relay: RelayProcess) -> list[str]:
-        """Ids under one relay's locks."""
-        held = "SELECT id::text FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL"
-        return [id_ for (id_,) in await self.queue.sql(held, relay.id)]
-
-    async def holds(self, relay: RelayProcess, count: int = 1) -> bool:
-        """This relay has at least so many messages in hand."""
-        return len(await self.held_by(relay)) >= count
-
-    async def waits_for_confirms(self, relay: RelayProcess) -> bool:
-        """This relay has written messages, and said that an exchange confirms nothing."""
-        return bool(await self.queue.value("SELECT state->'silent' <> '{}' FROM queue_message_relay WHERE id = %s", relay.id))
-
-    async def is_gone(self, relay: RelayProcess) -> bool:
-        """The database has noticed that this relay's process is gone, so none of its statements still runs."""
-        mine = f"outbox-relay/{relay.name} %"
-        return not await self.queue.value("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s", mine)
-
-    async def kill(self, relay: RelayProcess) -> None:
-        """Kill a relay, and note what was in flight."""
-        await relay.kill()
-        await until(lambda: self.is_gone(relay))
-        await self.note_left_by(relay)
-
-    async def note_left_by(self, relay: RelayProcess) -> list[str]:
-        """Note as a fault what a relay that is gone has left locked, from its last word on, by the database's clock; return the ids."""
-        held = await self.held_by(relay)
-        self.producer.fault(held, await self.queue.value(LAST_WORD, LOCK_SECONDS, relay.id))
-        return held
-
-    async def report(self) -> Report:
-        """Join producer, consumer and archive."""
-        report = await self.producer.report(self.queue, self.topology, self.inbox.queue, *self.others)
-        self.note(LEDGER, numbers(report))
-        return report
-
-    async def check(self, *relays: RelayProcess, recovery: float | None = RECOVERY) -> Report:
-        """Wait for the end, stop the relays in order, and expect that everything adds up."""
-        await self.queue.settled()
-        assert [0] * len(relays) == await asyncio.gather(*(relay.stop() for relay in relays))
-        report = await self.report()
-        assert [] == report.mismatches(recovery_limit=recovery), report
-        assert report.committed == report.delivered > 0
-        return report
-
-    async def check_after_restart(self, *relays: RelayProcess) -> Report:
-        """As `check`, through a new connection to the broker, since the old one went with it."""
-        async with Topology(self.broker.url, "again") as topology:
-            self.topology = topology
-            return await self.check(*relays, recovery=None)
-
-    async def check_with_new_eyes(self, *relays: RelayProcess) -> Report:
-        """As `check`, through a new connection to the database, since the old one went with it."""
-        async with await psycopg.AsyncConnection.connect(self.queue.url, autocommit=True) as connection:
-            self.queue = Queue(self.queue.url, connection)
-            return await self.check(*relays, recovery=None)
+@pytest.fixture
+def recovery(*, long_form: bool) -> float:
+    """In which time what a dead relay held must be out again: as promised in the long form on a machine that has time."""
+    return RECOVERY if long_form and HAD_TIME else BY_ALL_MEANS
 
 
 @pytest.fixture
@@ -143,12 +47,13 @@ async def scene(
     inbox: Declared,
     chance: random.Random,
     record_property: Callable[[str, object], None],
+    recovery: float,
     tmp_path: Path,
 ) -> AsyncIterator[Scene]:
     """Everything that a fault needs."""
     record_property("versions", {"PostgreSQL": await queue.value("SHOW server_version"), "RabbitMQ": own_broker.installation.version})
     with Producer(queue.url, inbox.exchange, tmp_path, chance) as producer:
-        yield Scene(relays, queue, own_broker, own_topology, inbox, producer, chance, record_property)
+        yield Scene(relays, queue, own_broker, own_topology, inbox, producer, chance, record_property, recovery)
 
 
 @pytest.fixture(scope="session")

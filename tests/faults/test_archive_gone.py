@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.conftest import Scene
-from tests.faults.test_servers import SMALL, play
+from tests.support.fault_play import SMALL, play
+from tests.support.fault_scene import Scene
 from tests.support.logins import login
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
@@ -70,6 +70,7 @@ async def is_ready(relay: RelayProcess) -> bool:
 
 
 @pytest.mark.fault(26, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("A26", "C9")
 async def test_without_the_grant_everything_waits(scene: Scene, relay_url: str) -> None:
     """The right to archive is taken away under load: what was sent stays locked and is not sent again, and goes on with the grant."""

@@ -8,8 +8,8 @@ import time
 import psycopg
 import pytest
 
-from tests.faults.conftest import Scene
 from tests.support.costs import cost, count_statements
+from tests.support.fault_scene import Scene
 from tests.support.plans import PAD
 from tests.support.queue import until
 from tests.support.relays import RelayProcess, peak_memory

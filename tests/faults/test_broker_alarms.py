@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 import pytest
 
 from relay import local
-from tests.faults.conftest import LOCK_SECONDS, Scene
+from tests.support.fault_play import SMALL_SEEN
+from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import Queue, until
-from tests.support.scrape import HTTP, metric, page, shows
+from tests.support.scrape import metric, page, shows
 
-SMALL = {"RELAY_WINDOW": "500", "RELAY_BATCH_SIZE": "100", **HTTP}
 OUTLAST = 60
 """Seconds of a lock that is longer than the alarm."""
 ALARMS = {
@@ -48,7 +48,7 @@ async def renewed(queue: Queue, seconds: float) -> bool:
 async def play(scene: Scene, fault: int, lock_seconds: int) -> None:
     """Load, the alarm, load that waits, until the locks would have expired or a heartbeat has told of it; and the end of the alarm."""
     await scene.configure(lock_seconds=lock_seconds)
-    relay = await scene.start(**SMALL)
+    relay = await scene.start(**SMALL_SEEN)
     await scene.producer.insert(100)
     await scene.queue.settled()
     async with alarm(scene.broker, fault):
@@ -60,7 +60,7 @@ async def play(scene: Scene, fault: int, lock_seconds: int) -> None:
         claimed, told_at = await metric(relay, CLAIMED), await scene.queue.value(TOLD_AT)
         await scene.producer.insert(100)
         if lock_seconds == LOCK_SECONDS:
-            await until(lambda: renewed(scene.queue, 2 * LOCK_SECONDS), 30)
+            await until(lambda: renewed(scene.queue, 2 * LOCK_SECONDS))
         await until(lambda: tells(scene, "down or blocked", since=told_at))
         assert f"{relay.name}: the broker is down or blocked" in await scene.status()
         assert claimed == await metric(relay, CLAIMED)
@@ -79,13 +79,19 @@ async def tells(scene: Scene, broker: str, *, since: datetime = datetime(2000, 1
     return bool(await scene.queue.value(said, broker, since))
 
 
-LENGTHS = pytest.mark.parametrize("lock_seconds", [OUTLAST, LOCK_SECONDS], ids=["shorter", "longer"])
-"""Than the lock."""
+LENGTHS = {"shorter": OUTLAST, "longer": LOCK_SECONDS}
+"""Lock times, by whether the alarm is shorter or longer."""
+
+
+def lengths(*, short: str) -> pytest.MarkDecorator:
+    """Both, of which the short form plays one."""
+    params = [pytest.param(seconds, id=name, marks=[] if name == short else pytest.mark.long_only) for name, seconds in LENGTHS.items()]
+    return pytest.mark.parametrize("lock_seconds", params)
 
 
 @pytest.mark.fault(8, repeats=3)
 @pytest.mark.ids("C9", "A26")
-@LENGTHS
+@lengths(short="longer")
 async def test_a_blocked_broker_is_waited_for(scene: Scene, lock_seconds: int) -> None:
     """A memory alarm, shorter or longer than the locks: they are renewed, nothing more is claimed, and nothing is sent twice."""
     await play(scene, 8, lock_seconds)
@@ -93,7 +99,7 @@ async def test_a_blocked_broker_is_waited_for(scene: Scene, lock_seconds: int) -
 
 @pytest.mark.fault(9, repeats=3)
 @pytest.mark.ids("C9", "A26")
-@LENGTHS
+@lengths(short="shorter")
 async def test_a_broker_without_disk_space_is_waited_for(scene: Scene, lock_seconds: int) -> None:
     """A disk alarm is the same to the relay, and is told with its own words."""
     await play(scene, 9, lock_seconds)

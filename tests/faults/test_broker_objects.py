@@ -10,16 +10,15 @@ from contextlib import asynccontextmanager
 import aio_pika
 import pytest
 
-from tests.faults.conftest import Scene
-from tests.faults.test_servers import WINDOW, play
 from tests.support.broker import Declared, Topology
+from tests.support.fault_play import SMALL_SEEN, WINDOW, play
+from tests.support.fault_scene import Scene
 from tests.support.ledgers import Message
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric, shows_flow
+from tests.support.scrape import metric, shows_flow
 
-SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "100", **HTTP}
 PATIENT = {"backoff_base": 0.05, "backoff_max": 0.5, "max_attempts": 1_000_000}
 """Nothing becomes dead, and what can be sent again is sent soon."""
 SPOILED = "SELECT DISTINCT split_part(last_error, ':', 1) FROM queue_message WHERE exchange = %s AND last_error IS NOT NULL"
@@ -85,7 +84,7 @@ async def test_what_goes_in_flight_spoils_its_own_messages_alone_until_it_is_bac
     """Exchange, queue and binding: each message meets what is gone, the others are sent at once; all arrive, in order, none twice."""
     await scene.configure(**PATIENT)
     async with removals(scene) as parts, Proxy.before(scene.broker.url) as proxy:
-        relay = await scene.start(broker=proxy.url(scene.broker.url), **SMALL)
+        relay = await scene.start(broker=proxy.url(scene.broker.url), **SMALL_SEEN)
         await scene.producer.insert(200)
         await scene.queue.settled()
         proxy.hold_requests()
@@ -112,6 +111,7 @@ async def is_through(scene: Scene) -> bool:
 
 
 @pytest.mark.fault(11, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("C9", "C15")
 @pytest.mark.timeout(300)  # eight runs of rabbitmqctl, seconds each where the machine is busy
 async def test_a_user_that_loses_connections_permission_and_account_goes_on_when_they_are_back(scene: Scene, unique: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_user_that_loses_connections_permission_and_account_goes_on_when
     await ctl(*may_write)
     url = scene.broker.url.replace("guest:guest", f"{unique}:secret")
     async with Proxy.before(url) as proxy:
-        relay = await scene.start(broker=proxy.url(url), **SMALL)
+        relay = await scene.start(broker=proxy.url(url), **SMALL_SEEN)
 
         async def fault() -> None:
             scene.producer.fault(WINDOW)
@@ -179,7 +179,7 @@ async def test_a_deleted_vhost_is_waited_for(scene: Scene, unique: str) -> None:
     url = scene.broker.add_vhost(unique)
     await declare(url, scene.inbox)
     async with Proxy.before(url) as proxy:
-        relay = await scene.start(broker=proxy.url(url), **SMALL)
+        relay = await scene.start(broker=proxy.url(url), **SMALL_SEEN)
         await scene.producer.insert(200)
         await scene.queue.settled()
         async with Topology(url, unique) as topology:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from relay.errors import LocalServerError
-from tests.faults.conftest import Scene
-from tests.faults.test_many_relays import SMALL, UNHURRIED, producing
 from tests.support.clocks import WallClock, libfaketime
+from tests.support.fault_play import SMALL_SEEN, UNHURRIED, producing
+from tests.support.fault_scene import Scene
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
 from tests.support.scrape import metric
@@ -52,7 +52,7 @@ async def test_a_wrong_clock_that_steps_changes_nothing(scene: Scene, wall_clock
     clocks = [wall_clock("ahead", HOUR), wall_clock("behind", -HOUR)]
     begun = await scene.queue.value("SELECT now()")
     to = {"exchange": scene.inbox.exchange, "routing_key": scene.inbox.routing_key}
-    relays = [await scene.start(name, **SMALL, **clock.environment) for name, clock in zip(("ahead", "behind"), clocks, strict=True)]
+    relays = [await scene.start(name, **SMALL_SEEN, **clock.environment) for name, clock in zip(("ahead", "behind"), clocks, strict=True)]
     assert is_off_by(relays[0], "started", HOUR)
     assert is_off_by(relays[1], "started", -HOUR)
     await until(lambda: scrapes_are_off(relays, [HOUR, -HOUR]))

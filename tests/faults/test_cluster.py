@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import LOCK_SECONDS, Scene
 from tests.support.broker import Declared, Topology
 from tests.support.cluster import Node, cluster, hosts
+from tests.support.fault_play import SMALL, WINDOW, producing
+from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.ledgers import Producer
 from tests.support.queue import Queue, until
 from tests.support.relays import Relays
 from tests.support.servers import Say
 
-WINDOW = 500
-SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "100"}
-"""What a relay may have in flight, and so send twice, at a fault."""
 RENEWED = "SELECT count(*) FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - make_interval(secs => %s)"
 """Messages that are in hand for so long, and under a lock still."""
 MOST_ATTEMPTS = "SELECT max(attempts) FROM queue_message_archive"
@@ -45,6 +43,7 @@ async def scene(
     unique: str,
     chance: random.Random,
     record_property: Callable[[str, object], None],
+    recovery: float,
     tmp_path: Path,
 ) -> AsyncIterator[Scene]:
     """As every fault's, with a quorum queue that has a member on each node; the node in the middle is the one that stays."""
@@ -53,7 +52,7 @@ async def scene(
     async with Topology(stays.url, unique) as topology:
         inbox: Declared = await topology.declare(arguments={"x-queue-type": "quorum"})
         with Producer(queue.url, inbox.exchange, tmp_path, chance) as producer:
-            yield Scene(relays, queue, stays, topology, inbox, producer, chance, record_property)
+            yield Scene(relays, queue, stays, topology, inbox, producer, chance, record_property, recovery)
 
 
 async def archived(queue: Queue, more_than: int) -> bool:
@@ -64,7 +63,7 @@ async def archived(queue: Queue, more_than: int) -> bool:
 async def goes_on(scene: Scene, count: int = 500) -> None:
     """So many more messages are confirmed."""
     before = await scene.queue.value("SELECT count(*) FROM queue_message_archive")
-    await until(lambda: archived(scene.queue, before + count), 60)
+    await until(lambda: archived(scene.queue, before + count))
 
 
 @pytest.mark.slow
@@ -75,26 +74,24 @@ async def test_a_cluster_loses_a_node_and_then_its_majority(scene: Scene, nodes:
     first, _, third = nodes
     relay = await scene.start(broker=hosts(nodes), **SMALL)
     assert f"127.0.0.1:{first.port}" == relay.of("broker_up")[0]["host"]
-    producing = asyncio.create_task(scene.producer.run())
-    await goes_on(scene)
+    async with producing(scene):
+        await goes_on(scene)
 
-    scene.producer.fault(WINDOW)
-    await asyncio.to_thread(first.crash)
-    assert f"127.0.0.1:{scene.broker.port}" == (await relay.logged("broker_up", 2))["host"]
-    await goes_on(scene)
+        scene.producer.fault(WINDOW)
+        await asyncio.to_thread(first.crash)
+        assert f"127.0.0.1:{scene.broker.port}" == (await relay.logged("broker_up", 2))["host"]
+        await goes_on(scene)
 
-    scene.producer.fault(WINDOW)
-    await asyncio.to_thread(third.crash)
-    await until(lambda: silent(scene), 60)
-    assert await scene.waits_for_confirms(relay)
-    await asyncio.to_thread(third.start)
-    await goes_on(scene)
-    scene.producer.stop()
-    await producing
+        scene.producer.fault(WINDOW)
+        await asyncio.to_thread(third.crash)
+        await until(lambda: silent(scene))
+        assert await scene.waits_for_confirms(relay)
+        await asyncio.to_thread(third.start)
+        await goes_on(scene)
 
-    await scene.queue.settled(seconds=60)
+    await scene.queue.settled()
     await asyncio.to_thread(first.start)
-    await scene.check(relay, recovery=None)
+    await scene.check(relay, timed=False)
     assert 1 == await scene.queue.value(MOST_ATTEMPTS)
 
 

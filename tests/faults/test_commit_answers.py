@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from tests.faults.conftest import RECOVERY, Scene
-from tests.faults.test_servers import SMALL, WINDOW, play
+from tests.support.fault_play import SMALL, WINDOW, play
+from tests.support.fault_scene import Scene
 from tests.support.ledgers import Producer
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
 from tests.support.scrape import HTTP, metric
+from tests.support.trap import Trap
 
 TIMES = 3
 LONG = "30"
@@ -28,35 +28,6 @@ CLAIM = b"available_at IS NULL AND ordering_key IS NULL\n        AND exchange <>
 """Text of the claim of new messages, and of no other statement."""
 LOCKED = "SELECT count(*) FROM queue_message WHERE lock_expires_at IS NOT NULL"
 RELEASED = "SELECT count(*) FROM queue_message WHERE lock_expires_at IS NULL AND attempts = 1"
-
-
-class Trap(Proxy):
-    """Keeps answers back from the moment on at which it passes on a request with a certain text."""
-
-    text: bytes | None = None
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
-        ours = cast("asyncio.StreamReader", Eavesdropper(reader, self._look))
-        await super()._pass_on(ours, writer, gate)
-
-    def _look(self, data: bytes) -> None:
-        if self.text is not None and self.text in data:
-            self.text = None
-            self.hold_answers()
-
-
-class Eavesdropper:
-    """A reader that shows somebody what it reads."""
-
-    def __init__(self, reader: asyncio.StreamReader, show: Callable[[bytes], None]) -> None:
-        self._reader = reader
-        self._show = show
-
-    async def read(self, size: int) -> bytes:
-        """Read, show, return."""
-        data = await self._reader.read(size)
-        self._show(data)
-        return data
 
 
 async def start(scene: Scene, proxy: Proxy, **settings: str) -> RelayProcess:
@@ -110,7 +81,7 @@ async def test_a_settle_that_was_carried_out_unheard_is_not_done_twice(scene: Sc
         assert len(relay.of("settle_failed")) >= 1
         assert TIMES <= await metric(relay, "relay_failures_total", step="settle")
         assert 0 == await metric(relay, "relay_lock_lost_total")
-        report = await scene.check(relay, recovery=None)
+        report = await scene.check(relay, timed=False)
     assert (100 + TIMES * MANY, 0) == (report.delivered, report.duplicates)
     assert [] == relay.of("lock_lost")
 
@@ -135,13 +106,14 @@ async def test_what_was_claimed_unheard_goes_out_when_its_lock_expires(scene: Sc
         await claimed_unheard(scene, proxy)
         assert await scene.note_left_by(relay)
         await cut(proxy)
-        report = await scene.check(relay, recovery=RECOVERY)
+        report = await scene.check(relay)
     assert 0 == report.duplicates
     assert relay.of("database_down")
     assert relay.of("locks_swept")
 
 
 @pytest.mark.fault(6, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("A17", "A27")
 async def test_a_retry_that_was_written_unheard_is_not_taken_for_lost(scene: Scene) -> None:
     """No queue takes the messages: the relay writes the spoiled try again, finds its own words, and blames no other relay."""
@@ -183,4 +155,4 @@ async def test_answers_lost_at_random_moments_lose_and_double_nothing(scene: Sce
                     await asyncio.sleep(scene.chance.uniform(0.3, 0.6))  # the random moment
 
             await play(scene, fault, relay)
-            await scene.check(relay, recovery=None)
+            await scene.check(relay, timed=False)

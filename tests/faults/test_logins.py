@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,19 +15,17 @@ from psycopg.conninfo import conninfo_to_dict
 
 from relay import local
 from relay.local.postgres import Postgres
-from relay.local.rabbitmq import Certificates
-from relay.migrate import migrate
-from tests.faults.conftest import LOCK_SECONDS, Scene
-from tests.faults.test_servers import SMALL, WINDOW, play, tells
 from tests.support.certificates import Authority, TlsPostgres
-from tests.support.ledgers import Producer
+from tests.support.fault_moved import moved
+from tests.support.fault_play import SMALL, WINDOW, play, tells
+from tests.support.fault_scene import Scene
 from tests.support.logins import login
 from tests.support.own import user_of
 from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
+from tests.support.queue import until
 from tests.support.relays import RelayProcess, seconds_between
 from tests.support.scrape import HTTP, page, shows
-from tests.support.servers import Databases
+from tests.support.tls_front import TlsFront
 
 OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/%'"
 LINES = 3
@@ -40,7 +35,7 @@ LINES = 3
 async def refused(relay: RelayProcess, event: str, words: str, gauge: str, *, by: str) -> None:
     """The relay says why it waits in one sentence, with less than a line a second, and shows it to whoever asks."""
     before = len(relay.of(event))
-    await until(lambda: len([line for line in relay.of(event)[before:] if words in line["error"]]) >= LINES, 30)
+    await until(lambda: len([line for line in relay.of(event)[before:] if words in line["error"]]) >= LINES)
     lines = relay.of(event)
     # A line that was held back for a second bears the time of its event.
     assert len(lines) <= seconds_between(lines[0], lines[-1]) + 2, lines
@@ -71,10 +66,11 @@ async def test_a_rotated_database_password_is_named_and_waited_for(scene: Scene)
             await shows(relay, "relay_database_up", 1)
 
         await play(scene, fault, relay)
-        await scene.check(relay, recovery=None)
+        await scene.check(relay, timed=False)
 
 
 @pytest.mark.fault(27, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("C9")
 async def test_a_rotated_broker_password_is_named_and_waited_for(scene: Scene) -> None:
     """As that of the database; no attempt is spent."""
@@ -92,54 +88,12 @@ async def test_a_rotated_broker_password_is_named_and_waited_for(scene: Scene) -
                 await relay.logged("broker_up", 2)
 
             await play(scene, fault, relay)
-            await scene.check(relay, recovery=None)
+            await scene.check(relay, timed=False)
     assert 1 == await scene.queue.value("SELECT max(attempts) FROM queue_message_archive")
 
 
-class TlsFront:
-    """Speaks TLS before a broker that does not, with a certificate that may change."""
-
-    def __init__(self, port: int, shown: Certificates) -> None:
-        self._target = port
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.show(shown)
-
-    def show(self, shown: Certificates) -> None:
-        """Show this certificate from the next connection on, and end those that stand."""
-        self._context.load_cert_chain(shown.certificate, shown.key)
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._context)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        ends = {writer, far_writer}
-        self._writers |= ends
-        with suppress(OSError, RuntimeError):
-            await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
-        self._writers -= ends
-        for end in ends:
-            end.transport.abort()
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.transport.abort()
-
-
 @pytest.mark.fault(27, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("C9")
 async def test_an_expired_certificate_of_the_broker_is_named_and_waited_for(scene: Scene, tmp_path: Path) -> None:
     """It expired yesterday, and connections that end cannot be made again: the sentence says so, until it is renewed."""
@@ -156,7 +110,7 @@ async def test_an_expired_certificate_of_the_broker_is_named_and_waited_for(scen
             await relay.logged("broker_up", 2)
 
         await play(scene, fault, relay)
-        await scene.check(relay, recovery=None)
+        await scene.check(relay, timed=False)
 
 
 @pytest.fixture
@@ -186,23 +140,7 @@ async def test_an_expired_certificate_of_the_database_is_named_and_waited_for(sc
         await shows(relay, "relay_database_up", 1)
 
     await play(scene, fault, relay)
-    await scene.check(relay, recovery=None)
-
-
-@asynccontextmanager
-async def moved(scene: Scene, server: Postgres, folder: Path) -> AsyncIterator[Scene]:
-    """The scene on another PostgreSQL, with its ledger in a folder of its own."""
-    databases = Databases(server.url)
-    name = databases.create()
-    url = databases.url(name)
-    migrate(url, seed={"lock_seconds": str(LOCK_SECONDS)})
-    with ExitStack() as stack:
-        stack.callback(databases.drop, name)
-        producer = stack.enter_context(Producer(url, scene.inbox.exchange, folder, scene.chance))
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-            queue = Queue(url, connection)
-            scene.note("versions", {"PostgreSQL": await queue.value("SHOW server_version"), "RabbitMQ": scene.broker.installation.version})
-            yield replace(scene, queue=queue, producer=producer)
+    await scene.check(relay, timed=False)
 
 
 @pytest.fixture(scope="session")
@@ -226,6 +164,7 @@ async def close_all(hogs: list[psycopg.AsyncConnection[Any]]) -> None:
 
 
 @pytest.mark.fault(28, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("C9")
 async def test_without_a_connection_left_at_postgresql_the_relay_waits(
     scene: Scene, narrow_postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
@@ -253,4 +192,4 @@ async def test_without_a_connection_left_at_postgresql_the_relay_waits(
                 await shows(relay, "relay_database_up", 1)
 
             await play(scene, fault, relay)
-            await scene.check(relay, recovery=None)
+            await scene.check(relay, timed=False)

@@ -5,32 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.faults.conftest import Scene
+from tests.support.fault_play import SMALL_SEEN, UNHURRIED, producing
+from tests.support.fault_scene import Scene
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric, shows
+from tests.support.scrape import metric, shows
 
 NAME = "relay"
-SMALL = {"RELAY_WINDOW": "500", "RELAY_BATCH_SIZE": "100", **HTTP}
-UNHURRIED = 30
-"""Seconds of locks that no busy machine lets expire."""
 AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s AND state <> 'idle'"
-
-
-@asynccontextmanager
-async def producing(scene: Scene) -> AsyncIterator[None]:
-    """Load, until the end of the block."""
-    task = asyncio.create_task(scene.producer.run())
-    yield
-    scene.producer.stop()
-    await task
 
 
 async def shown(scene: Scene) -> list[dict[str, Any]]:
@@ -44,18 +31,18 @@ async def test_relays_of_one_name_come_and_go(scene: Scene, *, long_form: bool) 
     """Two to eight (in the short form four) of one name, started and stopped at random: keys in order, and nothing goes out twice."""
     await scene.configure(lock_seconds=UNHURRIED)
     most, moves = (8, 12) if long_form else (4, 4)
-    running = list(await asyncio.gather(*(scene.start(NAME, **SMALL) for _ in range(2))))
+    running = list(await asyncio.gather(*(scene.start(NAME, **SMALL_SEEN) for _ in range(2))))
     gone: list[RelayProcess] = []
     async with producing(scene):
         for _ in range(moves):
             await asyncio.sleep(scene.chance.uniform(0, 0.5))  # the random moment
             if len(running) == 2 or (len(running) < most and scene.chance.random() < 0.6):
-                running.append(await scene.start(NAME, **SMALL))
+                running.append(await scene.start(NAME, **SMALL_SEEN))
             else:
                 gone.append(running.pop(scene.chance.randrange(len(running))))
                 assert 0 == await gone[-1].stop()
                 assert [] == await scene.held_by(gone[-1])
-        running.append(await scene.start(NAME, **SMALL))
+        running.append(await scene.start(NAME, **SMALL_SEEN))
         await shows(running[-1], "relay_queue_relays_alive", len(running))
         assert {(relay.id, NAME) for relay in running} == {(row["id"], row["name"]) for row in await shown(scene) if row["alive"]}
 
@@ -68,9 +55,9 @@ async def test_relays_of_one_name_come_and_go(scene: Scene, *, long_form: bool) 
 @pytest.mark.ids("A11", "B9")
 async def test_a_relay_that_stands_still_among_others_is_replaced(scene: Scene) -> None:
     """Stopped in the middle of publishing for longer than its locks: the other one sends what it held, and it says so when it wakes up."""
-    other = await scene.start("other", **SMALL)
+    other = await scene.start("other", **SMALL_SEEN)
     async with Proxy.before(scene.broker.url) as proxy:
-        sleeper = await scene.start("sleeper", broker=proxy.url(scene.broker.url), **SMALL)
+        sleeper = await scene.start("sleeper", broker=proxy.url(scene.broker.url), **SMALL_SEEN)
         async with producing(scene):
             await asyncio.sleep(scene.chance.uniform(0, 1))  # the random moment
             proxy.hold_answers()

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from tests.faults.conftest import Scene
-from tests.faults.test_servers import WINDOW, play
+from tests.support.fault_play import SMALL_SEEN, WINDOW, play
+from tests.support.fault_scene import Scene
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.relays import RelayProcess, seconds_between
 from tests.support.scrape import HTTP, metric, page, shows, shows_flow
 
-SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "50", **HTTP}
+SMALL = {**SMALL_SEEN, "RELAY_BATCH_SIZE": "50"}
 LASTING = 20
 """Seconds of a lock that outlasts a poor network's answers."""
 LARGE = 200_000
@@ -88,10 +88,11 @@ async def test_a_network_that_swallows_everything_is_noticed(scene: Scene, leg: 
                 await shows(relay, UP[leg], 1)
 
         await play(scene, fault, *(relay for relay, _ in pairs))
-        await scene.check(*(relay for relay, _ in pairs), recovery=None)
+        await scene.check(*(relay for relay, _ in pairs), timed=False)
 
 
 @pytest.mark.fault(10, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("C9")
 @pytest.mark.parametrize("leg", LEGS)
 async def test_a_poor_network_costs_time_alone(scene: Scene, leg: str) -> None:

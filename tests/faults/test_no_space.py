@@ -11,7 +11,7 @@ from psycopg import errors
 
 from relay import local
 from relay.migrate import migrate
-from tests.faults.conftest import LOCK_SECONDS, Scene
+from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import Queue, until
 from tests.support.relays import COMMAND, Relays
 from tests.support.scrape import HTTP, metric, page
@@ -86,7 +86,7 @@ async def test_a_full_disk_is_waited_for_with_everything_kept(scene: Scene) -> N
     assert f"{await scene.queue.waiting()} messages wait" in await scene.status()
     await scene.queue.sql("DROP TABLE filler")
     await scene.producer.insert(100)
-    await scene.check(relay, recovery=None)
+    await scene.check(relay, timed=False)
 
 
 async def outlasts_its_locks(scene: Scene) -> bool:

@@ -5,30 +5,22 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations
 
 import pytest
 
 from relay import local
-from tests.faults.conftest import Scene
+from tests.support.fault_scene import Scene
 from tests.support.poison import POISON, Poison
+from tests.support.poisoner import Poisoner
 from tests.support.poisoning import (
     BARRED,
     MAY_WRITE,
-    Plain,
     Sent,
-    expect_archived,
-    expect_refused,
-    expect_seen,
-    insert,
-    prepare,
-    read_archive,
 )
 from tests.support.proxy import Proxy
 from tests.support.queue import until
-from tests.support.raw_amqp import RawClient
 from tests.support.scrape import HTTP, metric
 from tests.support.servers import Say
 
@@ -61,42 +53,6 @@ def groups(kinds: Sequence[int], chance: random.Random) -> Iterator[list[int]]:
         left -= {frozenset(pair) for pair in combinations(group, 2)}
         chance.shuffle(group)
         yield group
-
-
-class Poisoner:
-    """Inserts entries, each to exchanges of its own, which are made when it comes for the first time."""
-
-    def __init__(self, scene: Scene, client: RawClient, prefix: str) -> None:
-        self._queue, self._client, self._prefix = scene.queue, client, prefix
-        self._plain: dict[str, Plain] = {}
-        self.sent: list[Sent] = []
-
-    @classmethod
-    @asynccontextmanager
-    async def at_work(cls, scene: Scene, prefix: str) -> AsyncIterator[Poisoner]:
-        """One that can do as it likes with the broker until the end of the block."""
-        async with RawClient(scene.broker.url) as client:
-            yield cls(scene, client, prefix)
-
-    async def prepare(self, entry: Poison) -> None:
-        """Make what an entry needs."""
-        if entry.name not in self._plain:
-            word = BARRED if "no_permission" in entry.needs else "e"
-            self._plain[entry.name] = await prepare(self._queue, self._client, entry, f"{self._prefix}.{word}{len(self._plain)}")
-
-    async def put(self, entry: Poison) -> Sent:
-        """Insert an entry that was prepared."""
-        self.sent.append(await insert(self._queue, entry, self._plain[entry.name]))
-        return self.sent[-1]
-
-    async def expect_all(self) -> None:
-        """Everything has ended as the catalogue says, and a consumer has seen it once."""
-        arrived = [id_ for one in self.sent if one.arrives for id_ in one.ids]
-        deliveries = await self._client.deliveries(len(arrived))
-        assert dict.fromkeys(arrived, 1) == Counter(each.relay_id for each in deliveries)
-        expect_seen(self.sent, {each.relay_id: each for each in deliveries})
-        expect_refused(self.sent)
-        expect_archived(self.sent, await read_archive(self._queue))
 
 
 @pytest.fixture
@@ -184,7 +140,8 @@ async def put_mixed(scene: Scene, poisoner: Poisoner, share: float, size: int = 
         scene.producer.vouch(one.ids, one.entry.outcome)
 
 
-@pytest.mark.fault(13, repeats=5, short=False)  # a figure, and the slower the more there are
+@pytest.mark.fault(13, repeats=5)  # a figure, and the slower the more there are
+@pytest.mark.long_only
 @pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.ids("C15")
@@ -234,7 +191,7 @@ async def test_good_messages_around_three_bad_exchanges_arrive_once(scene: Scene
             if number == 4:
                 await until(lambda: scene.topology.has(doomed.queue))
                 await scene.topology.delete_exchange(doomed.exchange)
-        await scene.queue.settled(seconds=60)
+        await scene.queue.settled()
         assert proxy.connections <= 1 + EXTRA
 
     came = [message.headers["x-relay-id"] for made in (scene.inbox, other) for message in await scene.topology.drain(made.queue)]

@@ -11,7 +11,7 @@ import pytest
 from psycopg import errors
 
 from relay import local
-from tests.faults.conftest import Scene
+from tests.support.fault_scene import Scene
 from tests.support.queue import Queue
 
 ROOM = 64 << 20
@@ -41,6 +41,7 @@ async def test_messages_wait_in_the_database_alone(scene: Scene, own_postgres: l
     assert (300, 0) == (report.delivered, report.duplicates)
 
 
+@pytest.mark.fault(29, repeats=20)
 async def test_a_server_without_memory_rejects_nothing(queue: Queue) -> None:
     """A content that cannot be printed for want of memory just now is no content that can never be printed."""
     await queue.sql("INSERT INTO queue_message (exchange, content) SELECT 'e', jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 900)")

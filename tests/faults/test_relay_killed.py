@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.faults.conftest import RECOVERY, Scene
+from tests.support.fault_play import producing
+from tests.support.fault_scene import Scene
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
 from tests.support.scrape import HTTP, metric
@@ -22,13 +23,11 @@ MANY = 1000
 async def test_kill_9_at_random_moments_loses_nothing(scene: Scene) -> None:
     """Nothing lost, nothing from a rollback, keys in order, duplicates only of what was in flight, and that is out again in time."""
     running = [await scene.start(f"relay-{number}") for number in range(2)]
-    producing = asyncio.create_task(scene.producer.run())
-    for number in range(KILLS):
-        await asyncio.sleep(scene.chance.uniform(0.1, 1.5))  # the random moment
-        await scene.kill(running.pop(0))
-        running.append(await scene.start(f"relay-{number + 2}"))
-    scene.producer.stop()
-    await producing
+    async with producing(scene):
+        for number in range(KILLS):
+            await asyncio.sleep(scene.chance.uniform(0.1, 1.5))  # the random moment
+            await scene.kill(running.pop(0))
+            running.append(await scene.start(f"relay-{number + 2}"))
 
     await scene.check(*running)
 
@@ -55,6 +54,7 @@ async def has_swept(relay: RelayProcess, count: int) -> bool:
     return await metric(relay, "relay_swept_total", to="queue") >= count
 
 
+@pytest.mark.fault(1, repeats=20)
 @pytest.mark.ids("A12", "B9")
 async def test_ordered_messages_above_every_head_are_free_in_time(scene: Scene) -> None:
     """A dead relay held heads of keys behind a long backlog, which the other one works through slowly."""
@@ -70,7 +70,7 @@ async def test_ordered_messages_above_every_head_are_free_in_time(scene: Scene) 
     await scene.kill(victim)
     scene.broker.thaw()
 
-    await until(lambda: has_let_go(scene, victim), RECOVERY)
+    await until(lambda: has_let_go(scene, victim), scene.recovery)
     assert await scene.queue.waiting() > MANY
     helper = await scene.start("helper")
     await scene.queue.settled()
@@ -89,6 +89,7 @@ async def has_let_go(scene: Scene, relay: RelayProcess) -> bool:
     return not await holds_heads(scene, relay)
 
 
+@pytest.mark.fault(1, repeats=20)
 @pytest.mark.ids("A11", "A28")
 async def test_the_strict_convention_archives_what_a_dead_relay_held(scene: Scene) -> None:
     """With on_lock_expired = archive a lost lock is the end: archived `lock_expired` with a sentence, and not sent again."""

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Scene
-from tests.faults.test_large import insert
-from tests.faults.test_many_relays import SMALL, producing
+from tests.support.fault_play import SMALL_SEEN, WINDOW, producing
+from tests.support.fault_scene import Scene
 from tests.support.queue import until
 
 SPIN = "import os\nwhile os.getppid() == {parent}: pass"
@@ -43,14 +42,14 @@ def spinning() -> Iterator[None]:
 @pytest.mark.ids("A11", "B9")
 async def test_a_relay_without_processor_time_loses_nothing(scene: Scene) -> None:
     """The lowest priority on a machine that others fill, for as long as its locks last, while another relay lives: as if it stood still."""
-    starved, other = [await scene.start(name, **SMALL) for name in ("starved", "other")]
+    starved, other = [await scene.start(name, **SMALL_SEEN) for name in ("starved", "other")]
     async with producing(scene):
         await until(lambda: scene.holds(starved))
         os.setpriority(os.PRIO_PROCESS, starved.pid, 19)
         with spinning():
-            scene.producer.fault(2 * int(SMALL["RELAY_WINDOW"]))
+            scene.producer.fault(2 * WINDOW)
             await asyncio.sleep(STARVED)  # how long it is starved is the fault itself
-    await scene.check(starved, other, recovery=None)
+    await scene.check(starved, other, timed=False)
 
 
 @pytest.mark.fault(29, repeats=20)
@@ -59,19 +58,19 @@ async def test_a_message_that_no_memory_holds_ends_alone(scene: Scene) -> None:
     """Its lock stands before it travels, so it is counted, goes alone and ends as `lock_expired`; its neighbours arrive, once."""
     for name, value in (("max_body_bytes", 100 << 20), ("max_attempts", 2)):
         await scene.queue.sql("SELECT queue_message_config_set(%s, %s)", name, str(value))
-    relay = await scene.start(**SMALL)
+    relay = await scene.start(**SMALL_SEEN)
     await scene.producer.insert(100)
     await scene.queue.settled()
     relay.send(signal.SIGSTOP)
     resource.prlimit(relay.pid, resource.RLIMIT_AS, (address_space(relay.pid) + ROOM, resource.RLIM_INFINITY))
     await scene.producer.insert(100)
-    guilty = await insert(scene, 2 * ROOM)
+    guilty = await scene.insert_body(2 * ROOM)
     scene.producer.vouch([guilty], "lock_expired")
     await scene.producer.insert(100)
     relay.send(signal.SIGCONT)
 
     await scene.queue.settled(1)
-    await until(lambda: dead(scene, guilty), 60)
+    await until(lambda: dead(scene, guilty))
     assert 0 == await relay.stop()
     report = await scene.report()
     assert ([], 300, 1) == (report.mismatches(recovery_limit=None), report.delivered, report.dead)

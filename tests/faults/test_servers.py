@@ -4,55 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from relay import local
-from tests.faults.conftest import Scene
+from tests.support.fault_play import SMALL, WINDOW, play, tells
+from tests.support.fault_scene import Scene
 from tests.support.proxy import Proxy
 from tests.support.queue import until
-from tests.support.relays import RelayProcess
 from tests.support.scrape import HTTP, shows
 
-WINDOW = 500
-SMALL = {"RELAY_WINDOW": str(WINDOW), "RELAY_BATCH_SIZE": "100"}
-"""What a relay may have in flight, and so send twice, at a fault."""
 OUTLAST = 8
 """Seconds of a lock that outlasts the restart of a database: it is renewed when half of them are over."""
 MOST_ATTEMPTS = "SELECT max(attempts) FROM queue_message_archive"
-FLOODS = ("database_down", "broker_down", "settle_failed", "maintenance_failed", "listen_down")
-
-
-async def play(scene: Scene, fault: Callable[[], Awaitable[None]], *relays: RelayProcess) -> None:
-    """Load, the fault at a random moment, and load again until a good deal was committed after it."""
-    producing = asyncio.create_task(scene.producer.run())
-    await asyncio.sleep(scene.chance.uniform(0.3, 1.0))  # the random moment
-    await fault()
-    before = scene.producer.committed
-    await until(lambda: grown(scene, before))
-    scene.producer.stop()
-    await producing
-    for relay in relays:
-        expect_quiet_log(relay)
-
-
-async def grown(scene: Scene, before: int) -> bool:
-    """The producer goes on."""
-    return scene.producer.committed > before + 200
-
-
-async def tells(scene: Scene, sentence: str) -> bool:
-    """Whether `relay status` says so; it knows what a relay reported last."""
-    return sentence in await scene.status()
-
-
-def expect_quiet_log(relay: RelayProcess) -> None:
-    """At most one line a second of each kind, and no traceback."""
-    assert not [line for line in relay.lines if "text" in line or "where" in line], relay.lines
-    for kind in FLOODS:
-        seconds = [line["timestamp"][:19] for line in relay.of(kind)]
-        assert all(seconds.count(second) <= 2 for second in seconds), relay.of(kind)
 
 
 @pytest.mark.fault(7, repeats=20)
@@ -80,6 +44,7 @@ async def test_a_killed_broker_loses_nothing(scene: Scene) -> None:
 
 
 @pytest.mark.fault(7, repeats=20)
+@pytest.mark.long_only
 @pytest.mark.ids("C7", "C9")
 async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> None:
     """As a killed one, with messages under way that it has not read."""
@@ -101,7 +66,7 @@ async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> No
 
 @pytest.mark.fault(4, repeats=20)
 @pytest.mark.ids("A17", "C9")
-@pytest.mark.parametrize("how", ["crash", "restart"])
+@pytest.mark.parametrize("how", ["crash", pytest.param("restart", marks=pytest.mark.long_only)])
 async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_postgres: local.Postgres, how: str) -> None:
     """Outcomes are written when it is back, so that nothing is sent twice unless it was away for longer than the locks last."""
     await scene.queue.sql("SELECT queue_message_config_set('lock_seconds', %s)", str(OUTLAST))

@@ -17,7 +17,8 @@ from tests.support.servers import Say
 SECONDS = 60
 
 
-@pytest.mark.fault(30, repeats=3, short=False)
+@pytest.mark.fault(30, repeats=3)
+@pytest.mark.long_only
 @pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.ids("A17", "B9", "C1", "C5", "C7", "C9", "C17")

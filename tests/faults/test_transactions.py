@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from relay import local
-from tests.faults.conftest import Scene
-from tests.faults.test_servers import WINDOW
 from tests.support.costs import cost, count_statements
 from tests.support.disorder import DisorderlyProducer
+from tests.support.fault_play import WINDOW, producing
+from tests.support.fault_scene import Scene
 from tests.support.queue import until
 from tests.support.relays import RelayProcess
 from tests.support.scrape import HTTP, metric
@@ -107,17 +107,14 @@ async def connections(stack: AsyncExitStack, url: str, count: int) -> list[psyco
 async def test_who_commits_late_is_not_passed_over(scene: Scene, disorder: DisorderlyProducer) -> None:
     """Fifty writers commit up to three seconds after they wrote, while others are quick: all goes out when its turn has come, unswept."""
     relay = await scene.start(**HTTP)
-    producing = asyncio.create_task(disorder.run())
-    async with AsyncExitStack() as stack:
+    async with producing(scene), AsyncExitStack() as stack:
 
         async def write(connection: psycopg.AsyncConnection[Any]) -> None:
             for _ in range(TURNS):
                 await disorder.commit_late(connection, LATE)
 
         await asyncio.gather(*map(write, await connections(stack, scene.queue.url, WRITERS)))
-    disorder.stop()
-    await producing
-    await scene.queue.settled(seconds=10)
+    await scene.queue.settled()
     assert 0 == await metric(relay, "relay_stranded_total")
     report = await scene.check(relay)
     assert 0 == report.duplicates

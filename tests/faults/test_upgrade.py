@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from relay.migrate import migrations
-from tests.faults.conftest import Scene
-from tests.faults.test_servers import SMALL, play
 from tests.support.doc_tables import ROOT
+from tests.support.fault_play import SMALL, play
+from tests.support.fault_scene import Scene
 from tests.support.relays import COMMAND, RelayProcess, Relays
 from tests.support.scrape import HTTP, metric
 
@@ -107,7 +107,7 @@ async def test_an_older_and_this_relay_share_a_queue(scene: Scene, tmp_path: Pat
 
         await play(scene, fault)
         # Nobody lives from the kill on until the last one has started, however long that takes.
-        await scene.check(await scene.start("last", **SMALL), recovery=None)
+        await scene.check(await scene.start("last", **SMALL), timed=False)
 
 
 @pytest.mark.fault(31, repeats=20)

@@ -76,7 +76,7 @@ class Topology:
         await self._channel.exchange_delete(exchange)
         self._made.remove(("exchange", exchange))
 
-    async def drain(self, queue: str, count: int | None = None, *, seconds: float = 20) -> list[AbstractIncomingMessage]:
+    async def drain(self, queue: str, count: int | None = None, *, seconds: float = 60) -> list[AbstractIncomingMessage]:
         """Take messages off a queue: with `count`, wait until at least as many have come; without, take what is there now.
 
         Raises:

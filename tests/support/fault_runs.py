@@ -120,7 +120,7 @@ def is_long(config: pytest.Config) -> bool:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave to the long form what is for it alone, with the reason."""
-    if not is_long(item.config) and any(not marker.kwargs.get("short", True) for marker in item.iter_markers("fault")):
+    if not is_long(item.config) and item.get_closest_marker("long_only"):
         pytest.skip("played in the long form only: make test-faults, or FAULT_LONG=1")
 
 
@@ -131,10 +131,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Note runs where that is asked for."""
-    config.addinivalue_line(
-        "markers",
-        "fault(number, repeats=1, short=True): the fault of fault_menu that is played, how often in the long form, and whether there alone",
-    )
+    config.addinivalue_line("markers", "fault(number, repeats=1): the fault of fault_menu that is played, and how often in the long form")
+    config.addinivalue_line("markers", "long_only: a fault, or a variant of it, that the long form plays and the short one leaves out")
     if path := config.getoption("--fault-runs"):
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
         config.pluginmanager.register(Runs(path, commit or "no checkout"))

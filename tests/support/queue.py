@@ -19,6 +19,8 @@ from relay.store import Store
 from relay.upkeep import Upkeep
 
 PLENTY = 1 << 30
+PATIENCE = 60.0
+"""Seconds after which what a test waits for does not come any more, on any machine."""
 SILENCE = 6.0
 """Seconds without a heartbeat after which a relay counts as silent, as in production."""
 FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": [], "lanes": [], "epochs": [], "reached": "{}", "walk": 10_000}
@@ -57,7 +59,7 @@ class Queue:
         """Messages in the queue, in any state."""
         return int(await self.value("SELECT count(*) FROM queue_message"))
 
-    async def settled(self, left: int = 0, *, seconds: float = 30) -> None:
+    async def settled(self, left: int = 0, *, seconds: float = PATIENCE) -> None:
         """Wait until so many messages are left in the queue."""
 
         async def are_left() -> bool:
@@ -122,7 +124,7 @@ class MadeStore(Store):
         return ids_of((await self.take(due, where, limit=limit)).batch)
 
 
-async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = 20) -> None:
+async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = PATIENCE) -> None:
     """Wait until a condition holds that nobody signals, such as counters that a server writes when it likes."""
     async with asyncio.timeout(seconds):
         while not (holds if isinstance(holds := probe(), bool) else await holds):  # noqa: ASYNC110 - there is no signal

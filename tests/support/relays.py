@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from relay.local.process import plain_environment
+from tests.support.queue import PATIENCE
 
 COMMAND = (sys.executable, "-m", "relay")
 Line = dict[str, Any]
@@ -45,7 +46,7 @@ class RelayProcess:
         """Lines of one event, oldest first."""
         return [line for line in self.lines if line.get("event") == event]
 
-    async def logged(self, event: str, count: int = 1, *, seconds: float = 30) -> Line:
+    async def logged(self, event: str, count: int = 1, *, seconds: float = PATIENCE) -> Line:
         """Wait until an event has been logged `count` times; return that line.
 
         Raises:
@@ -65,7 +66,7 @@ class RelayProcess:
         """Signal the process."""
         self._process.send_signal(number)
 
-    async def ended(self, seconds: float = 30) -> int:
+    async def ended(self, seconds: float = PATIENCE) -> int:
         """Wait for the end; return the exit code, negative for a signal."""
         async with asyncio.timeout(seconds):
             await self._reader

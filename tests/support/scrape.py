@@ -6,13 +6,17 @@ import asyncio
 import urllib.error
 import urllib.request
 
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.queue import until
+from tests.support.queue import PATIENCE, until
 from tests.support.relays import RelayProcess
 
 HTTP = {"RELAY_HTTP_PORT": "0"}
 """The setting that makes a relay serve its pages on any free port."""
+READ_AT = "relay_queue_read_timestamp_seconds"
+LOOKED_UP = ("relay_queue_", "relay_clock_", "relay_export_")
+"""How the names of metrics begin that the database is asked for."""
 
 
 async def page(relay: RelayProcess, path: str = "/metrics") -> str:
@@ -22,13 +26,38 @@ async def page(relay: RelayProcess, path: str = "/metrics") -> str:
 
 
 async def metric(relay: RelayProcess, name: str, **labels: str) -> float:
-    """A metric's value now, the sum over what has these labels; 0 where there is none."""
-    families = text_string_to_metric_families(await page(relay))
-    samples = (sample for family in families for sample in family.samples if sample.name == name)
-    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+    """A metric's value now, the sum over what has these labels; 0 where nothing has them yet.
+
+    What the database is asked for appears with the relay's first look at the queue, which is waited for.
+
+    Raises:
+        LookupError: the relay has no such metric.
+    """
+    if name.startswith(LOOKED_UP) and name != READ_AT:
+        await until(lambda: has_looked(relay))
+    return value_of(await page(relay), name, **labels)
 
 
-async def shows(relay: RelayProcess, name: str, value: float, seconds: float = 30, **labels: str) -> None:
+async def has_looked(relay: RelayProcess) -> bool:
+    """The relay has looked at the queue, and shows what it saw."""
+    return await metric(relay, READ_AT) > 0
+
+
+def value_of(text: str, name: str, **labels: str) -> float:
+    """As `metric`, of a page that was read."""
+    families = {sample_name: family for family in text_string_to_metric_families(text) for sample_name in _names(family)}
+    if name not in families:
+        raise LookupError(f"there is no metric {name} among {sorted(families)}")
+    return sum(sample.value for sample in families[name].samples if sample.name == name and labels.items() <= sample.labels.items())
+
+
+def _names(family: Metric) -> set[str]:
+    """The names of a family's samples, also where it has none yet."""
+    first = f"{family.name}_total" if family.type == "counter" else family.name
+    return {first, *(sample.name for sample in family.samples)}
+
+
+async def shows(relay: RelayProcess, name: str, value: float, seconds: float = PATIENCE, **labels: str) -> None:
     """Wait until a metric has a value."""
 
     async def reached() -> bool:

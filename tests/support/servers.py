@@ -22,7 +22,7 @@ Declare = Callable[..., Awaitable[Declared]]
 class Drain(Protocol):
     """Takes messages off a queue; see `Topology.drain`."""
 
-    def __call__(self, queue: str, count: int | None = None, *, seconds: float = 20) -> Awaitable[list[AbstractIncomingMessage]]:
+    def __call__(self, queue: str, count: int | None = None, *, seconds: float = 60) -> Awaitable[list[AbstractIncomingMessage]]:
         """Return the messages."""
 
 
