@@ -89,8 +89,8 @@ build/mutmut/.made: requirements/mutation.txt | $(STAMP)
 		$(BIN)/python -c "$$purelib" > "$$(build/mutmut/bin/python -c "$$purelib")/development.pth"
 	@touch $@
 
-mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, one at a time; goes on where it was cut short, writes docs/mutants.md
-	@build/mutmut/bin/python -m tests.mutants.survey --write
+mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, or of its group ONLY=store; goes on where it was cut short, writes docs/mutants.md
+	@WORKERS=$(WORKERS) build/mutmut/bin/python -m tests.mutants.survey --write $(ONLY)
 
 bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine
 	@$(BIN)/python -m tests.bench.pipeline

@@ -1,7 +1,8 @@
 """`python -m tests.mutants.survey`: changes every expression of the core's modules, one at a time, and sees whether any test notices.
 
 mutmut makes the mutants and tries them, in a copy of the code below build/mutation where a run goes on that was cut short. It forks them
-off a process that has imported the code already; so what survives is tried once more in a process of its own, with the tests of today.
+off a process that has imported the code already; so what survives without a reason is tried once more in a process of its own, with the
+tests of today.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from relay import local
+from relay.migrate import migrate
 from tests.mutants.page import Surveyed, Survivor, write_survey
+from tests.mutants.ready import CONFTEST, SERVER, TEMPLATE
 from tests.mutants.runner import COPIED, ROOT
+from tests.support.servers import Databases
 
 CATALOG = Path(__file__).with_name("survey.toml")
 FOLDER = ROOT / "build" / "mutation"
@@ -32,7 +36,7 @@ import json, sys
 from mutmut.mutation.diff_apply import find_mutant, get_diff_for_mutant
 print(json.dumps({name: get_diff_for_mutant(name, path=find_mutant(name).path) for name in sys.argv[1:]}))
 """
-WORKERS = 2
+WORKERS = int(os.environ.get("WORKERS", "2"))
 SURVIVED, UNTESTED, UNTRIED = 0, {5, 33}, {None, 2}
 TIMEOUTS = {24, -24, 36, 152, 255}
 
@@ -44,6 +48,9 @@ class Group(NamedTuple):
     modules: list[str]
     tests: list[str]
     postgres: bool = False
+    """One PostgreSQL runs for the whole of it."""
+    slow: Sequence[str] = ()
+    """Tests that are run only for what survives all others."""
 
 
 class Change(NamedTuple):
@@ -82,8 +89,8 @@ def survey(group: Group, reasons: Mapping[tuple[str, str], str]) -> list[Surveye
     """Try every mutant of a group that has not been tried, and what survived again; return what became of each module."""
     tree = FOLDER / group.name
     prepare(group, tree)
-    with _servers(group) as servers:
-        environment = {**os.environ, **servers}
+    with _servers(group) as places:
+        environment = {**os.environ, **places}
         subprocess.run([MUTMUT, "run", "--max-children", str(WORKERS)], cwd=tree, env=environment, check=True)
         found = {module: _codes(tree, module) for module in group.modules}
         if missed := [name for codes in found.values() for name, code in codes.items() if code in UNTRIED]:
@@ -91,18 +98,23 @@ def survey(group: Group, reasons: Mapping[tuple[str, str], str]) -> list[Surveye
         alive = {name: module for module, codes in found.items() for name, code in codes.items() if code == SURVIVED or code in UNTESTED}
         lines = lines_of(tree, list(alive))
         changes = [Change(name, module, lines[name]) for name, module in alive.items()]
-        survivors = list(_again(group, tree, changes, environment))
+        explained = [change for change in changes if (change.module, change.lines) in reasons]
+        survivors = [*explained, *_again(group, tree, [change for change in changes if change not in explained], environment)]
     return [_surveyed(module, codes, survivors, reasons) for module, codes in found.items()]
 
 
 @contextmanager
 def _servers(group: Group) -> Iterator[dict[str, str]]:
-    """One PostgreSQL for the whole run where the tests need one; each run of tests makes a database of its own on it."""
+    """Where the tests need one, the environment that leads to one PostgreSQL for the whole run and to a migrated database there."""
     if not group.postgres:
         yield {}
         return
     with local.postgres(say=_say) as server:
-        yield {"TEST_DATABASE_URL": server.url}
+        databases = Databases(server.url)
+        template = databases.create()
+        migrate(databases.url(template), schema="public")
+        yield {SERVER: server.url, TEMPLATE: template}
+        databases.drop_all()
 
 
 def prepare(group: Group, tree: Path) -> None:
@@ -117,10 +129,14 @@ def prepare(group: Group, tree: Path) -> None:
             shutil.copy2(source, target)
     # What is no module is copied by mutmut once and never again.
     shutil.rmtree(tree / "mutants" / "relay" / "queries", ignore_errors=True)
+    selection = [*group.tests, *(f"--deselect={test}" for test in group.slow)]
     settings = {
         "source_paths": ["relay"], "only_mutate": group.modules, "also_copy": ["sql"], "use_git_change_detection": False,
-        "pytest_add_cli_args": list(PYTEST), "pytest_add_cli_args_test_selection": group.tests,
+        "pytest_add_cli_args": list(PYTEST), "pytest_add_cli_args_test_selection": selection,
     }  # fmt: skip
+    if group.postgres:
+        with (tree / "tests" / "conftest.py").open("a", encoding="utf-8") as conftest:
+            conftest.write(CONFTEST)
     with (tree / "pyproject.toml").open("a", encoding="utf-8") as project:
         project.write("\n[tool.mutmut]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
 
@@ -170,7 +186,7 @@ def _again(group: Group, tree: Path, changes: Sequence[Change], environment: Map
 
 
 def _green(folder: Path, mutant: str, tests: Sequence[str], environment: Mapping[str, str]) -> bool:
-    words = [sys.executable, "-m", "pytest", "-q", "-x", *PYTEST, *tests]
+    words = [sys.executable, "-m", "pytest", "-q", "-x", *PYTEST, "-o", "timeout=120", *tests]
     own = {**environment, "MUTANT_UNDER_TEST": mutant, "PYTHONPATH": str(folder)}
     return subprocess.run(words, cwd=folder, env=own, capture_output=True, check=False).returncode == 0
 
