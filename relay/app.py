@@ -71,6 +71,7 @@ class Relay:
             name=settings.name,
             policy=lambda: self._policy,
             prepare=settings.prepare,
+            emit=self._emit,
         )
         self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)

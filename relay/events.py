@@ -264,3 +264,7 @@ def fan_out(*sinks: Sink) -> Sink:
             sink(event)
 
     return emit
+
+
+NOBODY = fan_out()
+"""Where nobody is to hear of it."""

@@ -53,7 +53,7 @@ def returns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
     return {
         "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in gone],
         "given_back": [int(isinstance(outcome, GiveBack)) for outcome in gone],
-        "errors": [_storable(f"{outcome.code}: {outcome.detail}") for outcome in gone],
+        "errors": [_storable(f"{outcome.code}: {outcome.detail}" if outcome.code else "") for outcome in gone],
     }
 
 

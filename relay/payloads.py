@@ -1,55 +1,153 @@
-"""Payloads too large to travel with their claim: fetched one by one once the lock stands, so that one which no memory holds is counted."""
+"""Payloads too large to travel with their claim: fetched once the lock stands, so that one which no memory holds is counted.
+
+They come piece by piece, and between two of them whatever else waits for the connection has its turn.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from relay.errors import StoreError
-from relay.message import Claim
+from relay.message import Claim, Cut
 
 LARGE = 4 << 20
 """Bytes that a message may take, at the most, for its payload to travel with the claim. An answer that the relay does not survive undoes
 the claim: the lock does not stand, the attempt does not count, and the same claim comes again for ever."""
 NO_MEMORY = "The relay has no memory for a payload: give it more, or lower RELAY_WINDOW_BYTES and, by `relay config set`, max_body_bytes."
+FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
+"""Bytes of the first piece and of the smallest, and how many times as long as one before the next may be."""
+GOAL, SHARE = 1.0, 0.1
+"""Seconds that a piece may be on its way, and which share of the lock time: renewals and heartbeats wait for it."""
+USUAL = 32 << 20
+"""Bytes that a claim is taken to bring when it was allowed more than that and did not arrive."""
 
-Fetch = Callable[[Claim], Awaitable[bytes | None]]
+Read = Callable[[Claim, int, int], Awaitable[tuple[bytes, float] | None]]
+Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
+
+
+class Pace:
+    """How much is asked for at once, by how long it took before."""
+
+    def __init__(self) -> None:
+        self.piece = FIRST
+        """Bytes of the next piece of a payload."""
+        self._most: int | None = None
+        """Bytes of a claim since one did not arrive in time."""
+
+    def came(self, size: int, seconds: float, *, served: float, goal: float) -> None:
+        """Learn from a piece: the server needs `served` seconds for each, however long it is, since it may print all of the content."""
+        rate = size / max(seconds - served, 0.001)
+        self.piece = min(max(int(rate * max(goal, served)), LEAST), self.piece * GROWTH)
+
+    def of_claim(self, wanted: int) -> int:
+        """Bytes that a claim may bring where so many are wanted."""
+        return wanted if self._most is None else min(wanted, self._most)
+
+    def claimed(self, seconds: float) -> None:
+        """Learn from a claim that arrived."""
+        if self._most is not None and seconds < GOAL:
+            self._most = self._most * 2 if self._most < USUAL else None
+
+    def unheard(self, asked: int) -> None:
+        """Learn from one that did not arrive in time: as much would not the next time."""
+        self._most = max(min(asked, USUAL) // GROWTH, LEAST)
 
 
 class Completed(NamedTuple):
-    """Claims with their payloads, those without, which are still locked, and why the first of these has none."""
+    """What became of the claims of one statement."""
 
     whole: list[Claim]
-    missing: list[Claim]
+    lost: list[Claim]
+    """Their lock is not ours any more."""
+    back: list[Claim]
+    """They are to go again: there was no time for them, or no way."""
+    failed: Claim | None
+    """The one that cannot be had, still locked."""
     failure: StoreError | None
+    """Why."""
 
 
-async def complete(claims: Sequence[Claim], left: Collection[int], fetch: Fetch) -> Completed:
-    """Put in the payloads that were left behind, up to the first that cannot be had.
+class Fetcher:
+    """Puts in the payloads that were left behind by one claim.
 
     Args:
-        claims: as the claim statement returned them.
-        left: which of them have no payload yet.
-        fetch: reads one; None where the lock is not ours any more.
+        read: a piece of one: from which byte, how many; with the seconds that the server needed. None where the lock is not ours any more.
+        renew: moves the locks of claims ahead; False if some of them are not ours any more.
+        pace: how long pieces are.
+        most: bytes of a payload to fetch, one more than is allowed.
+        half: seconds after which a lock is to be renewed.
+        since: monotonic seconds of the claim.
 
     """
-    done = Completed([], [], None)
-    for index, claim in enumerate(claims):
-        if index not in left:
-            done.whole.append(claim)
-        elif done.failure:
-            done.missing.append(claim)
+
+    def __init__(self, *, read: Read, renew: Renew, pace: Pace, most: int, half: float, since: float) -> None:
+        self._read = read
+        self._renew = renew
+        self._pace = pace
+        self._most = most
+        self._half = half
+        self._until = self._renew_at = since + half
+        self._taken_over = False
+        self._held: list[Claim] = []
+
+    async def complete(self, claims: Sequence[Claim], left: Collection[int]) -> Completed:
+        """Fetch one payload at least, however long it takes, and others within half of the lock; up to the first that cannot be had."""
+        done = Completed([], [], [], None, None)
+        self._held = [*claims]
+        begun = False
+        for index, claim in enumerate(claims):
+            if index not in left:
+                done.whole.append(claim)
+            elif done.failure or self._taken_over or (begun and time.monotonic() > self._until):
+                done.back.append(claim)
+            else:
+                begun, done = True, await self._one(done, claim)
+        self._held = done.whole
+        await self._renew_in_time()
+        return done
+
+    async def _one(self, done: Completed, claim: Claim) -> Completed:
+        try:
+            payload = await self._payload(claim)
+        except (StoreError, MemoryError) as error:
+            return done._replace(failed=claim, failure=error if isinstance(error, StoreError) else StoreError(NO_MEMORY))
+        if payload is not None:
+            done.whole.append(claim._replace(payload=payload))
+        elif self._taken_over:
+            done.back.append(claim)
         else:
-            done = await _one(done, claim, fetch)
-    return done
+            done.lost.append(claim)
+            self._held.remove(claim)
+        return done
 
+    async def _payload(self, claim: Claim) -> bytes | None:
+        """All of it, or what shows that it is too large; None where it is lost, or others are while this one is on its way."""
+        pieces: list[bytes] = []
+        missing = self._most
+        while missing:
+            asked, began = min(self._pace.piece, missing), time.monotonic()
+            answer = await self._read(claim, self._most - missing + 1, asked)
+            if answer is None:
+                return None
+            piece, served = answer
+            pieces.append(piece)
+            missing -= len(piece)
+            if len(piece) < asked:
+                return b"".join(pieces)
+            self._pace.came(asked, time.monotonic() - began, served=served, goal=min(GOAL, self._half * SHARE))
+            await self._renew_in_time()
+            if self._taken_over:
+                return None
+        return Cut(b"".join(pieces))
 
-async def _one(done: Completed, claim: Claim, fetch: Fetch) -> Completed:
-    try:
-        payload = await fetch(claim)
-    except (StoreError, MemoryError) as error:
-        done.missing.append(claim)
-        return done._replace(failure=error if isinstance(error, StoreError) else StoreError(NO_MEMORY))
-    if payload is not None:
-        done.whole.append(claim._replace(payload=payload))
-    return done
+    async def _renew_in_time(self) -> None:
+        """Keep all that is held, if half of the lock is over; a renewal that did not get through is tried again after the next piece."""
+        if self._taken_over or not self._held or time.monotonic() < self._renew_at:
+            return
+        began = time.monotonic()
+        with suppress(StoreError):
+            self._taken_over = not await self._renew(self._held)
+            self._renew_at = began + self._half

@@ -15,13 +15,15 @@ from relay.answers import Patience, soon
 from relay.bounds import Bound, Head
 from relay.database import BY_INDEX, Session
 from relay.errors import StoreError
+from relay.events import NOBODY, Sink
 from relay.frontier import Frontier
-from relay.message import Archive, Batch, Claim, Cut, GiveBack, Position, Result
+from relay.message import Archive, Batch, Claim, Position, Result
 from relay.parameters import at, ids_of, literal, positions_of, probe, results_of, returns_of
-from relay.payloads import LARGE, complete
+from relay.payloads import LARGE
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Listed, Place, Row, Seen
 from relay.secret import Conninfo
+from relay.shelf import Shelf
 from relay.statements import Statements
 
 SAFETY = 0.2
@@ -42,7 +44,16 @@ PAYLOAD = Claim._fields.index("payload")
 class Store:
     """Runs statements on three connections: one claims and keeps what is claimed, one settles, one does what may take long."""
 
-    def __init__(self, *, conninfo: Conninfo, schema: str, name: str, policy: Callable[[], Policy] = Policy, prepare: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        conninfo: Conninfo,
+        schema: str,
+        name: str,
+        policy: Callable[[], Policy] = Policy,
+        prepare: bool = True,
+        emit: Sink = NOBODY,
+    ) -> None:
         self._statements = Statements(schema)
         self._sessions = [
             Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings, answer=answer)
@@ -51,6 +62,14 @@ class Store:
         self._claims, self._settles, self._control = self._sessions
         self._name = name
         self._policy = policy
+        self._shelf = Shelf(
+            session=self._claims,
+            statements=self._statements,
+            locks=self,
+            policy=policy,
+            left_locked=self._lock_is_in_nobodys_hand,
+            emit=emit,
+        )
         self._low = Position(0, 0)
         self._taken: list[Position] = []
         self._fetching: list[Position] = []
@@ -84,34 +103,40 @@ class Store:
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
         policy, token, tick = self._policy(), str(uuid.uuid4()), time.monotonic()
+        pace = self._shelf.pace
         values = {
-            **where, "limit": limit, "limit_bytes": limit_bytes, "token": token, "relay_id": self.relay_id,
-            "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT), "now": None, "large": LARGE,
+            **where, "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.of_claim(LARGE), "token": token, "now": None,
+            "relay_id": self.relay_id, "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT),
         }  # fmt: skip
-        if owed := self._owed:
-            self._owed = None
+        owed, self._owed = self._owed, None
+        if owed:
             raise owed
         async with self._turn:
             await self._settles.open()
-            try:
-                rows = await self._claims.fetch(self._statements.claim(due.value), values)
-            except (StoreError, asyncio.CancelledError):
-                # It may have got through unheard.
-                self._lock_is_in_nobodys_hand()
-                raise
+            rows = await self._claimed(self._statements.claim(due.value), values)
             claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
             self._taken = [min([claims[0].position, *self._taken])] if claims else self._taken
         snapshot, found, clock, *reached = rows[0][WIDTH:]
         walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
         exhausted = found < limit and len(claims) == found and not walked
+        batch = Batch(token, [], clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value)
         if claims and (left := {index for index, row in enumerate(rows) if row[PAYLOAD] is None}):
-            self._fetching = [claims[0].position]
-            try:
-                claims = await self._completed(claims, left, token, due)
-            finally:
-                self._taken, self._fetching = [min([*self._fetching, *self._taken])], []
-        batch = Batch(token, claims, clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value) if claims else None
-        return Claimed(batch, snapshot, exhausted=exhausted, walked=walked)
+            claims = await self._completed(claims, left, batch)
+        batch = Batch(token, claims, clock, tick, batch.deadline, due.value)
+        return Claimed(batch if claims else None, snapshot, exhausted=exhausted, walked=walked)
+
+    async def _claimed(self, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        began, pace = time.monotonic(), self._shelf.pace
+        try:
+            rows = await self._claims.fetch(statement, values)
+        except (StoreError, asyncio.CancelledError) as error:
+            # It may have got through unheard.
+            self._lock_is_in_nobodys_hand()
+            if isinstance(error, StoreError) and error.unanswered:
+                pace.unheard(values["limit_bytes"])
+            raise
+        pace.claimed(time.monotonic() - began)
+        return rows
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
@@ -198,7 +223,7 @@ class Store:
 
     async def wake_successors(self, keys: Sequence[str]) -> None:
         """See `relay.lanes.LaneStore`."""
-        await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys), "now": None})
+        await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys)})
 
     async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
         """See `relay.lanes.LaneStore`."""
@@ -238,33 +263,17 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
-    async def _completed(self, claims: Sequence[Claim], left: Collection[int], token: str, due: Due) -> list[Claim]:
+    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch) -> list[Claim]:
         """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
-        most = self._policy().max_body_bytes + 1
-
-        async def fetch(claim: Claim) -> bytes | None:
-            values = {"xid": str(claim.xid), "seq": claim.seq, "token": token, "most": most}
-            rows = await self._claims.fetch(self._statements["read_payload"], values)
-            return (Cut if len(rows[0][0]) == most else bytes)(rows[0][0]) if rows else None
-
+        self._fetching = [claims[0].position]
         try:
-            whole, missing, failure = await complete(claims, left, fetch)
-        except asyncio.CancelledError:
-            self._lock_is_in_nobodys_hand()
-            raise
-        if failure:
-            self._lock_is_in_nobodys_hand()
-            await self._give_back_unprintable(missing, failure, Batch(token, [], 0.0, 0.0, 0.0, due.value))
-            if not whole:
-                raise failure
-            self._owed = failure
-        return whole
-
-    async def _give_back_unprintable(self, missing: Sequence[Claim], failure: StoreError, batch: Batch) -> None:
-        """It is archived for that as soon as it is not locked."""
-        if failure.unprintable:
-            rows = [Row(claim, GiveBack("content_unprintable", str(failure)), None, None) for claim in missing]
-            await self.release(batch, rows, again=False)
+            done = await self._shelf.complete(claims, left, batch, half=(batch.deadline - batch.claimed_tick) / 2)
+        finally:
+            self._taken, self._fetching = [min([*self._fetching, *self._taken])], []
+        if done.failure and not done.whole:
+            raise done.failure
+        self._owed = done.failure
+        return done.whole
 
     def _lock_is_in_nobodys_hand(self) -> None:
         """What was locked is found by the sweep of our own locks."""

@@ -6,6 +6,7 @@ import pytest
 
 from relay.encoding import Encoded, Encoder
 from relay.errors import StoreError
+from relay.events import Event, LockLost
 from relay.payloads import LARGE
 from relay.policy import Policy
 from tests.support.queue import MadeStore, MakeStore, Queue
@@ -53,7 +54,7 @@ async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, st
     """What came goes on without it, the attempt counts, and the next claim says why it did not come."""
     await queue.sql(INSERT)
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
-    monkeypatch.setitem(store._statements._rendered, "read_payload", b"SELECT pg_terminate_backend(pg_backend_pid()), %(most)s")
+    monkeypatch.setitem(store._statements._rendered, "read_payload", b"SELECT pg_terminate_backend(pg_backend_pid()), %(start)s")
 
     batch = await store.batch()
 
@@ -83,7 +84,9 @@ async def test_memory_that_runs_out_is_told_and_counted(queue: Queue, store: Mad
 
 
 async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else claimed it meanwhile, so it is not in this batch."""
+    """Somebody else claimed it meanwhile, so it is not in this batch, and is told of as any lost lock."""
+    told: list[Event] = []
+    monkeypatch.setattr(store._shelf, "_emit", told.append)
     await queue.sql(INSERT)
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     fetch = store._claims.fetch
@@ -96,11 +99,15 @@ async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, stor
     monkeypatch.setattr(store._claims, "fetch", taken_over)
 
     assert 3 == len((await store.batch()).claims)
+    assert [LockLost((await queue.value("SELECT id::text FROM queue_message WHERE body IS NOT NULL"),))] == told
 
 
 @pytest.mark.slow
 async def test_a_large_content_that_cannot_be_printed_is_given_back_and_rejected(queue: Queue, store: MadeStore) -> None:
-    """PostgreSQL says so only when it is fetched: it is not left locked, so that it can be archived at once."""
+    """PostgreSQL says so only when it is fetched: it is not left locked, so that it can be archived at once.
+
+    What stands behind it goes back as if it had not been claimed.
+    """
     await queue.sql("ALTER TABLE queue_message ALTER COLUMN content SET STORAGE EXTERNAL")
     await queue.sql(INSERT)
     await queue.sql(
@@ -108,6 +115,7 @@ async def test_a_large_content_that_cannot_be_printed_is_given_back_and_rejected
         "SELECT 'orders', jsonb_agg(to_jsonb('1e131071'::numeric + (n <= 100)::int)) FROM generate_series(1, 9000) AS n"
     )
     assert LARGE < await queue.value("SELECT max(pg_column_size(content)) FROM queue_message")
+    await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
 
     assert 3 == len((await store.batch()).claims)
     with pytest.raises(StoreError) as told:
@@ -115,4 +123,5 @@ async def test_a_large_content_that_cannot_be_printed_is_given_back_and_rejected
     await store.reject_unprintable()
 
     assert told.value.unprintable
+    assert [(0, None, None)] == await queue.sql("SELECT attempts, last_error, lock_token FROM queue_message WHERE body IS NOT NULL")
     assert [("content_unprintable",)] == await queue.sql("SELECT error_code FROM queue_message_dead")

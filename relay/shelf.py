@@ -1,0 +1,105 @@
+"""Where the payloads of a claim are that did not travel with it: reads them, keeps their locks, and puts back what is not handed on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from relay.database import Session
+from relay.errors import StoreError
+from relay.events import LockLost, Sink
+from relay.message import Batch, Claim, GiveBack
+from relay.payloads import Completed, Fetcher, Pace
+from relay.policy import Policy
+from relay.ports import Row
+from relay.statements import Statements
+
+
+class Locks(Protocol):
+    """What may be done with claimed messages."""
+
+    async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
+        """Move the locks of these positions ahead; return how many are still ours. May raise StoreError."""
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+        """Put rows back into the queue; return the ids that were not ours any more. May raise StoreError."""
+
+
+class Shelf:
+    """Completes claims.
+
+    Args:
+        session: where payloads are read, piece by piece; others' statements come between.
+        statements: the relay's SQL.
+        locks: renews and releases.
+        policy: says how large a payload may be, and how long a lock holds.
+        left_locked: called when something stays locked that nobody has in hand.
+        emit: takes lost locks.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        statements: Statements,
+        locks: Locks,
+        policy: Callable[[], Policy],
+        left_locked: Callable[[], None],
+        emit: Sink,
+    ) -> None:
+        self._session = session
+        self._statements = statements
+        self._locks = locks
+        self._policy = policy
+        self._left_locked = left_locked
+        self._emit = emit
+        self.pace = Pace()
+
+    async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float) -> Completed:
+        """Fetch the payloads that were left behind; see `relay.payloads`. Moves the batch's deadline.
+
+        Args:
+            claims: as the claim statement returned them.
+            left: which of them have no payload yet.
+            batch: their token and deadline.
+            half: seconds of half the time until that deadline.
+
+        """
+
+        async def read(claim: Claim, start: int, length: int) -> tuple[bytes, float] | None:
+            values = {"xid": str(claim.xid), "seq": claim.seq, "token": batch.token, "start": start, "length": length}
+            rows = await self._session.fetch(self._statements["read_payload"], values)
+            return (rows[0][0], rows[0][1]) if rows else None
+
+        async def renew(held: Sequence[Claim]) -> bool:
+            return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in held]) == len(held)
+
+        most = self._policy().max_body_bytes + 1
+        try:
+            fetcher = Fetcher(read=read, renew=renew, pace=self.pace, most=most, half=half, since=batch.claimed_tick)
+            done = await fetcher.complete(claims, left)
+            await self._put_back(done, batch)
+        except asyncio.CancelledError:
+            self._left_locked()
+            raise
+        return done
+
+    async def _put_back(self, done: Completed, batch: Batch) -> None:
+        """What is not handed on goes again at once; what cannot be had keeps its lock, and counts.
+
+        What PostgreSQL itself cannot print is archived for that as soon as it is not locked.
+        """
+        rows = [Row(claim, GiveBack("", ""), None, None) for claim in done.back]
+        if done.failed and done.failure:
+            self._left_locked()
+            if done.failure.unprintable:
+                rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
+        lost = [claim.id for claim in done.lost]
+        try:
+            lost += await self._locks.release(batch, rows, again=False) if rows else []
+        except StoreError:
+            self._left_locked()
+        if lost:
+            self._emit(LockLost(tuple(lost)))

@@ -1,0 +1,110 @@
+"""Claims over a network that brings a few megabytes a second: locks hold until the payloads are there, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+import pytest
+
+from relay.errors import StoreError
+from relay.message import Position
+from relay.payloads import LARGE
+from relay.policy import Policy
+from relay.ports import Due
+from relay.upkeep import Upkeep
+from tests.support.proxy import Proxy
+from tests.support.queue import SILENCE, MadeStore, MakeStore, Queue
+
+MIB = 1 << 20
+BODY = "INSERT INTO queue_message (exchange, body) SELECT 'orders', decode(repeat('ab', %s), 'hex') FROM generate_series(1, %s)"
+SHORT = Policy(lock_seconds=3, max_body_bytes=64 * MIB)
+
+
+async def heartbeats(store: MadeStore) -> list[float]:
+    """Report at once and again and again; return how long each took when cancelled."""
+    took: list[float] = []
+    try:
+        while True:
+            began = time.monotonic()
+            await store.heartbeat(low=Position(0, 0), head=Position(0, 0), top=Position(0, 0), state="{}")
+            took.append(time.monotonic() - began)
+            await asyncio.sleep(0.05)
+    except asyncio.CancelledError:
+        return took
+
+
+@pytest.mark.slow
+@pytest.mark.ids("C9")
+async def test_a_payload_may_take_longer_than_its_lock(queue: Queue, make_store: MakeStore, database_url: str) -> None:
+    """20 MB at 2 MB a second under a lock of 3 s are claimed once, and nobody frees them; the relay reports itself all the while."""
+    await queue.sql(BODY, 20 * MIB, 1)
+    other = make_store("other", policy=SHORT)
+    await other.register()
+    sweeper = Upkeep(store=other, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
+    async with Proxy.before(database_url) as proxy:
+        store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
+        await store.register()
+        proxy.rate = 2 * MIB
+        reporting = asyncio.create_task(heartbeats(store))
+        claiming = asyncio.create_task(store.batch())
+        while not (await asyncio.wait((claiming,), timeout=0.3))[0]:
+            assert (0, 0) == await sweeper.sweep_all()
+            assert [] == await other.ids() + await other.ids(Due.WAITING) + await other.ids(Due.SUSPECT)
+        batch = claiming.result()
+        left = batch.deadline - time.monotonic()
+        reporting.cancel()
+        took = await reporting
+        proxy.rate = 0
+        await store.aclose()
+
+    assert [20 * MIB] == [len(claim.payload) for claim in batch.claims]
+    assert left > 0, "it is handed on with time to send it"
+    assert [(1, True)] == await queue.sql("SELECT attempts, lock_expires_at > now() FROM queue_message")
+    assert len(took) > 5, f"the relay did not report itself meanwhile: {took}"
+
+
+@pytest.mark.slow
+async def test_payloads_for_which_a_lock_leaves_no_time_go_back_as_if_never_claimed(
+    queue: Queue, make_store: MakeStore, database_url: str
+) -> None:
+    """Other relays may have them; what is there goes out meanwhile."""
+    await queue.sql(BODY, 10, 2)
+    await queue.sql(BODY, LARGE + 1, 3)
+    async with Proxy.before(database_url) as proxy:
+        store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
+        await store.register()
+        proxy.rate = 2 * MIB
+        batch = await store.batch()
+        proxy.rate = 0
+        await store.aclose()
+
+    assert [10, 10, LARGE + 1] == [len(claim.payload) for claim in batch.claims]
+    assert [(0, None, True)] * 2 == await queue.sql(
+        "SELECT attempts, last_error, available_at IS NOT NULL FROM queue_message WHERE lock_token IS NULL"
+    )
+
+
+@pytest.mark.slow
+async def test_a_claim_that_cannot_arrive_in_time_is_followed_by_smaller_ones(
+    queue: Queue, make_store: MakeStore, database_url: str
+) -> None:
+    """Else the same claim would be undone and asked for again for ever."""
+    await queue.sql(BODY, LARGE - 1024, 4)
+    async with Proxy.before(database_url) as proxy:
+        store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
+        await store.register()
+        proxy.rate = MIB
+        with pytest.raises(StoreError) as told:
+            await store.take()
+        async with asyncio.timeout(60):
+            batch = None
+            while batch is None:
+                with suppress(StoreError):
+                    batch = (await store.take()).batch
+        proxy.rate = 0
+        await store.aclose()
+
+    assert told.value.unanswered
+    assert {LARGE - 1024} == {len(claim.payload) for claim in batch.claims}
