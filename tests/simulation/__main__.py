@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -14,6 +15,8 @@ def main() -> int:
     first, steps = int(os.environ.get("SIMULATION_SEED", "1")), int(os.environ.get("SIMULATION_STEPS", "1000"))
     menu = os.environ.get("SIMULATION_MENU", "everything")
     reports, broken = [], 0
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     for seed in range(first, first + int(os.environ.get("SIMULATION_SEEDS", "1"))):
         try:
             reports.append(run(seed, steps, menu))

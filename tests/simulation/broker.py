@@ -171,7 +171,7 @@ class FakeBroker:
         channel.open[channel.tag] = id_
         if not silent:
             channel.due.append(channel.tag)
-            self.loop.world_later(self.chance.random() * (0.003 + self.slow), partial(self._confirm, connection, channel))
+            self.loop.world_later(self.chance.random() * (0.003 + self.slow), self._confirm, connection, channel)
 
     def _close(self, connection: Connection, channel: Channel, exchange: str, state: str) -> None:
         words = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any, cast
 
 from relay.lanes import lane_of
@@ -78,8 +78,8 @@ def _claimed(row: Row, now: float) -> tuple[Any, ...]:
 def _lock(database: Database, chosen: list[Row], values: Values, now: float) -> None:
     for row in chosen:
         database.watch.locked(row)
-        row.lock_expires_at, row.lock_token = now + values["lock_seconds"], values["token"]
-        row.locked_by, row.attempts = values["relay_id"], row.attempts + 1
+        database.lock(row, now + values["lock_seconds"], values["token"], values["relay_id"])
+        row.attempts += 1
     relay = database.relays.get(values["relay_id"])
     if relay is not None:
         relay.low = min(relay.low, chosen[0].at)
@@ -106,8 +106,8 @@ def above_head(database: Database, tx: Transaction, values: Values) -> list[Row]
 def pending(database: Database, tx: Transaction, values: Values) -> list[Row]:
     """`due_pending.sql`."""
     xids, left_out = numbers(values["pending"]), values["except"]
-    rows = (row for at in database.order if at[0] in xids and (row := database.rows[at]).ready and row.key is None)
-    return _first((row for row in rows if row.exchange not in left_out), tx, values["limit"])
+    rows = (row for row in database.of(xids) if row.ready and row.key is None and row.exchange not in left_out)
+    return _first(rows, tx, values["limit"])
 
 
 def _wanted(row: Row, values: Values) -> bool:
@@ -123,25 +123,14 @@ def walk_above_head(database: Database, values: Values) -> Iterator[tuple[Row, b
 def walk_pending(database: Database, values: Values) -> Iterator[tuple[Row, bool]]:
     """`due_others_pending.sql` and `due_exchange_pending.sql`."""
     reached = dict(zip_longest(numbers(values["pending"]), numbers(values["reached"]), fillvalue=0))
-    rows = (database.rows[at] for at in database.order if at[0] in reached and at[1] > reached[at[0]])
-    return ((row, _wanted(row, values)) for row in rows)
-
-
-def _over(database: Database, left_out: Iterable[str]) -> list[Row]:
-    """Unlocked messages whose wait is over, by the end of their wait."""
-    now = database.now()
-    rows = (row for row in database.rows.values() if row.available_at is not None and row.lock_expires_at is None)
-    return sorted((row for row in rows if row.available_at <= now and row.exchange not in left_out), key=_by_wait)  # type: ignore[operator]
-
-
-def _by_wait(row: Row) -> tuple[float, At]:
-    return row.available_at or 0.0, row.at
+    return ((row, _wanted(row, values)) for row in database.of(reached) if row.at[1] > reached[row.at[0]])
 
 
 def waiting(database: Database, tx: Transaction, values: Values) -> list[Row]:
     """`due_waiting.sql`."""
-    rows = _over(database, values["except"])
-    return _first((row for row in rows if row.locked_by is None and row.key is None), tx, values["limit"])
+    left_out = values["except"]
+    rows = (row for row in database.over(ordered=False) if row.exchange not in left_out)
+    return _first(rows, tx, values["limit"])
 
 
 def _owned(database: Database, tx: Transaction, values: Values, wanted: Iterable[int]) -> set[int]:
@@ -158,7 +147,8 @@ def _owned(database: Database, tx: Transaction, values: Values, wanted: Iterable
 
 def suspect(database: Database, tx: Transaction, values: Values) -> list[Row]:
     """`due_suspect.sql`: in groups after a first lost lock, alone after more."""
-    rows = (row for row in _over(database, values["except"]) if row.locked_by is not None)
+    left_out = values["except"]
+    rows = (row for row in database.back() if row.exchange not in left_out)
     heads = (row for row in rows if row.key is None or (lane(row.key) in values["lanes"] and _is_free_head(database, row)))
     back = _first(heads, tx, values["limit"])
     owned = _owned(database, tx, values, {lane(row.key) for row in back if row.key is not None})
@@ -186,32 +176,29 @@ def list_keys(database: Database, tx: Transaction, values: Values) -> Found:
     """`list_keys.sql`."""
     del tx
     most, lanes, xids = values["most"], frozenset(values["lanes"]), numbers(values["pending"])
-    keyed = [row for row in _keyed(database, lanes) if row.ready]
-    late = list(dict.fromkeys(row.key for row in keyed if row.at[0] in xids))[:most]
-    head = position(values, "head")
-    ahead = [row for row in keyed if row.at > head][:most]
+    late = list(dict.fromkeys(row.key for row in _keyed(database.of(xids, ordered=True), lanes)))[:most]
+    ahead = list(islice(_keyed(database.above(position(values, "head"), ordered=True), lanes), most))
     keys = list(dict.fromkeys([*late, *(row.key for row in ahead)]))
     last = ahead[-1].at if ahead else (None, None)
     return [(database.snapshot, keys or None, len(late) == most, len(ahead) == most, *last)]
 
 
-def _keyed(database: Database, lanes: Iterable[int]) -> list[Row]:
-    """Ordered messages of these lanes, in claim order."""
-    places = sorted(at for key, keyed in database.by_key.items() if lane(key) in lanes for at in keyed)
-    return [database.rows[at] for at in places]
+def _keyed(ordered: Iterable[Row], lanes: Collection[int]) -> Iterator[Row]:
+    """Those of these lanes that are ready."""
+    return (row for row in ordered if row.ready and lane(row.key) in lanes)
 
 
 def list_waiting_keys(database: Database, tx: Transaction, values: Values) -> Found:
     """`list_waiting_keys.sql`; a time travels as its number."""
     del tx
     after = float(values["after"].replace("infinity", "inf"))
-    rows = [row for row in _over(database, values["except"]) if row.key is not None and row.locked_by is None]
-    rows = [row for row in rows if lane(cast("str", row.key)) in values["lanes"] and cast("float", row.available_at) >= after]
-    page = rows[values["seen"] : values["seen"] + values["most"]]
+    lanes, left_out, seen = values["lanes"], values["except"], values["seen"]
+    rows = (row for row in database.over(ordered=True) if lane(row.key) in lanes and row.exchange not in left_out)
+    page = list(islice((row for row in rows if cast("float", row.available_at) >= after), seen, seen + values["most"]))
     if not page:
         return [(None, False, None, 0)]
     last = max(cast("float", row.available_at) for row in page)
-    seen = sum(row.available_at == last for row in page) + (values["seen"] if last == after else 0)
+    seen = sum(row.available_at == last for row in page) + (seen if last == after else 0)
     return [(sorted({cast("str", row.key) for row in page}), len(page) == values["most"], repr(last), seen)]
 
 
@@ -234,8 +221,9 @@ def find_heads(database: Database, tx: Transaction, values: Values) -> Found:
 
 def _head(database: Database, key: str, start: At, late: Iterable[int]) -> Row | None:
     keyed = database.by_key.get(key, [])
-    first = keyed[bisect_left(keyed, start) :][:1]
-    below = [at for at in keyed if at[0] in late][:1]
+    place = bisect_left(keyed, start)
+    first = keyed[place : place + 1]
+    below = [at for at in keyed if at[0] in late][:1] if late else []
     return database.rows[min(first + below)] if first or below else None
 
 
@@ -245,8 +233,10 @@ def look(database: Database, tx: Transaction, values: Values) -> Found:
     ended = (any(database.ended(xid) for xid in numbers(values[name])) for name in ("pending", "lanes_pending"))
     plain = (row.ready and row.key is None and row.exchange not in values["except"] for row in database.above(position(values, "head")))
     head = position(values, "lanes_head")
-    keyed = (row.ready and row.at > head for row in _keyed(database, values["lanes"]))
-    return [(next(ended) or any(plain), next(ended) or any(keyed), bool(_over(database, values["held"])))]
+    keyed = (True for _ in _keyed(database.above(head, ordered=True), frozenset(values["lanes"])))
+    due = chain(database.over(ordered=False), database.over(ordered=True), database.back())
+    over = (row.exchange not in values["held"] for row in due)
+    return [(next(ended) or any(plain), next(ended) or any(keyed), any(over))]
 
 
 CLAIMS = {

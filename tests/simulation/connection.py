@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -99,7 +98,7 @@ class Connection:
     def tell(self, speak: Callable[[], None]) -> None:
         """Say something to the relay; it is heard later, in order, unless the connection ends before."""
         self._told_at = self._at(self._told_at)
-        self._broker.loop.call_at(self._told_at, partial(self._hear, speak), context=self.context)
+        self._broker.loop.call_at(self._told_at, self._hear, speak, context=self.context)
 
     def _hear(self, speak: Callable[[], None]) -> None:
         if not self.closed:

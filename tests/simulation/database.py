@@ -2,88 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import Any, Protocol
 
 from relay.lanes import LANES, lane_of
+from tests.simulation.rows import START, Archived, At, Lane, RelayRow, Row
 
-At = tuple[int, int]
-START: At = (0, 0)
 GOOD, BAD = ("orders", "audit", "mail"), "bad"
 """Exchanges: those that may have their troubles, and one that is never as it should be."""
 EPOCH = 1_700_000_000.0
 """The database's time when the loop's is 0."""
 POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Row:
-    """One message, with what the ledger wants to know of it."""
-
-    id: str
-    exchange: str
-    routing_key: str = ""
-    key: str | None = None
-    available_at: float | None = None
-    expires_at: float | None = None
-    size: int = 2
-    at: At = START
-    lock_expires_at: float | None = None
-    lock_token: str | None = None
-    locked_by: int | None = None
-    attempts: int = 0
-    last_error: str | None = None
-    tx: Transaction | None = None
-    """Whose change is not committed yet; for others the row stands as it is, and is locked."""
-    visible: int = 0
-    """When others could see it first, in commits."""
-    since: float = 0.0
-    """When others could see it first, or when it became the head of its key."""
-    free_at: float = 0.0
-    """When it last lost a lock to its expiry."""
-
-    def __repr__(self) -> str:
-        state = f"locked by {self.locked_by} until {self.lock_expires_at}" if self.lock_expires_at else f"due at {self.available_at}"
-        return f"<{self.id[:8]} {self.exchange}/{self.routing_key} key {self.key} at {self.at}, {self.attempts} attempts, {state}>"
-
-    @property
-    def ready(self) -> bool:
-        """Neither locked nor ever told to wait."""
-        return self.lock_expires_at is None and self.available_at is None
-
-
-class Archived(NamedTuple):
-    """One row of the archive."""
-
-    row: Row
-    result: str
-    code: str | None
-    handled_by: str
-    claimed_at: float | None
-
-
-@dataclass(slots=True)
-class RelayRow:
-    """A relay's own row."""
-
-    heartbeat_at: float
-    low: At = START
-    head: At = START
-    top: At = START
-    left: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """A lane's owner, its epoch, and who has locked its row."""
-
-    number: int
-    owner: int | None = None
-    epoch: int = 0
-    tx: Transaction | None = None
-    sharers: dict[Transaction, None] = field(default_factory=dict)
 
 
 class Watch(Protocol):
@@ -197,7 +129,14 @@ class Database:
         self.watch = watch
         self.rows: dict[At, Row] = {}
         self.order: list[At] = []
+        self.ordered: list[At] = []
+        """Those with a key, of all keys, in claim order."""
         self.by_key: dict[str, list[At]] = {}
+        self.locks: dict[At, Row] = {}
+        self.waits: dict[bool, list[tuple[float, At]]] = {False: [], True: []}
+        """Those that were ever told to wait, locked or not, by the end of their wait: those without a key, and those with one."""
+        self.suspects: dict[At, Row] = {}
+        """Those that came back from an expired lock."""
         self.archive: dict[str, Archived] = {}
         self.relays: dict[int, RelayRow] = {}
         self.lanes = [Lane(number) for number in range(LANES)]
@@ -226,13 +165,12 @@ class Database:
     @property
     def snapshot(self) -> str:
         """Text of `pg_current_snapshot()`."""
-        running = sorted(self.running)
-        return f"{running[0] if running else self._xid}:{self._xid}:{','.join(map(str, running))}"
+        return f"{self.xmin}:{self._xid}:{','.join(map(str, self.running))}"
 
     @property
     def xmin(self) -> int:
         """The oldest transaction that is running, else the next one."""
-        return min(self.running, default=self._xid)
+        return next(iter(self.running), self._xid)
 
     def ended(self, xid: int) -> bool:
         """A snapshot taken now shows that transaction."""
@@ -259,24 +197,73 @@ class Database:
         self.rows[row.at] = row
         insort(self.order, row.at)
         if row.key is not None:
+            insort(self.ordered, row.at)
             insort(self.by_key.setdefault(row.key, []), row.at)
+        if row.available_at is not None:
+            insort(self.waits[row.key is not None], (row.available_at, row.at))
         self.watch.committed(row)
+
+    def lock(self, row: Row, until: float, token: str, relay: int) -> None:
+        """Give a relay a message's lock."""
+        self.locks[row.at] = row
+        self.suspects.pop(row.at, None)
+        row.lock_expires_at, row.lock_token, row.locked_by = until, token, relay
+
+    def unlock(self, row: Row, relay: int | None, available_at: float) -> None:
+        """Take a lock off; who had it stays noted on what comes back from an expired one."""
+        self.locks.pop(row.at, None)
+        row.lock_expires_at, row.lock_token, row.locked_by = None, None, relay
+        if relay is not None:
+            self.suspects[row.at] = row
+        self.wait(row, available_at)
+
+    def wait(self, row: Row, until: float) -> None:
+        """Let a message be due at a moment."""
+        waits = self.waits[row.key is not None]
+        if row.available_at is not None:
+            _remove(waits, (row.available_at, row.at))
+        row.available_at = until
+        insort(waits, (until, row.at))
 
     def move(self, row: Row, result: str, code: str | None, handled_by: str, claimed_at: float | None = None) -> None:
         """Move a message to the archive."""
         self.watch.archived(row, result)
-        del self.rows[row.at], self.order[bisect_left(self.order, row.at)]
+        del self.rows[row.at]
+        _remove(self.order, row.at)
+        self.locks.pop(row.at, None)
+        self.suspects.pop(row.at, None)
+        if row.available_at is not None:
+            _remove(self.waits[row.key is not None], (row.available_at, row.at))
         if row.key is not None:
+            _remove(self.ordered, row.at)
             keyed = self.by_key[row.key]
-            del keyed[bisect_left(keyed, row.at)]
+            _remove(keyed, row.at)
             if keyed:
                 self.rows[keyed[0]].since = self.now()
         self.archive[row.id] = Archived(row, result, code, handled_by, claimed_at)
 
-    def above(self, at: At) -> Iterator[Row]:
+    def above(self, at: At, *, ordered: bool = False) -> Iterator[Row]:
         """Rows above a position in claim order."""
-        for place in range(bisect_left(self.order, (at[0], at[1] + 1)), len(self.order)):
-            yield self.rows[self.order[place]]
+        order = self.ordered if ordered else self.order
+        return (self.rows[order[place]] for place in range(bisect_right(order, at), len(order)))
+
+    def of(self, xids: Collection[int], *, ordered: bool = False) -> Iterator[Row]:
+        """Rows of some transactions, in claim order."""
+        order = self.ordered if ordered else self.order
+        for xid in sorted(xids):
+            yield from map(self.rows.__getitem__, order[bisect_left(order, (xid,)) : bisect_left(order, (xid + 1,))])
+
+    def over(self, *, ordered: bool) -> Iterator[Row]:
+        """Unlocked messages whose wait is over, by the end of their wait, that are no suspects."""
+        waits, rows = self.waits[ordered], self.rows
+        due = islice(waits, bisect_left(waits, (self.now(), (math.inf,))))
+        return (row for _, at in due if (row := rows[at]).lock_expires_at is None and row.locked_by is None)
+
+    def back(self) -> list[Row]:
+        """Suspects whose wait is over, by its end."""
+        now = self.now()
+        due = ((row.available_at, row.at, row) for row in self.suspects.values() if row.available_at is not None)
+        return [row for until, _, row in sorted(due) if until <= now]
 
     def head_of(self, key: str) -> Row | None:
         """The lowest message of a key, in any state."""
@@ -285,7 +272,7 @@ class Database:
 
     def locked(self) -> list[Row]:
         """Rows with a lock, in claim order."""
-        return [row for at in self.order if (row := self.rows[at]).lock_expires_at is not None]
+        return [self.locks[at] for at in sorted(self.locks)]
 
     def alive(self, seconds: float) -> list[int]:
         """Relays whose heartbeat was heard within so many seconds."""
@@ -293,4 +280,9 @@ class Database:
         return [number for number, relay in self.relays.items() if relay.heartbeat_at > since]
 
 
-__all__ = ["Archived", "At", "BlockedError", "Database", "Lane", "RelayRow", "Row", "Transaction", "Watch", "lane_of"]
+def _remove(order: list[Any], item: object) -> None:
+    """Take one out of what stands in order."""
+    del order[bisect_left(order, item)]
+
+
+__all__ = ["START", "Archived", "At", "BlockedError", "Database", "Lane", "RelayRow", "Row", "Transaction", "Watch", "lane_of"]

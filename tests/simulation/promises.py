@@ -28,14 +28,14 @@ class Promises:
         """Seconds in which whatever is good goes out, where nothing happens but bad messages; else None."""
 
     def check(self) -> None:
-        """Look at every message.
+        """Look at every message that may have stayed too long.
 
         Raises:
             BrokenError: one has stayed too long.
         """
         now = self._database.now()
         expired = now - SWEPT
-        for row in self._database.rows.values():
+        for row in self._database.locks.values():
             if row.lock_expires_at is not None and row.lock_expires_at < expired and self._somebody_sweeps(row):
                 raise BrokenError(f"{row} is locked long after that, and nobody frees it.")
         if self.patience is not None:

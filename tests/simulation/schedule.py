@@ -24,6 +24,7 @@ class Report(NamedTuple):
 
     seed: int
     steps: int
+    """Events of the schedule; what the end of the run costs counts in `cpu` all the same."""
     digest: str
     counts: Counts
     seconds: float
@@ -156,4 +157,4 @@ def run(seed: int, steps: int, menu: str = "everything") -> Report:
         finish(world)
     cpu = time.process_time() - began
     turns = world.loop.turns
-    return Report(seed, world.steps, world.digest, world.ledger.counts, world.loop.now, cpu, world.server.statements, turns)
+    return Report(seed, steps, world.digest, world.ledger.counts, world.loop.now, cpu, world.server.statements, turns)

@@ -109,7 +109,7 @@ class Server:
         if self.loop.time() < client.away_until:
             fate = Fate("", "before", 0.0)
         if fate is None:
-            self.loop.world_later(delay, partial(self._carry_out, client, name, values, answer))
+            self.loop.world_later(delay, self._carry_out, client, name, values, answer)
             return
         client.note(name)
         self.trace("fate", client.name, name, fate.kind)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 
 from tests.simulation.claims import Found, Values, position
 from tests.simulation.database import Database, Row, Transaction
@@ -21,7 +23,7 @@ def wake_key(database: Database, tx: Transaction, key: str) -> None:
 
 def _wake(database: Database, row: Row) -> None:
     if row.at in database.rows and row.ready:
-        row.available_at = database.now()
+        database.wait(row, database.now())
 
 
 def wake_successors(database: Database, tx: Transaction, values: Values) -> Found:
@@ -48,8 +50,7 @@ def _free(database: Database, row: Row) -> None:
     database.watch.expired(row)
     row.free_at = database.now()
     row.last_error = f"lock expired at {row.lock_expires_at}"
-    row.lock_expires_at = row.lock_token = None
-    row.locked_by, row.available_at = row.locked_by or 0, database.now()
+    database.unlock(row, row.locked_by or 0, database.now())
 
 
 def _bury(database: Database, row: Row) -> None:
@@ -70,14 +71,14 @@ def _wake_head(database: Database, key: str) -> None:
 
 def sweep_silent(database: Database, tx: Transaction, values: Values) -> Found:
     """`sweep_silent.sql`: relay by relay, each from its lowest position."""
-    now, below = database.now(), (int(values["below_xid"]), 0)
+    now, below, locked = database.now(), (int(values["below_xid"]), 0), database.locked()
     swept = (0, 0)
     for number, relay in sorted(database.relays.items()):
         own, age = number == values["own"], now - relay.heartbeat_at
         if not own and not values["silence"] < age < values["forgotten"]:
             continue
         apart = own or values["lock_seconds"] <= age <= values["lock_seconds"] + values["apart"]
-        held = [row for row in database.locked() if row.locked_by == number]
+        held = [row for row in locked if row.locked_by == number]
         found = [row for row in held if relay.low <= row.at and (row.at < below or (apart and row.key is not None))]
         found += [row for row in held if apart and row.available_at is not None and row not in found]
         more = sweep(database, tx, found)
@@ -103,7 +104,8 @@ def free_stranded(database: Database, tx: Transaction, values: Values) -> Found:
     """`free_stranded.sql`."""
     bound = min((database.relays[number].head for number in database.alive(values["silence"])), default=(-1, 0))
     below, xmin = position(values, "below"), database.xmin
-    rows = (database.rows[at] for at in database.order if at <= bound and at < below and at[0] < xmin)
+    places = islice(database.order, min(bisect_right(database.order, bound), bisect_left(database.order, min(below, (xmin, 0)))))
+    rows = map(database.rows.__getitem__, places)
     stranded = [row for row in rows if row.ready and row.key is None and tx.free(row)]
     for row in stranded:
         tx.hold(row)

@@ -14,7 +14,7 @@ from tests.simulation.database import BAD, GOOD, Database
 from tests.simulation.ledger import BrokenError, Ledger
 from tests.simulation.people import People
 from tests.simulation.promises import Promises
-from tests.simulation.relay import Silence, SimulatedRelay
+from tests.simulation.relay import STAND_INS, SimulatedRelay
 from tests.simulation.server import FATES, GROUPS, Fate, Server
 
 EXCHANGES = (*GOOD, BAD)
@@ -23,6 +23,8 @@ STATES = ("well", "full", "silent", "missing")
 TROUBLE = 6.0
 """Seconds beyond the lock time for which what happened to a relay may still let its locks expire."""
 MOST_RELAYS = 4
+MOST_LINES = 1000
+"""Lines that wait to be put into the digest together."""
 
 
 class World(People):
@@ -33,7 +35,8 @@ class World(People):
         self.chance = Random(seed)
         self.loop = SimulatedLoop()
         self._hash = hashlib.blake2b(digest_size=16)
-        self.lines: list[str] = []
+        self.lines: list[tuple[float, tuple[object, ...]]] = []
+        """What has happened and when: all of it, or what is not in the digest yet."""
         self._keep_trace = keep_trace
         self.ledger = Ledger(self._excused)
         self.database = Database(self.loop.time, self.ledger)
@@ -43,7 +46,6 @@ class World(People):
         self.relays: list[SimulatedRelay] = []
         self.loop.set_exception_handler(self._note_failure)
         self._failure: BaseException | None = None
-        self.steps = 0
         self.promises = Promises(self.database, lambda: self.living)
         self._rough_at = 0.0
         """When a broker last was not as it should be."""
@@ -52,7 +54,9 @@ class World(People):
     @property
     def digest(self) -> str:
         """Of everything that has happened, in its order."""
-        return self._hash.hexdigest()
+        told = self._hash.copy()
+        told.update(repr(self.lines).encode())
+        return told.hexdigest()
 
     @property
     def lock_seconds(self) -> float:
@@ -61,15 +65,15 @@ class World(People):
 
     def trace(self, *what: object) -> None:
         """Note what happens."""
-        line = f"{self.loop.now:.6f} {what}"
-        self._hash.update(line.encode())
-        if self._keep_trace:
-            self.lines.append(line)
+        self.lines.append((self.loop.now, what))
+        if not self._keep_trace and len(self.lines) == MOST_LINES:
+            self._hash.update(repr(self.lines).encode())
+            self.lines.clear()
 
     @contextmanager
     def running(self) -> Iterator[World]:
         """Time and chance of the relay's modules are the world's, until the end of the block."""
-        with standing_in(Time(self.loop), self.chance, self.broker.connect, Silence):
+        with standing_in(Time(self.loop), self.chance, {**STAND_INS, "relay.amqp.supervisor.connect": self.broker.connect}):
             try:
                 yield self
             finally:
@@ -80,7 +84,6 @@ class World(People):
     def step(self, seconds: float) -> None:
         """Let time pass, and check what was promised."""
         self.loop.advance(self.loop.now + seconds)
-        self.steps += 1
         if self._failure is not None:
             raise self._failure
         if self._rough:
@@ -110,7 +113,8 @@ class World(People):
         """SIGSTOP."""
         for relay in self.one(which):
             if not relay.process.stopped:
-                relay.process.stopped, relay.stopped_at = True, self.loop.now
+                self.loop.stop_process(relay.process)
+                relay.stopped_at = self.loop.now
 
     def thaw(self, which: int, lag: bool = False) -> None:
         """SIGCONT; with lag as after the sleep of a whole machine, in which its clock stood still."""

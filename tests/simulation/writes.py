@@ -63,9 +63,8 @@ def release(database: Database, tx: Transaction, values: Values) -> Found:
 
 def _release(database: Database, row: Row, back: Mapping[str, Any], values: Values) -> None:
     database.watch.fenced(row, values["token"])
-    row.lock_expires_at = row.lock_token = None
-    row.locked_by = row.locked_by if values["suspect"] and back["given_back"] else None
-    row.available_at = database.now() + back["delays"]
+    relay = row.locked_by if values["suspect"] and back["given_back"] else None
+    database.unlock(row, relay, database.now() + back["delays"])
     row.attempts -= back["given_back"]
     row.last_error = back["errors"] or row.last_error
 

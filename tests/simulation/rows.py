@@ -1,0 +1,80 @@
+"""What the tables of a queue hold, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.simulation.database import Transaction
+
+At = tuple[int, int]
+START: At = (0, 0)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Row:
+    """One message, with what the ledger wants to know of it."""
+
+    id: str
+    exchange: str
+    routing_key: str = ""
+    key: str | None = None
+    available_at: float | None = None
+    expires_at: float | None = None
+    size: int = 2
+    at: At = START
+    lock_expires_at: float | None = None
+    lock_token: str | None = None
+    locked_by: int | None = None
+    attempts: int = 0
+    last_error: str | None = None
+    tx: Transaction | None = None
+    """Whose change is not committed yet; for others the row stands as it is, and is locked."""
+    visible: int = 0
+    """When others could see it first, in commits."""
+    since: float = 0.0
+    """When others could see it first, or when it became the head of its key."""
+    free_at: float = 0.0
+    """When it last lost a lock to its expiry."""
+
+    def __repr__(self) -> str:
+        state = f"locked by {self.locked_by} until {self.lock_expires_at}" if self.lock_expires_at else f"due at {self.available_at}"
+        return f"<{self.id[:8]} {self.exchange}/{self.routing_key} key {self.key} at {self.at}, {self.attempts} attempts, {state}>"
+
+    @property
+    def ready(self) -> bool:
+        """Neither locked nor ever told to wait."""
+        return self.lock_expires_at is None and self.available_at is None
+
+
+class Archived(NamedTuple):
+    """One row of the archive."""
+
+    row: Row
+    result: str
+    code: str | None
+    handled_by: str
+    claimed_at: float | None
+
+
+@dataclass(slots=True)
+class RelayRow:
+    """A relay's own row."""
+
+    heartbeat_at: float
+    low: At = START
+    head: At = START
+    top: At = START
+    left: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A lane's owner, its epoch, and who has locked its row."""
+
+    number: int
+    owner: int | None = None
+    epoch: int = 0
+    tx: Transaction | None = None
+    sharers: dict[Transaction, None] = field(default_factory=dict)
