@@ -9,6 +9,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
+from relay.events import Event
 from relay.message import Claim, Position
 from relay.policy import Policy
 from relay.ports import Claimed, Due
@@ -30,7 +31,8 @@ class Played:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self.store = Store(conninfo="", schema="app", name="one", policy=lambda: self.policy)
+        self.told: list[Event] = []
+        self.store = Store(conninfo="", schema="app", name="one", policy=lambda: self.policy, emit=self.told.append)
         self.store.relay_id = 7
         self.answers: dict[str, list[Answer]] = defaultdict(list)
         self.asked: list[tuple[str, str]] = []
@@ -43,9 +45,9 @@ class Played:
                 partial(self._say, role, "close"),
             )
 
-    async def claim(self, *claims: Claim, due: Due = Due.ABOVE_HEAD, limit: int = 10) -> Claimed:
-        """Claim these, in this order."""
-        self.answers[f"due_{due.value}"].append(due_rows(*claims))
+    async def claim(self, *claims: Claim, due: Due = Due.ABOVE_HEAD, limit: int = 10, answer: Answer | None = None) -> Claimed:
+        """Claim these, in this order, or meet another answer."""
+        self.answers[f"due_{due.value}"].append(answer or due_rows(*claims))
         return await self.store.claim(due, limit=limit, limit_bytes=PLENTY, where=FIRST)
 
     async def low(self, low: Position = FAR) -> Position:

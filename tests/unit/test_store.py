@@ -49,13 +49,13 @@ def at(position: Position, **given: Any) -> Claim:
     return a_claim(xid=position.xid, seq=position.seq, **given)
 
 
-@pytest.mark.parametrize("prepare", [True, False])
-def test_each_connection_has_a_name_and_settings_of_its_own(monkeypatch: pytest.MonkeyPatch, prepare: bool) -> None:
+@pytest.mark.parametrize(("given", "prepare"), [({}, True), ({"prepare": True}, True), ({"prepare": False}, False)])
+def test_each_connection_has_a_name_and_settings_of_its_own(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], prepare: bool) -> None:
     """Two find rows by index and give up with the lock; the third may scan a table for long."""
     made: list[dict[str, Any]] = []
-    monkeypatch.setattr("relay.store.Session", lambda conninfo, **given: made.append({"conninfo": conninfo, **given}))
+    monkeypatch.setattr("relay.store.Session", lambda conninfo, **words: made.append({"conninfo": conninfo, **words}))
 
-    Store(conninfo="host=x", schema="app", name="one", policy=lambda: Policy(lock_seconds=12.0), prepare=prepare)
+    Store(conninfo="host=x", schema="app", name="one", policy=lambda: Policy(lock_seconds=12.0), **given)
 
     answers = [session.pop("answer") for session in made]
     assert [soon(12.0)] * 2 == [answer() for answer in answers[:2]]
@@ -64,6 +64,12 @@ def test_each_connection_has_a_name_and_settings_of_its_own(monkeypatch: pytest.
         {"conninfo": "host=x", "application_name": f"outbox-relay/one {role}", "prepare": prepare, "settings": settings}
         for role, settings in (("claim", BY_INDEX), ("settle", BY_INDEX), ("control", {}))
     ] == made
+
+
+def test_a_new_store_has_heard_every_answer(clock: Clock) -> None:
+    """However lately the machine was started."""
+    clock.now = 0.0
+    assert not Played().store.unheard
 
 
 def test_statements_name_the_schema(played: Played) -> None:
@@ -202,9 +208,8 @@ async def test_a_claim_whose_answer_was_lost_may_have_locked_something(clock: Cl
     """For the lock time and a little more; until then reports go no higher than the last one."""
     await played.low(SIXTY)
     assert not played.store.unheard
-    played.answers["due_above_head"].append(failure)
     with pytest.raises(type(failure)):
-        await played.store.claim(Due.ABOVE_HEAD, limit=1, limit_bytes=1, where=FIRST)
+        await played.claim(answer=failure)
     clock.now += 30 + UNHEARD - 0.5
     assert (True, SIXTY) == (played.store.unheard, await played.low(Position(60, 2)))
     assert SIXTY == await played.low()

@@ -1,0 +1,258 @@
+"""Payloads that did not travel with their claim: fetched one by one, and what becomes of those that cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from relay.errors import StoreError
+from relay.events import LockLost
+from relay.message import Claim, Cut, Position
+from relay.payloads import GROWTH, LARGE, USUAL
+from relay.policy import Policy
+from relay.ports import Claimed, Due
+from tests.support.fakes import Clock, a_claim
+from tests.support.played import FAR, Answer, Played, due_rows
+from tests.support.queue import PLENTY
+from tests.support.timeless import timeless
+
+AWAY = StoreError("Away.")
+UNPRINTABLE = StoreError("Beyond a gigabyte.", unprintable=True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the store and of who fetches."""
+    clock = Clock()
+    for module in ("store", "payloads"):
+        monkeypatch.setattr(f"relay.{module}.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+def large(seq: int) -> Claim:
+    """A claim at (50, seq) whose payload was left behind."""
+    return a_claim(xid=50, seq=seq, id=f"50-{seq}", payload=None)
+
+
+def small(seq: int) -> Claim:
+    """A claim at (50, seq) with its payload."""
+    return a_claim(xid=50, seq=seq)
+
+
+def payloads(claimed: Claimed) -> list[tuple[int, bytes]]:
+    """Payloads by the numbers of their claims."""
+    return [(claim.seq, claim.payload) for claim in claimed.batch.claims] if claimed.batch else []
+
+
+@timeless
+async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> None:
+    """On the connection that claims, and a byte more than is allowed at the most."""
+    played = Played(Policy(max_body_bytes=3))
+    played.answers["read_payload"] += [[(b"123", 0.0)], [(b"1234", 0.0)]]
+
+    claimed = await played.claim(small(1), large(2), small(3), large(4))
+
+    assert [(1, b"{}"), (2, b"123"), (3, b"{}"), (4, b"1234")] == payloads(claimed)
+    assert claimed.batch is not None
+    assert [bytes, bytes, bytes, Cut] == [type(claim.payload) for claim in claimed.batch.claims]
+    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4}
+    assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
+    assert [("claim", "read_payload")] * 2 == played.asked[2:]
+    assert not played.store.unheard
+
+
+@pytest.mark.parametrize(("seconds", "renewed"), [(11.9, False), (12.0, True)])
+@timeless
+async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: Clock, seconds: float, renewed: bool) -> None:
+    """With every claim of it, and the batch has the new deadline."""
+    played = Played(Policy(max_body_bytes=3, lock_seconds=30.0))
+
+    async def slow() -> list[tuple[bytes, float]]:
+        clock.now += seconds
+        return [(b"1234", 0.0)]
+
+    played.answers["read_payload"].append(slow)
+    played.answers["renew_locks"].append([(2,)])
+    batch = (await played.claim(small(1), large(2))).batch
+
+    assert batch is not None
+    assert (100.0 + 24.0 + seconds * renewed, 100.0) == (batch.deadline, batch.claimed_tick)
+    assert renewed == (("claim", "renew_locks") in played.asked)
+    assert not renewed or ("{50,50}", "{1,2}", batch.token) == tuple(played.values[-1][name] for name in ("xids", "seqs", "token"))
+
+
+@timeless
+async def test_a_renewal_that_finds_a_lock_taken_over_ends_the_fetch() -> None:
+    """The rest goes again at once; what is there is written before its old deadline, or not at all."""
+    played = Played(Policy(max_body_bytes=3, lock_seconds=0.0))
+    played.answers["read_payload"].append([(b"1234", 0.0)])
+    played.answers["renew_locks"].append([(2,)])
+
+    assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
+    assert ("{50,50}", "{2,3}") == (played.values[-1]["xids"], played.values[-1]["seqs"])
+    assert ("settle", "release") == played.asked[-1]
+
+
+@timeless
+async def test_who_lost_a_lock_gets_no_payload_and_is_told_of_it() -> None:
+    """Somebody else has the message; what was claimed beside it goes on."""
+    played = Played()
+
+    assert [(2, b"{}")] == payloads(await played.claim(large(1), small(2)))
+    assert [LockLost(("50-1",))] == played.told
+    assert (await played.claim(large(3))).batch is None
+    assert not played.store.unheard
+    assert ("settle", "release") not in played.asked
+
+
+@timeless
+async def test_a_payload_that_cannot_be_had_holds_up_no_neighbour() -> None:
+    """It stays locked in nobody's hand, and what comes after goes again; the next claim says why, once, and asks for nothing."""
+    played = Played()
+    played.answers["read_payload"].append(AWAY)
+
+    assert [(1, b"{}"), (4, b"{}")] == payloads(await played.claim(small(1), large(2), large(3), small(4)))
+    assert played.store.unheard
+    assert [("{3}", [1], [None])] == [(values["seqs"], values["given_back"], values["errors"]) for values in played.values[-1:]]
+    asked = len(played.asked)
+    with pytest.raises(StoreError) as told:
+        await played.claim()
+    assert (AWAY, asked) == (told.value, len(played.asked))
+    assert (await played.claim()).exhausted
+    assert [] == played.told
+
+
+@timeless
+async def test_a_claim_of_which_nothing_can_be_had_fails_itself() -> None:
+    """The next one is not told again."""
+    played = Played()
+    played.answers["read_payload"].append(AWAY)
+
+    with pytest.raises(StoreError) as told:
+        await played.claim(large(1), large(2))
+    assert AWAY is told.value
+    assert played.store.unheard
+    assert [(3, b"{}")] == payloads(await played.claim(small(3)))
+
+
+@pytest.mark.parametrize(("due", "suspect"), [(Due.ABOVE_HEAD, False), (Due.SUSPECT, True)])
+@timeless
+async def test_what_cannot_be_printed_is_given_back_with_its_reason(due: Due, suspect: bool) -> None:
+    """So that it can be archived as soon as it is not locked; what was not asked for after it is blamed for nothing."""
+    played = Played()
+    played.answers["read_payload"].append(UNPRINTABLE)
+    batch = (await played.claim(small(1), large(2), large(3), due=due)).batch
+
+    assert batch is not None
+    assert [1] == [claim.seq for claim in batch.claims]
+    assert [("claim", "read_payload"), ("settle", "release")] == played.asked[2:]
+    back = {"delays": [0.0, 0.0], "given_back": [1, 1], "errors": [None, "content_unprintable: Beyond a gigabyte."]}
+    places = {"xids": "{50,50}", "seqs": "{3,2}", "token": batch.token}
+    assert {**back, **places, "suspect": suspect, "now": None} == played.values[-1]
+
+
+@timeless
+async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> None:
+    """Nothing was given back before."""
+    played = Played()
+    played.answers["read_payload"].append(UNPRINTABLE)
+    played.answers["release"].append([(50, 2)])
+
+    assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
+    assert ("settle", "release") == played.asked[-1]
+    assert [LockLost(("50-2",))] == played.told
+
+
+@timeless
+async def test_a_give_back_that_does_not_get_through_holds_up_nothing() -> None:
+    """What it was for is found with the relay's own locks."""
+    played = Played(Policy(max_body_bytes=3, lock_seconds=0.0))
+    played.answers["read_payload"].append([(b"1234", 0.0)])
+    played.answers["renew_locks"].append([(1,)])
+    played.answers["release"].append(AWAY)
+
+    assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
+    assert played.store.unheard
+
+
+@timeless
+async def test_a_report_counts_what_still_lacks_payloads() -> None:
+    """Each one while they are fetched, and the first one after; what was claimed meanwhile is not forgotten over it."""
+    played = Played()
+    lows: list[Position] = []
+
+    async def slow() -> list[tuple[bytes, float]]:
+        lows.extend([await played.low(), await played.low()])
+        return [(b"1", 0.0)]
+
+    played.answers["read_payload"].append(slow)
+    await played.claim(large(5), small(6))
+    lows.extend([await played.low(), await played.low()])
+
+    assert [Position(50, 5)] * 3 + [FAR] == lows
+
+
+@timeless
+async def test_a_claim_beside_a_fetch_is_not_forgotten() -> None:
+    """The lower one of the two counts."""
+    played = Played()
+
+    async def slow() -> list[tuple[bytes, float]]:
+        await played.low()
+        await played.claim(small(2))
+        return [(b"1", 0.0)]
+
+    played.answers["read_payload"].append(slow)
+    await played.claim(large(5))
+
+    assert Position(50, 2) == await played.low()
+
+
+@timeless
+async def test_a_fetch_that_is_cut_leaves_a_lock_in_nobodys_hand() -> None:
+    """The sweep of the relay's own locks finds it, however low it stands."""
+    played = Played()
+    await played.low()
+    played.answers["read_payload"].append(asyncio.CancelledError())
+
+    with pytest.raises(asyncio.CancelledError):
+        await played.claim(large(5))
+
+    assert played.store.unheard
+    assert Position(50, 5) == await played.low()
+
+
+async def brought(played: Played, answer: Answer | None = None) -> tuple[int, int]:
+    """Bytes that a claim may bring, and those of a message that travels with it."""
+    await played.claim(answer=answer)
+    return played.values[-1]["limit_bytes"], played.values[-1]["large"]
+
+
+@pytest.mark.parametrize(("unanswered", "less"), [(True, USUAL // GROWTH), (False, PLENTY)])
+@timeless
+async def test_a_claim_that_did_not_arrive_in_time_is_followed_by_smaller_ones(clock: Clock, unanswered: bool, less: int) -> None:
+    """Until they arrive quickly; a server that refused one says nothing about the way."""
+    played = Played()
+
+    async def slow() -> list[tuple[object, ...]]:
+        clock.now += 1.0
+        return due_rows()
+
+    with pytest.raises(StoreError):
+        await played.claim(answer=StoreError("Silent.", unanswered=unanswered))
+    assert (less, LARGE) == await brought(played, slow)
+    assert (less, LARGE) == await brought(played)
+    assert min(2 * less, PLENTY) == (await brought(played))[0]
+
+
+@timeless
+async def test_a_message_that_is_larger_than_a_claim_may_be_travels_apart() -> None:
+    """It would hold up the claim as others of its size did."""
+    played = Played()
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            await played.claim(answer=StoreError("Silent.", unanswered=True))
+
+    assert (1 << 19, 1 << 19) == await brought(played)
