@@ -30,6 +30,8 @@ class Patience(NamedTuple):
     """Seconds until all of it is there."""
 
 
+HEARING = Patience(SHORTEST, SHORTEST)
+"""For what is answered at once."""
 CHORE = Patience(LONGEST, LONGEST)
 """For statements whose answer is small and may take long."""
 

@@ -56,10 +56,10 @@ class Relay:
         self._settings = settings
         self._policy = Policy()
         self._overruled: dict[str, str] = {}
-        self._risks: set[str] = set()
         self._log, self._metrics, self._health = LogSink(), Metrics(), Health()
         self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
         self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
+        self._risky = events.warn_once(self._emit)
         self._stop = asyncio.Event()
         self._signals = 0
         self._engine: Engine | None = None
@@ -167,12 +167,6 @@ class Relay:
             changed=lambda: self._emit(events.SecretChanged(name)),
             kept=lambda sentence: self._emit(events.SecretKept(name, sentence)),
         )
-
-    def _risky(self, risk: str) -> None:
-        """Tell of a connection that is not safe, once."""
-        if risk not in self._risks:
-            self._risks.add(risk)
-            self._emit(events.ConnectionInsecure(risk))
 
     def _make_publisher(self) -> RabbitPublisher:
         return RabbitPublisher(

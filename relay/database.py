@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from relay.answers import CHORE, Connection, Patience, answered
+from relay.answers import CHORE, HEARING, Connection, Patience, answered
 from relay.errors import StoreError
 from relay.exposure import postgres_risk
 from relay.pinned import DEFAULTS, ENCODING, PINNED, unreadable
@@ -58,6 +58,7 @@ _SILENT = (
     "pooler, a proxy or a firewall on the way has lost the connection."
 )
 _SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
+_KERBEROS = b"SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -182,16 +183,29 @@ async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshol
         client_encoding=ENCODING,
         **KEEPALIVE,  # type: ignore[arg-type]
     )
-    if not isinstance(conninfo, str) and (risk := _risk(connection)):
+    if not isinstance(conninfo, str) and (risk := await _risk(connection)):
         conninfo.on_risk(risk)
     return connection
 
 
-def _risk(connection: Connection) -> str | None:
+async def _risk(connection: Connection) -> str | None:
     """As libpq tells it of this connection, whatever it learned from the conninfo, from `PG*` or from a service file."""
     info = connection.info
     sslmode = info.get_parameters().get("sslmode", "prefer")
-    return postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)
+    risk = postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)
+    return risk if risk and not await _kerberos(connection) else None
+
+
+async def _kerberos(connection: Connection) -> bool:
+    """GSSAPI encrypts the session, which proves the server too; libpq tells only that it was used for the login."""
+    try:
+        if not connection.pgconn.used_gssapi:
+            return False
+        with answered(connection, HEARING):
+            cursor = await connection.execute(_KERBEROS, prepare=False)
+            return (True,) == await cursor.fetchone()
+    except (psycopg.Error, TimeoutError):
+        return False
 
 
 def _store_error(error: psycopg.Error) -> StoreError:

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from relay.answers import Connection, Patience, answered
+from relay.answers import HEARING, Connection, answered
 from relay.database import connect
 from relay.pinned import PIN
 from relay.secret import Conninfo
@@ -15,8 +15,6 @@ from relay.statements import Statements
 
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"
-HEARING = Patience(5.0, 5.0)
-"""After which a statement or a proof without an answer counts as a lost connection."""
 
 
 class NotHeardError(Exception):

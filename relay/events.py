@@ -266,5 +266,17 @@ def fan_out(*sinks: Sink) -> Sink:
     return emit
 
 
+def warn_once(emit: Sink) -> Callable[[str], None]:
+    """Tells of connections that are not safe, of each risk once."""
+    told: set[str] = set()
+
+    def warn(risk: str) -> None:
+        if risk not in told:
+            told.add(risk)
+            emit(ConnectionInsecure(risk))
+
+    return warn
+
+
 NOBODY = fan_out()
 """Where nobody is to hear of it."""

@@ -1,12 +1,15 @@
-"""Which connections could be read or taken over on their way: what a URL asks for, and what a connection came to. No I/O."""
+"""Which connections could be read or taken over on their way: what a URL asks for, and what a connection came to. Connects to nothing."""
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 from yarl import URL
 
 AMQP_TLS_OPTIONS = ("cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl")
@@ -23,15 +26,23 @@ _LESS: Mapping[str, frozenset[str]] = {
 
 
 def is_here(host: str) -> bool:
-    """Whether a connection to there stays on this machine: the path of a socket, or an address of loopback, or its usual name."""
+    """Whether a connection to there stays on this machine: the path of a socket, or an address of loopback, or its usual name.
+
+    An address with a zone (`fe80::1%eth0`) is what it is without.
+    """
     if host == "localhost" or host.startswith(("/", "@")):
         return True
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def in_brackets(host: str | None) -> str:
+    """A host as it stands before a port, and in a sentence: an IPv6 address in brackets."""
+    return f"[{host}]" if host and ":" in host and not host.startswith(("/", "@")) else host or ""
 
 
 def weakens(url: str) -> str | None:
@@ -42,10 +53,40 @@ def weakens(url: str) -> str | None:
 def _weakens_postgres(conninfo: str) -> str | None:
     """Nothing does where every host is on this machine; a name is not looked up here."""
     parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
-    hosts = (parts.get("hostaddr") or parts.get("host") or "").split(",")
+    hosts = _hosts({**_defaults(parts.get("service")), **parts})
     if all(is_here(host) for host in hosts if host):
         return None
     return next((f"{name}={parts[name]}" for name, values in _LESS.items() if parts.get(name) in values), None)
+
+
+def _hosts(parts: Mapping[str, str]) -> list[str]:
+    """Each host that libpq would connect to: by its address where it has one; empty for the usual socket."""
+    hosts, addresses = parts.get("host", "").split(","), parts.get("hostaddr", "").split(",")
+    if len(hosts) != len(addresses):
+        return addresses if addresses != [""] else hosts
+    return [address or host for host, address in zip(hosts, addresses, strict=True)]
+
+
+def _defaults(service: str | None) -> Mapping[str, str]:
+    """What libpq takes for what a conninfo leaves open: `PG*`, and the service that it or `PGSERVICE` names."""
+    with _service(service):
+        found = {option.keyword.decode(): option.val for option in Conninfo.get_defaults()}
+    return {name: value.decode() for name in ("host", "hostaddr") if (value := found.get(name))}
+
+
+@contextmanager
+def _service(name: str | None) -> Iterator[None]:
+    """With `PGSERVICE` set, the only way to ask libpq for a service."""
+    before = os.environ.get("PGSERVICE")
+    if name is not None:
+        os.environ["PGSERVICE"] = name
+    try:
+        yield
+    finally:
+        if name is not None:
+            os.environ.pop("PGSERVICE")
+        if name is not None and before is not None:
+            os.environ["PGSERVICE"] = before
 
 
 def _weakens_amqp(url: str) -> str | None:
@@ -92,6 +133,7 @@ def postgres_risk(*, host: str, address: str, encrypted: bool, sslmode: str) -> 
     """
     if is_here(address or host) or (encrypted and sslmode == "verify-full"):
         return None
+    host = in_brackets(host)
     advice = "write sslmode=verify-full and sslrootcert=... into its URL."
     if encrypted:
         return f"The connection to PostgreSQL at {host} does not check that it is {host} that answers (sslmode={sslmode}): {advice}"
@@ -100,12 +142,11 @@ def postgres_risk(*, host: str, address: str, encrypted: bool, sslmode: str) -> 
 
 def broker_risk(url: URL, *, address: str) -> str | None:
     """What is wrong with an open connection to the broker, as a sentence; None for verified TLS, and for plain text on this machine."""
+    host = in_brackets(url.host)
     if url.scheme == "amqps":
         if _weakens_amqp(str(url)) is None:
             return None
-        return (
-            f"Whoever answers at {url.host} is taken for the broker (no_verify_ssl): name its CA in the URL (?cafile=/path/ca.pem) instead."
-        )
+        return f"Whoever answers at {host} is taken for the broker (no_verify_ssl): name its CA in the URL (?cafile=/path/ca.pem) instead."
     if is_here(address):
         return None
-    return f"The connection to the broker at {url.host} is without TLS, so password and messages can be read on their way: write amqps://."
+    return f"The connection to the broker at {host} is without TLS, so password and messages can be read on their way: write amqps://."

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from relay.errors import SettingsError
+from relay.exposure import is_here
 
 LONGEST = 10.0
 """Seconds that a connection may live, whatever it does: nobody can hold one by sending slowly."""
@@ -102,7 +103,7 @@ class HttpServer:
         return bound
 
     def _app(self, bound: socket.socket) -> Starlette:
-        only_here = ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+        only_here = is_here(bound.getsockname()[0])
         return Starlette(
             middleware=[Middleware(_Here, name=self._host)] if only_here else [],
             routes=[

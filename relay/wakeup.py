@@ -16,7 +16,8 @@ from collections.abc import Callable
 import psycopg
 
 from relay import events
-from relay.ear import HEARING, Ear, NotHeardError
+from relay.answers import HEARING
+from relay.ear import Ear, NotHeardError
 from relay.postgres_errors import reason
 from relay.secret import Conninfo
 from relay.statements import Statements

@@ -20,7 +20,7 @@ from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.link_errors import connect_sentence
 from relay.errors import BrokerError
-from relay.exposure import broker_risk
+from relay.exposure import broker_risk, in_brackets
 
 HIGH_WATER: Final = 4 << 20
 """Bytes buffered in the transport above which nothing more is written."""
@@ -215,7 +215,7 @@ async def connect(url: str, *, name: str, heartbeat: int) -> Link:
     link = Link(connection, sockets.tap)
     if not connection.publisher_confirms:
         await link.close()
-        raise BrokerError(f"The broker at {target.host} offers no publisher confirms: use RabbitMQ.")
+        raise BrokerError(f"The broker at {in_brackets(target.host)} offers no publisher confirms: use RabbitMQ.")
     return link
 
 
@@ -240,7 +240,7 @@ class _Sockets(aiormq.TransportFactory):
         context = await provider.get_context() if url.scheme == "amqps" else None
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
-        tap = self.tap = Tap(reader, loop, host=f"{url.host}:{url.port}")
+        tap = self.tap = Tap(reader, loop, host=f"{in_brackets(url.host)}:{url.port}")
         transport, _ = await loop.create_connection(lambda: tap, url.host or "", url.port or 0, ssl=context, **kwargs)
         return reader, asyncio.StreamWriter(transport, tap.stream, reader, loop)
 

@@ -10,6 +10,7 @@ from yarl import URL
 
 from relay.amqp.confirms import Return
 from relay.amqp.wire import ACCESS_REFUSED, NOT_ALLOWED
+from relay.exposure import in_brackets
 
 _EXPIRED = 10
 _OTHER_NAME = frozenset((62, 63, 64))
@@ -19,7 +20,7 @@ _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> str:
     """Say why; `closed` is the broker's own reason, where it gave one before it closed."""
-    where = f"The broker at {url.host}:{url.port}"
+    where = f"The broker at {in_brackets(url.host)}:{url.port}"
     return _refused(where, url, closed) if closed else f"{where} {_trouble(url, error)}."
 
 

@@ -47,7 +47,7 @@ class Supervisor:
         self._tries = 0
         self._told_up = False
         self._told_down_at = -QUIET
-        self._told_risks: set[str] = set()
+        self._risky = events.warn_once(emit)
 
     async def run(self) -> None:
         """Until cancelled; then the connection is closed."""
@@ -70,9 +70,8 @@ class Supervisor:
         """Lend the connection to the tenant until it ends."""
         began = self._clock()
         self._tenant.up(link)
-        if link.risk and link.risk not in self._told_risks:
-            self._told_risks.add(link.risk)
-            self._emit(events.ConnectionInsecure(link.risk))
+        if link.risk:
+            self._risky(link.risk)
         if not self._told_up:
             self._told_up = True
             self._emit(events.BrokerUp(link.version, link.host))

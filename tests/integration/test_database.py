@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.answers import Patience, soon
+from relay.answers import Connection, Patience, soon
 from relay.console import Console
-from relay.database import Session
+from relay.database import Session, _kerberos, connect
 from relay.errors import StoreError
 from relay.migrate import migrate
 from relay.postgres_errors import READ_ONLY, read_only
@@ -126,6 +126,20 @@ async def test_a_primary_that_is_kept_from_writing_is_told_from_a_standby(queue:
     for hot_standby in ("on", None):
         info = SimpleNamespace(parameter_status={"in_hot_standby": hot_standby}.get)
         assert READ_ONLY == read_only(cast("psycopg.ConnectionInfo", info))
+
+
+@pytest.mark.parametrize(("used", "answer", "kerberos"), [(True, (True,), True), (True, (False,), False), (False, (True,), False)])
+async def test_a_session_that_kerberos_encrypts_is_told_from_plain_text(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, used: bool, answer: tuple[bool], kerberos: bool
+) -> None:
+    """PostgreSQL is asked only after a login by GSSAPI; that alone encrypts nothing."""
+    connection = await connect(database_url, "relay", prepare_threshold=None)
+    monkeypatch.setattr("relay.database._KERBEROS", f"SELECT {answer[0]}".encode())
+    stand_in = SimpleNamespace(pgconn=SimpleNamespace(used_gssapi=used), execute=connection.execute, fileno=connection.fileno, heard_at=0.0)
+
+    assert kerberos == await _kerberos(cast("Connection", stand_in))
+    assert not await _kerberos(connection)
+    await connection.close()
 
 
 async def test_a_missing_permission_says_who_grants_it(queue: Queue, make_store: MakeStore) -> None:

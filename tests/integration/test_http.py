@@ -256,6 +256,17 @@ async def test_a_port_that_is_taken_is_a_sentence(serve: Serve) -> None:
         await serve(host="no.such.host.invalid").start()
 
 
+async def test_loopback_written_as_an_ipv6_address_is_loopback(serve: Serve) -> None:
+    """A foreign name that leads there is refused as on any other."""
+    served = serve(host="::ffff:127.0.0.1")
+    await served.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+
+    assert not (await reader.read()).startswith(b"HTTP/1.1 200")
+    await close(writer)
+
+
 async def test_start_and_close_may_be_called_at_any_time_and_again(serve: Serve) -> None:
     """Close before start, start twice, close twice; a connection that is kept alive does not hold the end."""
     served = serve(host="localhost")

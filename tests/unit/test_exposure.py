@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from yarl import URL
 
 from relay.errors import SettingsError
+from relay.events import ConnectionInsecure, Event, warn_once
 from relay.exposure import broker_risk, is_here, postgres_risk
 from relay.settings import load
 
@@ -37,6 +41,8 @@ def test_all_others_are_not(host: str) -> None:
         ("db", "::1", False, "prefer", None),
         ("/run/postgresql", "", False, "prefer", None),
         ("localhost", "10.0.0.5", False, "prefer", "is without TLS"),
+        ("fd00::1", "fd00::1", False, "prefer", "PostgreSQL at [fd00::1] is without TLS"),
+        ("fd00::1", "fd00::1", True, "prefer", "does not check that it is [fd00::1] that answers"),
     ],
 )
 def test_a_database_elsewhere_must_be_verified(host: str, address: str, encrypted: bool, sslmode: str, words: str | None) -> None:
@@ -50,6 +56,7 @@ def test_a_database_elsewhere_must_be_verified(host: str, address: str, encrypte
     ("url", "address", "words"),
     [
         ("amqp://u:p@mq/", "10.0.0.5", "The connection to the broker at mq is without TLS"),
+        ("amqp://u:p@[fd00::1]/", "fd00::1", "to the broker at [fd00::1] is without TLS"),
         ("amqp://u:p@mq/", "127.0.0.1", None),
         ("amqp://u:p@mq/", "::1", None),
         ("amqps://u:p@mq/", "10.0.0.5", None),
@@ -63,6 +70,16 @@ def test_a_broker_elsewhere_must_speak_tls(url: str, address: str, words: str | 
     risk = broker_risk(URL(url), address=address)
 
     assert (risk is None) if words is None else (risk is not None and words in risk and "u:p" not in risk)
+
+
+def test_a_risk_is_told_once() -> None:
+    """A connection is made again and again."""
+    told: list[Event] = []
+    warn = warn_once(told.append)
+    for risk in ("one", "other", "one"):
+        warn(risk)
+
+    assert [ConnectionInsecure("one"), ConnectionInsecure("other")] == told
 
 
 def mistake(**environ: str) -> str:
@@ -94,6 +111,32 @@ def test_a_conninfo_that_asks_for_less_is_refused_unless_it_is_meant(name: str, 
     assert line.endswith("): take that away, or, if it is meant, set RELAY_ALLOW_INSECURE=true.")
     assert "secret" not in line
     load({name: conninfo, "RELAY_ALLOW_INSECURE": "true"}, None)
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "environ"),
+    [
+        ("dbname=queue sslmode=disable", {"PGHOST": "db.example"}),
+        ("postgresql:///queue?sslmode=disable", {"PGHOST": "/run/postgresql,db.example"}),
+        ("host=localhost sslmode=disable", {"PGHOSTADDR": "10.0.0.5"}),
+        ("host=db,localhost hostaddr=,127.0.0.1 sslmode=disable", {}),
+        ("dbname=queue sslmode=disable", {"PGSERVICE": "far"}),
+        ("service=far sslmode=disable", {}),
+        ("service=far sslmode=disable", {"PGSERVICE": "near"}),
+    ],
+)
+def test_the_host_is_the_one_that_libpq_would_take(
+    conninfo: str, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is named by the environment or a service file, which is asked for and stays as it was."""
+    services = tmp_path / "services"
+    services.write_text("[far]\nhost=db.example\n[near]\nhost=localhost\n", encoding="utf-8")
+    for name, value in {"PGSERVICEFILE": str(services), **environ}.items():
+        monkeypatch.setenv(name, value)
+
+    assert "asks for less than is checked without it (sslmode=disable)" in mistake(RELAY_DATABASE_URL=conninfo)
+    load({"RELAY_DATABASE_URL": "service=near sslmode=disable"} if "PGHOSTADDR" not in environ else {}, None)
+    assert os.environ.get("PGSERVICE") == environ.get("PGSERVICE")
 
 
 @pytest.mark.parametrize(
