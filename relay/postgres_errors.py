@@ -54,8 +54,13 @@ _CONNECTING = (
 def reason(error: psycopg.Error) -> str:
     """The server's primary message, else the driver's first line, which may repeat a connection string; never DETAIL, which quotes rows."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    text = " ".join((error.diag.message_primary or lines[0]).split()).rstrip(".")
+    text = veiled(" ".join((error.diag.message_primary or lines[0]).split()).rstrip("."), error.sqlstate)
     return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)
+
+
+def veiled(message: str, sqlstate: str | None) -> str:
+    """A message without what a data exception (SQLSTATE class 22) quotes: a value, perhaps out of a payload that a constraint casts."""
+    return re.sub(r'".*"', '"…"', message) if (sqlstate or "").startswith("22") else message
 
 
 def read_only(info: psycopg.ConnectionInfo) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from relay.errors import PipelineError, UnreachableError
 from relay.pinned import PIN
 from relay.pipeline.archive import OUT_OF_BOUNDS
+from relay.postgres_errors import veiled
 
 BYTES_OF_A_BATCH = 16 << 20
 """About how much of the answer is one Arrow batch: memory holds a few of them, or a few rows where one is larger."""
@@ -78,7 +79,7 @@ def sentence(error: Exception) -> PipelineError:
     """An error in one sentence, without passwords, without the statement, and without DETAIL, which quotes rows."""
     state = getattr(error, "sqlstate", None) or ""
     words = " ".join(re.split(r"DETAIL|CONTEXT|Query was", str(error))[0].split())
-    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", words)[:300].rstrip(".")
+    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", veiled(words, state))[:300].rstrip(".")
     if OUT_OF_BOUNDS in words:
         row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,-?\d+)", words)
         return PipelineError(

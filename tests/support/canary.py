@@ -1,4 +1,7 @@
-"""Looks for a secret in a text: as it is, in any case, in hexadecimal or decimal codes, in base64, and escaped in any usual way."""
+"""A payload and a password that must come out nowhere, and who looks for them in a text.
+
+As they are, in any case, in hexadecimal or decimal codes, in base64, and escaped in any usual way.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,23 @@ import base64
 import re
 from collections.abc import Iterator
 
+PAYLOAD = "c4narypayload7f3e"
+PASSWORD = "c4narypassword9d1b"
+_SHOWN = 20_000
+"""Letters of a text that a failure shows."""
 _CODES = {
     "hexadecimal": ("{:02x}", r"(?:[\s,:;\\']*(?:0x|u00|u\{{0,1}}|&#x|x|%)?)"),
     "octal": ("{:03o}", r"[\s,:;\\'0o]+"),
     "decimal": ("{:d}", r"[\s,:;\\&#'\[\]()]+"),
 }
 """By name: how a byte is written, and what may stand between two of them: in a dump, an escape of some language, a list, a page."""
+
+
+def silent(*told: str) -> None:
+    """Neither canary is in any of it, in whatever form."""
+    for text in told:
+        found = {canary: forms for canary in (PAYLOAD, PASSWORD) if (forms := traces(canary, text))}
+        assert not found, f"{found} in {text[:_SHOWN]}"
 
 
 def traces(secret: str, text: str) -> list[str]:

@@ -12,9 +12,9 @@ from psycopg.conninfo import make_conninfo
 
 
 @contextmanager
-def login(url: str, *roles: str, attributes: str = "") -> Iterator[str]:
+def login(url: str, *roles: str, attributes: str = "", password: str = "") -> Iterator[str]:
     """Make a login that is a member of `roles`; yield the same database's connection string for it, and drop it in the end."""
-    name, password = f"relay_test_{secrets.token_hex(5)}", secrets.token_hex(8)
+    name, password = f"relay_test_{secrets.token_hex(5)}", password or secrets.token_hex(8)
     who = sql.Identifier(name)
     with psycopg.connect(url, autocommit=True) as owner:
         owner.execute(sql.SQL(f"CREATE ROLE {{}} LOGIN {attributes} PASSWORD {{}}").format(who, sql.Literal(password)))

@@ -1,0 +1,87 @@
+"""The lake holds payloads by design; what the jobs around it say, Spark's own lines and a report's page included, holds none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from relay.pipeline.lake import Lake
+from tests.support import archives
+from tests.support.canary import PASSWORD, PAYLOAD, silent
+from tests.support.logins import login
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+COMMAND = (sys.executable, "-c", "from relay.cli.main import main; main()", "pipeline")
+DAY = ("--from", "2024-05-01T00:00:00Z", "--to", "2024-05-02T00:00:00Z")
+TEXT = json.dumps({"secret": PAYLOAD})
+ROWS: Sequence[archives.Row] = (
+    {"content": TEXT, "options": json.dumps({"headers": {"x-secret": PAYLOAD}})},
+    {"content": "{}", "body": PAYLOAD.encode()},
+    {"content": TEXT, "result": "failed", "error_code": "nacked", "error_detail": "the broker refused it"},
+    {"content": TEXT, "result": "failed", "options": json.dumps({"priority": PAYLOAD})},
+)
+MISCAST = """
+    ALTER TABLE queue_message_archive ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY miscast ON queue_message_archive USING ((content ->> 'secret')::int > 0)
+"""
+"""Whoever reads meets a value that is no number, which PostgreSQL quotes in the message of its error."""
+UNPRINTABLE = """
+    UPDATE queue_message_archive SET content = (SELECT to_jsonb(%s::text) || jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))
+    WHERE seq = 1
+"""
+"""A content that is little as it is stored, and more than a gigabyte as text."""
+Job = Callable[..., str]
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[psycopg.Connection[object]]:
+    """The database, with an archive of messages that hold the canary."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        with connection.transaction():
+            archives.insert(connection, *ROWS)
+        yield connection
+
+
+@pytest.fixture
+def job(database_url: str, database: psycopg.Connection[object], tmp_path: Path) -> Iterator[Job]:
+    """Runs a job as a process of its own, for a login whose password is the canary; returns all that it wrote."""
+    roles = ("queue_message_etl", "queue_message_replayer")
+    with login(database_url, *roles, password=PASSWORD) as url:
+        env = {**os.environ, "RELAY_PIPELINE_DATABASE_URL": url, "RELAY_LAKE_URL": str(tmp_path / "lake"), "SPARK_MASTER": "local[1]"}
+
+        def run(*words: str, code: int = 0) -> str:
+            done = subprocess.run([*COMMAND, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            assert code == done.returncode, done.stderr
+            return done.stdout + done.stderr
+
+        yield run
+
+
+def test_jobs_that_succeed_tell_of_no_payload(job: Job, tmp_path: Path) -> None:
+    """Export, numbers, verification, a report, and a replay of which one message is refused; the lake has them all."""
+    told = [job("run", "--json"), job("report", "page.html", *DAY), (tmp_path / "page.html").read_text()]
+    told += [job("verify", "--again"), job("replay", "--exchange", "orders", *DAY, code=1)]
+
+    silent(*told)
+    assert "was refused" in told[-1]
+    rows = Lake(str(tmp_path / "lake")).opened("archive").to_pyarrow_table(columns=["content", "body"]).to_pylist()
+    assert len(ROWS) == sum(PAYLOAD in f"{row['content']}{row['body']!r}" for row in rows)
+
+
+@pytest.mark.parametrize("spoil", [MISCAST, UNPRINTABLE], ids=["data exception", "unprintable"])
+def test_an_export_that_fails_tells_of_no_payload(job: Job, database: psycopg.Connection[object], spoil: str) -> None:
+    """Although PostgreSQL names the value in its error, and Spark the errors of all its workers."""
+    with database.transaction():
+        database.execute("SET LOCAL session_replication_role = replica")
+        database.execute(spoil.encode(), [PAYLOAD] if "%s" in spoil else None)
+
+    silent(said := job("export", code=1))
+    assert "PostgreSQL" in said
