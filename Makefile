@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-# The longest first: two processes take file by file, each with servers of its own.
+# Two processes take file by file, each with servers of its own; tests/support/spread.py lets folders that compute and that wait take turns.
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
 
