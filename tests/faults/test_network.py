@@ -71,7 +71,7 @@ async def test_a_cut_connection_is_made_anew(scene: Scene, leg: str) -> None:
 
 @pytest.mark.fault(10, repeats=20)
 @pytest.mark.ids("C9")
-@pytest.mark.parametrize("leg", LEGS)
+@pytest.mark.parametrize("leg", [pytest.param("broker", marks=pytest.mark.long_only), "database"])
 async def test_a_network_that_swallows_everything_is_noticed(scene: Scene, leg: str) -> None:
     """No error and no answer, both ways or one way only: each relay finds out, shows it, and goes on with a new connection."""
     async with behind(scene, leg) as pairs:

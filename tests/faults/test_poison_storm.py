@@ -103,7 +103,7 @@ async def test_kinds_in_pairs_end_as_each_by_itself(scene: Scene, barred: None, 
 @pytest.mark.fault(13, repeats=20)
 @pytest.mark.timeout(600)
 @pytest.mark.ids("A9", "A10", "C9", "C15", "D6")
-@pytest.mark.parametrize("share", [0.01, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(0.01, marks=pytest.mark.long_only), 0.5])
 async def test_a_storm_of_bad_messages_harms_no_good_one(scene: Scene, barred: None, unique: str, share: float, *, long_form: bool) -> None:
     """Of all traffic so much is bad: each is refused or ends with its code, the good ones arrive once, on the connection that there was."""
     await allow_two_attempts(scene)

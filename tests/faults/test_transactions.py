@@ -50,7 +50,7 @@ async def hold(connection: psycopg.AsyncConnection[Any], what: str) -> None:
 
 # Three times in the long form, as each holds for long where FAULT_HELD_SECONDS says so.
 @pytest.mark.fault(18, repeats=3)
-@pytest.mark.parametrize("what", ["read", "write"])
+@pytest.mark.parametrize("what", ["read", pytest.param("write", marks=pytest.mark.long_only)])
 @pytest.mark.timeout(HELD_SECONDS + 300)
 async def test_a_transaction_that_is_held_open_makes_no_claim_dearer(scene: Scene, what: str) -> None:
     """Nothing that was settled meanwhile can be vacuumed away, and no claim walks it; a metric, and the status, tell of the transaction."""

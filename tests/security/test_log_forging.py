@@ -5,14 +5,27 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from relay import events, logs
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from tests.support import archives
 from tests.support.cli import Cli, Seeded
+from tests.support.exporting import export
 
 HOSTILE = "a\x1b[2J\x1b]0;own\x07\x9b31m\r\n2031-01-01 FORGED\x85FORGED\u2028FORGED\u202e\x08\x7f|'\"%s{0}[red]b"
 """Colours, a window's title, line ends of four kinds, an override of direction, and what formats and markup take for their own."""
@@ -71,6 +84,73 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _texts(each)
+
+
+RICH = re.compile(r"\x1b\[(?:\?25[lh]|[12]?[AK]|0m|1m)|\r")
+"""How the picture of `--watch` is drawn over: the cursor hidden, up a line, the line erased; and what is bold."""
+MAIN = (sys.executable, "-c", "from relay.cli.main import main; main()")
+
+
+def _watched(words: str, cli: Cli, enough: Callable[[str], bool]) -> str:
+    """What a command writes to a terminal until that is enough and Ctrl-C ends it."""
+    ours, theirs = pty.openpty()
+    screen = {**cli.env, "TERM": "xterm", "COLUMNS": "200", "LINES": "200", "PATH": os.environ["PATH"]}
+    process = subprocess.Popen([*MAIN, *words.split()], env=screen, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    written = b""
+    with suppress(OSError):  # what a terminal says whose other end is closed
+        while part := os.read(ours, 65536):
+            written += part
+            if process.returncode is None and enough(written.decode(errors="replace")):
+                process.send_signal(signal.SIGINT)
+                process.wait(60)
+    os.close(ours)
+    assert 130 == process.wait(60)
+    return written.decode()
+
+
+def test_a_status_that_is_watched_steers_no_terminal(cli: Cli, hostile: Ids) -> None:
+    """Drawn over and over, with what drawing takes and no other control character."""
+    drawn = _watched("status --watch --all --interval 0.1", cli, lambda text: text.count("in schema public") >= 3)
+
+    assert "\x1b[2K" in drawn
+    _harmless(RICH.sub("", drawn))
+
+
+def test_a_status_that_is_watched_by_a_script_is_one_line_each_time(cli: Cli, hostile: Ids) -> None:
+    """On a terminal too, and each says the same as JSON."""
+    lines = _watched("status --watch --all --json --interval 0.1", cli, lambda text: text.count("\n") >= 3).replace("\r\n", "\n")
+
+    _harmless(lines)
+    for line in lines.splitlines()[:3]:
+        assert {HOSTILE} < {*_texts(json.loads(line))}
+
+
+@pytest.fixture
+def spoilt(cli: Cli, hostile: Ids, database_url: str, tmp_path: Path) -> Cli:
+    """The command line with a lake that holds hostile rows, of which one differs, and one that no queue takes."""
+    cli.env["RELAY_LAKE_URL"] = str(tmp_path / "lake")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        archives.insert(connection, {"exchange": HOSTILE, "routing_key": HOSTILE, "options": json.dumps({HOSTILE: HOSTILE})})
+        connection.execute("SELECT queue_message_config_set('export_registered', 'true')")
+    with Database(database_url) as database:
+        export(Lake(cli.env["RELAY_LAKE_URL"]), database, lambda rows: [{**row, "error_detail": f"{HOSTILE}!"} for row in rows])
+    return cli
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["words", "json"])
+def test_what_a_job_of_the_pipeline_tells_is_harmless(spoilt: Cli, as_json: bool) -> None:
+    """What differs, what a queue refuses, and what the status says of the lake, beside the result and in it."""
+    told: list[str] = []
+    replay = ["replay", "--exchange"]
+    for words, code in ((["verify"], 5), ([*replay, HOSTILE, "--result", "success"], 1), ([*replay, f"{HOSTILE}*"], 1)):
+        told += [spoilt("pipeline", *words, *(["--json"] if as_json else []), code=code), spoilt.stderr]
+    told += [spoilt("status", *(["--json"] if as_json else []))]
+
+    assert "was refused" in "".join(told)
+    assert as_json or "relay pipeline verify" in told[-1]
+    for text in told:
+        _harmless(text)
 
 
 ANSWERED = [
