@@ -163,6 +163,8 @@ def _troubles(found: Status) -> list[str]:
         lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
     if (writing["open_seconds"] or 0) > LONG_OPEN:
         lines.append(f"the oldest open transaction began {length(writing['open_seconds'])} ago: vacuum removes nothing settled since")
+    if writing["hidden"]:
+        lines.append("how old the oldest open transaction is cannot be seen by this login: grant it pg_read_all_stats")
     lines += _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")

@@ -1,11 +1,8 @@
 -- The state of the queue as one object, for metrics, with the age of the oldest transaction that keeps vacuum off: one that writes, reads
--- on, or is prepared. 0 where there is none; null where the role may not see how old the others are (pg_read_all_stats). The clock is the
--- database's, for the relay to hold its own against.
+-- on, or is prepared. 0 where there is none; null where the role may not see how old the others are (pg_read_all_stats), since the age of
+-- what it does see says nothing. The clock is the database's, for the relay to hold its own against.
 SELECT to_jsonb(status) || jsonb_build_object('clock', extract(epoch FROM clock_timestamp())::float8, 'oldest_transaction_seconds', (
-    SELECT coalesce(
-        max(extract(epoch FROM now() - began)),
-        CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 0 END
-    )::float8
+    SELECT CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN coalesce(max(extract(epoch FROM now() - began)), 0) END::float8
     FROM (
         SELECT xact_start AS began FROM pg_stat_activity
         WHERE (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) AND datname = current_database() AND pid <> pg_backend_pid()

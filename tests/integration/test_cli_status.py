@@ -94,10 +94,13 @@ def test_a_transaction_that_writes_is_counted(cli: Cli, database_url: str) -> No
 
 
 def test_a_role_that_may_not_see_other_sessions_is_told_no_age(cli: Cli, database_url: str) -> None:
-    """The number alone stands there, not an age of none."""
+    """The number alone stands there, not an age of none, and what to do about it."""
     with psycopg.connect(database_url) as other, login(database_url, "queue_message_operator") as url:
         other.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
-        assert "\n1 transaction writes, 0 prepared" in cli("status", RELAY_DATABASE_URL=url)
+        printed = cli("status", RELAY_DATABASE_URL=url)
+        assert "\n1 transaction writes, 0 prepared" in printed
+        assert "cannot be seen by this login: grant it pg_read_all_stats" in printed
+        assert "pg_read_all_stats" not in cli("status")
 
 
 def test_one_of_anything_is_singular(cli: Cli, seeded: Seeded) -> None:

@@ -51,12 +51,20 @@ async def test_the_oldest_transaction_that_keeps_vacuum_off_has_an_age(queue: Qu
 
 
 async def test_a_role_that_may_not_see_other_sessions_has_no_such_figure(queue: Queue, make_store: MakeStore) -> None:
-    """None rather than 0, which would be read as none open."""
+    """None rather than 0, which would be read as none open; nor the age of what it does see, its own."""
     with login(queue.url, "queue_message_relay") as url, login(queue.url, "queue_message_relay", "pg_read_all_stats") as seeing:
         async with await psycopg.AsyncConnection.connect(queue.url) as other:
             await begin(other, "writes")
             blind, sighted = make_store("blind", url=url), make_store("sighted", url=seeing)
             assert await age(blind) is None
+            async with await psycopg.AsyncConnection.connect(url) as own:
+                await own.execute("SELECT pg_current_xact_id()")
+                assert await age(blind) is None
+                [hidden] = await blind.run("read_transactions")
+                [shown] = await sighted.run("read_transactions")
+                assert (2, 0, 1, None, None) == hidden
+                assert (2, 0, 0) == shown[:3]
+                assert shown[3] == shown[4] > 0
             assert await age(sighted)
             await blind.aclose()
             await sighted.aclose()
