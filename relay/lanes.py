@@ -13,6 +13,7 @@ from typing import Protocol
 
 from relay.bounds import Bound, Bounds, Head
 from relay.frontier import Frontier, Snapshot
+from relay.literals import literal
 from relay.message import START, Archive, Batch, Outcome, Portion, Position
 from relay.ports import ClaimStore, Due, Listed, Place
 
@@ -237,7 +238,7 @@ class Lanes:
         lanes = sorted({lane_of(key) for key in ready} & self._owned.keys())
         where = {
             "lanes": lanes, "epochs": [self._owned[lane] for lane in lanes],
-            "xids": _literal(position.xid for position in ready.values()), "seqs": _literal(position.seq for position in ready.values()),
+            "xids": literal(position.xid for position in ready.values()), "seqs": literal(position.seq for position in ready.values()),
         }  # fmt: skip
         batch = (await self._store.claim_low(Due.ORDERED, limit=limit, limit_bytes=limit_bytes, where=where)).batch
         if batch:
@@ -246,7 +247,3 @@ class Lanes:
         for key in [key for key in ready if key in self._asked]:
             self._asked[key] = self._asked.pop(key)
         return batch
-
-
-def _literal(numbers: Iterable[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from relay.bounds import Bound
+from relay.literals import literal
 from relay.message import Archive, GiveBack, Position, Result, Retry
 from relay.ports import Row
-
-
-def literal(values: Collection[object]) -> str:
-    """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
-    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def at(name: str, position: Position) -> dict[str, object]:

@@ -17,8 +17,9 @@ from relay.database import BY_INDEX, Session
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.frontier import Frontier
+from relay.literals import literal
 from relay.message import Archive, Batch, Claim, Position, Result
-from relay.parameters import at, ids_of, literal, positions_of, probe, results_of, returns_of
+from relay.parameters import at, ids_of, positions_of, probe, results_of, returns_of
 from relay.payloads import LARGE
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Listed, Place, Row, Seen
@@ -37,8 +38,7 @@ UNHEARD = 10.0
 """Seconds beyond the lock time in which locks of a claim whose answer was lost are looked for."""
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
-WIDTH = len(Claim._fields)
-PAYLOAD = Claim._fields.index("payload")
+WIDTH, PAYLOAD = len(Claim._fields), Claim._fields.index("payload")
 
 
 class Store:

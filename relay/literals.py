@@ -1,0 +1,10 @@
+"""Values as PostgreSQL writes them, where the driver's own way is dear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def literal(values: Iterable[object]) -> str:
+    """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
