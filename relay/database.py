@@ -12,7 +12,7 @@ from psycopg import errors
 from relay.answers import CHORE, HEARING, Connection, Patience, answered
 from relay.errors import StoreError
 from relay.exposure import postgres_risk
-from relay.pinned import DEFAULTS, ENCODING, PINNED, unreadable
+from relay.pinned import DEFAULTS, ENCODING, NOTICE, PINNED, unreadable
 from relay.postgres_errors import no_connection, read_only, reason
 from relay.secret import Conninfo, current
 
@@ -150,6 +150,8 @@ class Session:
         try:
             with answered(connection, self._answer()):
                 await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
+                if self._prepare:
+                    await connection.execute(NOTICE, prepare=False)
         except BaseException:
             await connection.close()
             raise

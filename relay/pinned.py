@@ -27,16 +27,23 @@ PostgreSQL's own defaults. PgBouncer does not know these, so in transaction mode
 """
 PIN = ("SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in {**PINNED, **DEFAULTS}.items())).encode()
 """The statement that sets them."""
+NOTICE = b"""DO $$ BEGIN
+    PERFORM pg_catalog.set_config('client_connection_check_interval', '10s', false);
+EXCEPTION WHEN invalid_parameter_value OR undefined_object THEN NULL;
+END $$"""
+"""Has the server end a statement whose client is gone, which it else carries out to the end; where it cannot (PostgreSQL on another system
+than Linux), nothing is lost. For sessions that are ours alone: in transaction mode PgBouncer is the client."""
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:
-    """Set them on a fresh connection, which is closed if that fails.
+    """Set them on a fresh connection, and `NOTICE`; it is closed if that fails.
 
     Raises:
         psycopg.Error: as of any statement.
     """
     try:
         connection.execute(PIN)
+        connection.execute(NOTICE)
     except BaseException:
         connection.close()
         raise

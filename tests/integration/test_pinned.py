@@ -11,20 +11,21 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from relay import migrate as migrations
+from relay.answers import Patience
 from relay.console import Console
 from relay.database import Session
 from relay.ear import Ear
 from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result
 from relay.migrate import migrate
-from relay.pinned import DEFAULTS, ENCODING, PINNED
+from relay.pinned import DEFAULTS, ENCODING, NOTICE, PINNED, pin
 from relay.pipeline import adbc
 from relay.pipeline.database import Database
 from relay.ports import Row
 from relay.statements import Statements
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
-from tests.support.queue import MakeStore, Queue
+from tests.support.queue import MakeStore, Queue, until
 from tests.support.servers import Databases, Say
 
 HOSTILE = {"client_encoding": "latin1", "datestyle": "German, DMY", "intervalstyle": "iso_8601", "standard_conforming_strings": "off"}
@@ -71,6 +72,40 @@ async def test_the_relays_connection_is_pinned(hostile: str) -> None:
         session = Session(hostile, application_name="relay", prepare=prepare)
         assert [expected] == await session.fetch(statement.encode(), {})
         await session.aclose()
+
+
+async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
+    database_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a chore over the whole queue would go on beside the next one, with its locks."""
+    monkeypatch.setattr("relay.database.NOTICE", NOTICE.replace(b"10s", b"1s"))
+    session = Session(database_url, application_name="chore", answer=lambda: Patience(1, 1))
+    running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
+    await session.open()
+    assert 1 == await queue.value(running)
+    with pytest.raises(StoreError, match="did not answer"):
+        await session.fetch(b"SELECT pg_sleep(600)", {})
+
+    async def is_gone() -> bool:
+        return bool(await queue.value(running) == 0)
+
+    await until(is_gone, 60)
+
+
+def test_a_server_that_cannot_notice_it_is_used_all_the_same(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses the value on some systems, and older ones do not know the setting."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        pin(connection)
+        assert ("10s",) == connection.execute("SHOW client_connection_check_interval").fetchone()
+        for before, after in ((b"'10s'", b"'-1s'"), (b"client_connection_check_interval", b"no_such_setting")):
+            connection.execute(NOTICE.replace(before, after))
+
+
+async def test_a_pool_does_not_hand_on_that_a_client_is_looked_after(database_url: str) -> None:
+    """In its transaction mode settings would stay for others."""
+    session = Session(database_url, application_name="relay", prepare=False)
+    assert [("0",)] == await session.fetch(b"SHOW client_connection_check_interval", {})
+    await session.aclose()
 
 
 async def test_the_listening_connection_is_pinned(hostile: str) -> None:
