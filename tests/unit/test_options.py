@@ -13,6 +13,11 @@ from pamqp import decode
 from relay.option_rules import OptionsError, known_spellings, printable
 from relay.options import plan, short_string
 
+KNOWN = (
+    "appId, BCC, CC, contentEncoding, contentType, correlationId, deliveryMode, expiration, headers, immediate, mandatory, messageId, "
+    "persistent, priority, replyTo, timestamp, type, userId"
+)
+
 
 def _headers(**headers: Any) -> bytes:
     return plan(json.dumps({"headers": headers}), 100_000).headers
@@ -145,6 +150,32 @@ def test_expiration_is_milliseconds_as_digits(value: str, expected: bytes) -> No
 def test_what_is_not_json_is_refused(text: str) -> None:
     """A text that is no JSON at all gets a sentence of its own."""
     assert ("option_type", "options is not valid JSON") == (_error(text).code, _error(text).sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "sentence"),
+    [
+        ('{"headers": {"h": NaN}}', "option_type", "options is not valid JSON"),
+        ('{"headers": {"h": -Infinity}}', "option_type", "options is not valid JSON"),
+        ("[]", "option_type", "options must be a JSON object"),
+        (
+            '{"ttl": 1}',
+            "option_unknown",
+            f'options has the unknown option "ttl"; known are {KNOWN}, also in snake_case',
+        ),
+        ('{"type": "\\ud800"}', "text_invalid", "options holds text that is not valid UTF-8; escape it or leave it out"),
+        (
+            '{"headers": {"h": 9223372036854775808}}',
+            "number_out_of_range",
+            "options.headers holds a number that fits neither a 64-bit integer nor a double; send it as a string",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(text: str, code: str, sentence: str) -> None:
+    """In the words that operators look for."""
+    error = _error(text)
+
+    assert (code, sentence) == (error.code, error.sentence)
 
 
 def test_a_refusal_names_the_option_as_it_was_written() -> None:
