@@ -75,7 +75,12 @@ class Relay:
         )
         self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
-        share = Share(window=settings.window, in_hand=self._in_hand.count)
+        share = Share(
+            window=settings.window,
+            in_hand=self._in_hand.count,
+            window_bytes=settings.window_bytes,
+            size_in_hand=self._in_hand.size_of,
+        )
         self._intake = Intake(store=self._store, poll_interval=settings.poll_interval, share=share)
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
 

@@ -56,6 +56,10 @@ class InHand:
         """Messages of an exchange."""
         return self._by_exchange[exchange]
 
+    def size_of(self, exchange: str) -> int:
+        """Bytes of an exchange."""
+        return self._size_by_exchange[exchange]
+
     def room(self) -> tuple[int, int]:
         """Messages and bytes that may still be claimed; both at most 0 when the window is full.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from relay.message import Batch
 
 PART = 4
-"""All floods together take one part in so many of the window while others have messages."""
+"""All floods together take one part in so many of the window, in messages and in bytes, while others have messages."""
 PORTION = 4
 """A claim of a flood takes one part in so many of what the flood may have in hand: what is settled makes room for the next one early."""
 REMEMBERED = 5.0
@@ -28,16 +28,31 @@ class Share:
     Args:
         window: messages that may be in hand.
         in_hand: messages of an exchange that are in hand now.
+        window_bytes: bytes of payload that may be in hand; 0 for no share of bytes.
+        size_in_hand: bytes of an exchange that are in hand now.
         clock: monotonic seconds.
 
     """
 
-    def __init__(self, *, window: int, in_hand: Callable[[str], int], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        window: int,
+        in_hand: Callable[[str], int],
+        window_bytes: int = 0,
+        size_in_hand: Callable[[str], int] = lambda _: 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._window = window
         self._in_hand = in_hand
+        self._window_bytes = window_bytes
+        self._size_in_hand = size_in_hand
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """When a message of an exchange was claimed last; of one more exchange than can be floods."""
+        """When a message of an exchange was claimed last; of one more exchange than there are floods, so that one is another's."""
+        self._sizes: dict[str, int] = {}
+        """Bytes of a message of these, as they were in the last claim."""
+        self._most = MOST + 1
 
     def flooding(self, batch: Batch) -> str | None:
         """The exchange that has more than half of a claim that was cut short by a limit."""
@@ -47,14 +62,21 @@ class Share:
     def took(self, batch: Batch) -> None:
         """Learn what was claimed."""
         now = self._clock()
-        for exchange in {claim.exchange for claim in batch.claims}:
+        counts, sizes = Counter[str](), Counter[str]()
+        for claim in batch.claims:
+            counts[claim.exchange] += 1
+            sizes[claim.exchange] += len(claim.payload)
+        for exchange, count in counts.items():
             self._seen[exchange] = now
             self._seen.move_to_end(exchange)
-        while len(self._seen) > MOST + 1:
-            self._seen.popitem(last=False)
+            self._sizes[exchange] = sizes[exchange] // count
+        while len(self._seen) > self._most:
+            forgotten, _ = self._seen.popitem(last=False)
+            del self._sizes[forgotten]
 
     def crowded(self, floods: Collection[str]) -> bool:
-        """Others than the floods had messages lately."""
+        """Others than the floods had messages lately. Many that were held may go on at once, so there may be more than can be split off."""
+        self._most = max(MOST, len(floods)) + 1
         since = self._clock() - REMEMBERED
         return any(at > since and exchange not in floods for exchange, at in self._seen.items())
 
@@ -63,5 +85,14 @@ class Share:
         if not self.crowded(floods):
             return room
         most = max(self._window // PART // len(floods), 1)
-        portion = max(most // PORTION, 1)
+        portion = self._fitting(exchange, max(most // PORTION, 1), len(floods))
         return min(portion, room) if most - self._in_hand(exchange) >= portion else 0
+
+    def _fitting(self, exchange: str, portion: int, floods: int) -> int:
+        """So many messages of it as have room in bytes, as large as the last ones; one where none of it is in hand, else more than any."""
+        most, size = self._window_bytes // PART // floods, self._sizes.get(exchange, 0)
+        if not (self._window_bytes and size):
+            return portion
+        portion = min(portion, max(most // PORTION // size, 1))
+        held = self._size_in_hand(exchange)
+        return portion if not held or held + portion * size <= most else self._window + 1

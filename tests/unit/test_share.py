@@ -89,6 +89,35 @@ def test_few_exchanges_are_remembered(share: Share) -> None:
     assert MOST + 1 == len(share._seen)
 
 
+def test_others_are_seen_beside_however_many_exchanges_go_on_at_once(share: Share) -> None:
+    """As when all that were paused are resumed."""
+    floods = [f"x{number}" for number in range(40)]
+    assert not share.crowded(floods)
+    share.took(of(b=1))
+    for flood in floods:
+        share.took(of(**{flood: 3}))
+
+    assert share.crowded(floods)
+
+
+def test_floods_take_their_part_of_the_bytes_too(clock: Clock) -> None:
+    """Few large messages fill the window as many small ones do; one that is larger than the part goes alone."""
+    held: Counter[str] = Counter()
+    share = Share(window=WINDOW, window_bytes=6400, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock)
+    share.took(a_batch(*(a_claim(exchange="a", payload=b"x" * 100) for _ in range(5)), a_claim(exchange="b")))
+
+    assert (4, 2) == (share.room("a", ["a"], 50), share.room("a", ["a", "c"], 50))
+    held["a"] = 1200
+    assert 4 == share.room("a", ["a"], 50)
+    held["a"] = 1201
+    assert 0 == share.room("a", ["a"], 50)
+    share.took(a_batch(a_claim(exchange="a", payload=b"x" * 5000)))
+    assert 0 == share.room("a", ["a"], 50)
+    held["a"] = 0
+    assert 1 == share.room("a", ["a"], 50)
+    assert set(share._seen) == set(share._sizes)
+
+
 def full(source: str, **counts: int) -> Batch:
     """A batch that tells where it came from."""
     batch = of(**counts)
