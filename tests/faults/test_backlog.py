@@ -55,8 +55,9 @@ async def test_a_long_queue_is_begun_and_ended_alike(scene: Scene, say: Say, *, 
     await until(lambda: is_told(relay))
     await sent(scene, relay, SAMPLE)
     first = (await cost(scene.queue)).each(nothing)
-    await sent(scene, relay, count - SAMPLE)
+    await sent(scene, relay, count - 2 * SAMPLE)
     async with keeping_what_is_settled(scene):
+        await sent(scene, relay, count - SAMPLE)
         before_last = await cost(scene.queue)
         await sent(scene, relay, count - EMPTY)
         last = (await cost(scene.queue)).each(before_last)
