@@ -103,13 +103,15 @@ class Relay:
         while not self._stop.is_set():
             try:
                 await self._upkeep.check_schema()
-                await self._upkeep.refresh_policy()
+                controls = await self._upkeep.refresh_policy()
                 relay_id = await self._store.register()
             except StoreError as error:
                 attempt += 1
                 self._emit(events.DatabaseDown(str(error), attempt))
                 await unless(self._stop, asyncio.sleep(pause(attempt, first=0.4)))
             else:
+                self._intake.hold(controls.paused)
+                self._intake.limit(controls.limits, controls.relays + 1)
                 self._emit(events.Started(relay_id, self._settings.name, self._settings.schema_name))
                 return True
         return False
@@ -126,8 +128,12 @@ class Relay:
             batch_size=self._settings.batch_size,
             emit=self._emit,
         )
-        streams = self._intake.streams
-        self._metrics.watch(in_flight=lambda: self._in_hand.messages, silent=publisher.silent, apart=lambda: len(streams.apart))
+        self._metrics.watch(
+            in_flight=lambda: self._in_hand.messages,
+            silent=publisher.silent,
+            apart=lambda: len(self._intake.streams.apart),
+            behind=lambda: len(self._intake.behind),
+        )
         maintenance = self._maintenance(publisher, listener, engine)
         for component in (publisher, listener):
             await component.start()
@@ -226,6 +232,8 @@ class Relay:
             "lanes": len(self._intake.lanes.owned),
             "held": self._intake.streams.held,
             "flooding": self._intake.streams.going,
+            "limited": sorted(self._intake.limits.names),
+            "behind": self._intake.behind,
             "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
         }
 

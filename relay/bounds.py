@@ -40,6 +40,8 @@ class Head(NamedTuple):
     locked: bool
     ready: bool
     """Neither locked nor waiting, and nothing of it is held."""
+    exchange: str = ""
+    """Of a head that is ready."""
 
 
 class Bounds:

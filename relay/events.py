@@ -197,6 +197,21 @@ class ExchangeProven(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeLimited(Event):
+    """From now on at most so many messages a second of an exchange go out, over all relays."""
+
+    exchange: str
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeUnlimited(Event):
+    """The limit of an exchange is lifted."""
+
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True)
 class ListenUp(Event):
     """LISTEN proved itself alive by hearing its own notification."""
 

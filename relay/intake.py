@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from relay.frontier import Frontier
 from relay.lanes import Lanes, LaneStore
+from relay.limits import Limits
 from relay.message import Batch, Outcome, Portion, Position
 from relay.ports import Due, Seen
 from relay.share import Share
+from relay.source import FIRST_GAP, Source
 from relay.streams import Streams
-
-FIRST_GAP = 0.01
-"""Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
 
 SUSPECTS = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
@@ -26,8 +24,6 @@ SUSPECTS_PATIENCE = 1.0
 ALONE_PATIENCE = 2.0
 """Seconds after which others follow one that goes alone and is not through; had it killed the relay, nobody would be here to wait."""
 FIRST_AGAIN = 2
-
-Claim = Callable[[int, int], Awaitable[Batch | None]]
 
 
 class IntakeStore(LaneStore, Protocol):
@@ -41,29 +37,6 @@ class IntakeStore(LaneStore, Protocol):
         """
 
 
-@dataclass(slots=True, eq=False)
-class Source:
-    """One kind of claim and when to look at it again."""
-
-    name: str
-    claim: Claim
-    look_at: float = 0.0
-    gap: float = FIRST_GAP
-
-    def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
-        """Look again at once after a find, later and later after none."""
-        self.look_at = now if batch else now + min(self.gap, longest)
-        self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
-
-    def hint(self) -> None:
-        """Something may be there: look at once."""
-        self.look_at, self.gap = 0.0, FIRST_GAP
-
-    def rests(self, longest: float) -> bool:
-        """It came up empty so often that it waits as long as it ever does."""
-        return self.gap >= longest
-
-
 class Intake:
     """Claims from each source in turn; a full source cannot starve another."""
 
@@ -73,8 +46,9 @@ class Intake:
         self._store = store
         self._poll_interval = poll_interval
         self._clock = clock
-        self.streams = Streams(store, share)
-        self.lanes = Lanes(store)
+        self.limits = Limits(clock)
+        self.streams = Streams(store, share, self.limits)
+        self.lanes = Lanes(store, limits=self.limits)
         self._suspects: dict[str, str] = {}
         """Suspects in flight, by id, and their exchanges."""
         self._last_suspects: set[str] = set()
@@ -82,17 +56,24 @@ class Intake:
         self._suspects_until = 0.0
         self._fresh = Source("streams", self._claim_streams)
         self._ordered = Source("lanes", self._claim_lanes)
+        self._limited = Source("limited", self._claim_limited)
+        self._limited_low = [
+            Source("limited_waiting", self._claim_limited_waiting),
+            Source("limited_suspect", self._claim_limited_suspect),
+        ]
         self._turns = [
             self._fresh,
             self._ordered,
             Source("waiting", self._claim_waiting),
             Source("suspect", self._claim_suspect),
             Source("lanes_waiting", self._claim_lanes_waiting),
+            self._limited,
+            *self._limited_low,
         ]
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
-        if self.until_next_look() == 0 and all(source.rests(self._poll_interval) for source in self._turns):
+        if self._rests():
             await self._look()
         for source in self._turns:
             if source.look_at > self._clock():
@@ -102,6 +83,7 @@ class Intake:
             self._mind(source, batch)
             if batch:
                 self.streams.took(batch)
+                self.limits.took(batch)
                 self._to_the_end(source)
                 return batch
         return None
@@ -112,7 +94,8 @@ class Intake:
             for claim in portion.claims:
                 self._suspects.pop(claim.id, None)
                 self._last_suspects.discard(claim.id)
-            self._turn_of("suspect").hint()
+            for name in ("suspect", "limited_suspect"):
+                self._turn_of(name).hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
         if self.streams.starved:
@@ -121,20 +104,34 @@ class Intake:
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""
         self.streams.hint()
-        self._fresh.hint()
-        self._ordered.hint()
+        self.lanes.hint()
+        for source in (self._fresh, self._ordered, self._limited):
+            source.hint()
 
     def hint_waiting(self) -> None:
         """Messages came back to the queue: look at the waiting ones at once."""
-        for name in ("waiting", "suspect", "lanes_waiting"):
+        for name in ("waiting", "suspect", "lanes_waiting", "limited_waiting", "limited_suspect"):
             self._turn_of(name).hint()
 
     def hold(self, exchanges: Collection[str]) -> None:
         """Hold exactly these exchanges; what was let go is looked for at once."""
+        # What is let go again is looked for anew.
+        self.lanes.aside.forget(exchanges)
         if self.streams.hold(exchanges):
             self.lanes.rediscover()
             self.hint()
             self.hint_waiting()
+
+    def limit(self, figures: Mapping[str, float], relays: int) -> None:
+        """Hold exactly these limits, messages a second by exchange, of which each of so many relays has its part."""
+        if self.limits.set(figures, relays):
+            self.hint()
+            self.hint_waiting()
+
+    @property
+    def behind(self) -> list[str]:
+        """Exchanges of which messages wait for their limits, sorted."""
+        return sorted({*self.streams.behind, *self.lanes.aside.exchanges, *(name for source in self._limited_low for name in source.left)})
 
     def patrol(self) -> None:
         """Begin a look at every key of the lanes, if it is time for one."""
@@ -175,17 +172,35 @@ class Intake:
         seen = await self._store.look(fresh=streams.main, apart=streams.apart, held=streams.held, lanes=lanes.owned, ordered=lanes.frontier)
         # While exchanges are apart the main stream must go on over their messages, else each look would go further than the one before.
         fresh = seen.fresh or bool(streams.apart)
-        for source in self._turns:
+        for source in self._looked_for():
             found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
 
+    def _looked_for(self) -> list[Source]:
+        """What a look stands for: not limited exchanges that stand apart, which have times of their own."""
+        return [source for source in self._turns if source is not self._limited]
+
+    def _rests(self) -> bool:
+        """Everything came up empty so often that one look stands for all, and it is time for that."""
+        sources = self._looked_for()
+        return min(source.look_at for source in sources) <= self._clock() and all(source.rests(self._poll_interval) for source in sources)
+
     def _mind(self, source: Source, batch: Batch | None) -> None:
         """A look that found nothing may not be at its end, or have left out a flood: others must not wait longer for that."""
-        fresh = source is self._fresh
-        if (fresh and self.streams.unfinished) or (source.name.startswith("lanes") and self.lanes.unfinished):
+        streams = source in {self._fresh, self._limited}
+        if (streams and self.streams.unfinished) or (source.name.startswith("lanes") and self.lanes.unfinished):
             source.hint()
-        elif fresh and self.streams.starved and not batch:
+        elif source is self._fresh and self.streams.starved and not batch:
             source.look_at, source.gap = self._clock() + FIRST_GAP, FIRST_GAP
+        self._mind_limits()
+
+    def _mind_limits(self) -> None:
+        """What waits for its limit is looked for as soon as that lets it go."""
+        waits = [(self._limited, self.streams.until_limited()), (self._ordered, self.limits.until(self.lanes.aside.exchanges))]
+        waits += [(source, self.limits.until(source.left | source.unseen)) for source in self._limited_low]
+        for source, wait in waits:
+            if wait is not None:
+                source.look_at = min(source.look_at, self._clock() + max(wait, FIRST_GAP))
 
     def _to_the_end(self, source: Source) -> None:
         self._turns.remove(source)
@@ -203,17 +218,36 @@ class Intake:
     async def _claim_lanes_waiting(self, room: int, room_bytes: int) -> Batch | None:
         return await self.lanes.claim_waiting(limit=room, limit_bytes=room_bytes, held=self.streams.held)
 
+    async def _claim_limited(self, room: int, room_bytes: int) -> Batch | None:
+        return await self.streams.claim_limited(limit=room, limit_bytes=room_bytes)
+
     async def _claim_waiting(self, room: int, room_bytes: int) -> Batch | None:
-        where = {"except": self.streams.held}
+        where = {"except": self._held_or_limited(), "only": None}
         return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
 
+    async def _claim_limited_waiting(self, room: int, room_bytes: int) -> Batch | None:
+        return await self._claim_limited_low(self._limited_low[0], Due.WAITING, room, room_bytes, {})
+
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        if self._last_suspects and self._clock() < self._suspects_until:
+        if self._suspects_are_waited_for():
             return None
         # Those of an exchange that does not confirm come last: one after the other they would keep all others.
         slow = {*self._suspects.values()} - {*self.streams.held}
         batch = await self._next_suspects(room, room_bytes, slow) if slow else None
-        batch = batch or await self._next_suspects(room, room_bytes, ())
+        return self._sent_suspects(batch or await self._next_suspects(room, room_bytes, ()))
+
+    async def _claim_limited_suspect(self, room: int, room_bytes: int) -> Batch | None:
+        if self._suspects_are_waited_for():
+            return None
+        source, where = self._limited_low[1], self.lanes.fence
+        return self._sent_suspects(await self._claim_limited_low(source, Due.SUSPECT, min(room, SUSPECTS), room_bytes, where))
+
+    async def _next_suspects(self, room: int, room_bytes: int, left_out: Collection[str]) -> Batch | None:
+        where = {"except": sorted({*self._held_or_limited(), *left_out}), "only": None, **self.lanes.fence}
+        return (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
+
+    def _sent_suspects(self, batch: Batch | None) -> Batch | None:
+        """Remember who is on the way."""
         if batch:
             self.lanes.took(batch)
             self._suspects.update((claim.id, claim.exchange) for claim in batch.claims)
@@ -223,6 +257,23 @@ class Intake:
             self._suspects_until = self._clock() + (ALONE_PATIENCE if alone else SUSPECTS_PATIENCE)
         return batch
 
-    async def _next_suspects(self, room: int, room_bytes: int, left_out: Collection[str]) -> Batch | None:
-        where = {"except": sorted({*self.streams.held, *left_out}), **self.lanes.fence}
-        return (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
+    def _suspects_are_waited_for(self) -> bool:
+        """Those of the last group have their time to be through first."""
+        return bool(self._last_suspects) and self._clock() < self._suspects_until
+
+    def _held_or_limited(self) -> list[str]:
+        return sorted({*self.streams.held, *self.limits.names})
+
+    async def _claim_limited_low(self, source: Source, due: Due, room: int, room_bytes: int, where: Mapping[str, object]) -> Batch | None:
+        """What waits of limited exchanges, no more than each of them may have, whichever it is of."""
+        held = frozenset(self.streams.held)
+        going = self.limits.open(held)
+        source.unseen = frozenset(self.limits.names) - going.keys() - held
+        source.left &= source.unseen
+        if not going:
+            return None
+        where = {**where, "except": [], "only": sorted(going)}
+        claimed = await self._store.claim_low(due, limit=min(room, *going.values()), limit_bytes=room_bytes, where=where)
+        if not claimed.exhausted:
+            source.left |= going.keys()
+        return claimed.batch

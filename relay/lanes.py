@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from relay.aside import Aside
 from relay.bounds import Bound, Bounds, Head
 from relay.frontier import Frontier, Snapshot
+from relay.limits import Limits
 from relay.literals import literal
 from relay.message import START, Archive, Batch, Outcome, Portion, Position
 from relay.ports import ClaimStore, Due, Listed, Place
@@ -23,6 +25,8 @@ KEYS_PER_CLAIM = 500
 PAGE = 5000
 """Messages whose keys are listed at once; a few milliseconds."""
 MOST_ASKED = 2 * PAGE
+LIST_AGAIN = 0.1
+"""Seconds between two lists of keys where all that is known waits for limits."""
 ROUNDS = 2
 """Looks at keys that turned out to be blocked before other sources get their turn."""
 LIST_EVERY = 4
@@ -68,8 +72,9 @@ def lane_of(ordering_key: str) -> int:
 class Lanes:
     """The ordered messages of the lanes that this relay owns."""
 
-    def __init__(self, store: LaneStore, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: LaneStore, *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
+        self._limits = limits or Limits()
         self._clock = clock
         self._owned: dict[int, int] = {}
         self.frontier = Frontier()
@@ -78,6 +83,8 @@ class Lanes:
         """Keys whose head may be ready, in the order in which they are asked for; none of them is in flight."""
         self._in_flight: dict[str, bool] = {}
         """Keys whose head we hold; True where something of the key was listed meanwhile."""
+        self.aside = Aside(self._limits)
+        self._list_at = 0.0
         self._locked: dict[str, None] = {}
         """Keys whose head somebody else holds."""
         self._strange: dict[str, None] = {}
@@ -104,6 +111,7 @@ class Lanes:
         for claim in batch.claims:
             if claim.ordering_key is not None:
                 self._asked.pop(claim.ordering_key, None)
+                self.aside.took(claim.ordering_key)
                 self._in_flight[claim.ordering_key] = False
 
     async def keep(self) -> bool:
@@ -113,6 +121,7 @@ class Lanes:
         self._owned = kept
         if changed:
             self._asked = {key: None for key in self._asked if lane_of(key) in kept}
+            self.aside.clear()
             self._bounds.forget()
             self.rediscover()
         # Whoever holds those heads may leave without a word: the owner of before, or a program that follows the convention by hand.
@@ -129,10 +138,15 @@ class Lanes:
         if self._patrol is None and self._clock() >= self._patrol_at:
             self._patrol, self._patrol_cost = START, 0.0
 
+    def hint(self) -> None:
+        """Messages may have been inserted: keys are worth a list at once."""
+        self._list_at = 0.0
+
     def reset(self) -> None:
         """Forget lanes, frontier and bounds: the connection is new. What is in flight stays so."""
         self._owned = {}
         self._asked.clear()
+        self.aside.clear()
         self._locked.clear()
         self._bounds.forget()
         self._patrol = None
@@ -148,8 +162,9 @@ class Lanes:
                 self._strange.pop(key, None)
         if not self._owned:
             return None
+        self._go_on()
         for _ in range(ROUNDS):
-            more = await self._list() if self._worth_listing() else True
+            more = await self._list() if self._worth_listing() else bool(self._asked)
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
             if not (more or self._asked):
@@ -165,7 +180,8 @@ class Lanes:
         for _ in range(ROUNDS):
             keys, after = await self._store.list_waiting_keys(lanes=self._owned, held=held, after=self._after, most=PAGE)
             self._after = after or LEFT
-            self._ask(keys)
+            # Of many that wait for limits none is looked at each time; another head under one of them is found in its turn.
+            self._ask(keys if len(keys) < KEYS_PER_CLAIM else [key for key in keys if key not in self.aside])
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
             if not (after or self._asked):
@@ -186,6 +202,8 @@ class Lanes:
 
     def _worth_listing(self) -> bool:
         self._claims += 1
+        if self.aside.exchanges and self._clock() < self._list_at:
+            return False
         return not self._asked or (self._claims % LIST_EVERY == 0 and len(self._asked) < MOST_ASKED)
 
     async def _list(self) -> bool:
@@ -196,6 +214,7 @@ class Lanes:
         frontier.passed(listed.last, snapshot, exhausted=not listed.more)
         frontier.probed(ripe, snapshot, exhausted=not listed.more_late)
         self._ask(listed.keys)
+        self._list_at = self._clock() + LIST_AGAIN
         return listed.more or bool(frontier.ripe - ripe) or await self._patrol_on()
 
     async def _patrol_on(self) -> bool:
@@ -220,6 +239,28 @@ class Lanes:
         self._in_flight[key] = True
         return True
 
+    def _go_on(self) -> None:
+        """Ask for keys that wait for limits, as many as these let go now."""
+        keys, more = self.aside.let_go()
+        self._asked.update(dict.fromkeys(keys))
+        if more:
+            self.rediscover()
+
+    def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Position]:
+        """Those of the ready heads that limits let go now; the keys of the others wait for that."""
+        found: dict[str, Position] = {}
+        left: dict[str, int | None] = {}
+        for key, head in heads.items():
+            allowance = left.setdefault(head.exchange, self._limits.allowance(head.exchange))
+            if allowance == 0:
+                self._asked.pop(key, None)
+                self.aside.put(key, head.exchange)
+                continue
+            self.aside.took(key)
+            found[key] = head.position
+            left[head.exchange] = None if allowance is None else allowance - 1
+        return found
+
     async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Position]:
         """Look for the heads of the keys asked for first; return those that are ready. The other keys are not asked for any more."""
         keys = list(self._asked)[: min(limit, KEYS_PER_CLAIM)]
@@ -231,7 +272,7 @@ class Lanes:
             if key not in heads or not heads[key].ready:
                 self._asked.pop(key, None)
         self._locked.update(dict.fromkeys(key for key, head in heads.items() if head.locked))
-        return {key: head.position for key, head in heads.items() if head.ready}
+        return self._within_limits({key: head for key, head in heads.items() if head.ready})
 
     async def _claim_ready(self, ready: Mapping[str, Position], limit: int, limit_bytes: int) -> Batch | None:
         """Claim what was found; what has changed since, or does not fit, is asked for again."""

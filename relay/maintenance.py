@@ -14,6 +14,7 @@ from relay.errors import StoreError
 from relay.inhand import InHand
 from relay.intake import Intake
 from relay.message import Batch, Position
+from relay.policy import Controls
 
 HEARTBEAT = 2.0
 """Seconds between two reports of a living relay."""
@@ -65,8 +66,8 @@ class MaintenanceStore(Protocol):
     async def read_gauges(self) -> Mapping[str, float | None]:
         """The state of the queue, for metrics."""
 
-    async def refresh_policy(self) -> list[str]:
-        """Read the database's policy; return the exchanges that are paused."""
+    async def refresh_policy(self) -> Controls:
+        """Read the database's policy; return what operators hold or limit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +170,7 @@ class Maintenance:
         self._emit = emit
         self._nudge = nudge
         self._paused: list[str] = []
+        self._limits: Mapping[str, float] = {}
 
     async def run(self) -> None:
         """Do what is due, for ever."""
@@ -199,8 +201,18 @@ class Maintenance:
         )
 
     async def _refresh_policy(self) -> None:
-        self._paused = await self._store.refresh_policy()
+        controls = await self._store.refresh_policy()
+        self._paused = controls.paused
+        self._intake.limit(controls.limits, controls.relays)
+        self._tell_limits(controls.limits)
         self._hold()
+
+    def _tell_limits(self, limits: Mapping[str, float]) -> None:
+        """Once each, what is limited from now on, and what no longer."""
+        before, self._limits = self._limits, limits
+        for exchange in sorted(before.keys() | limits.keys()):
+            if before.get(exchange) != (figure := limits.get(exchange)):
+                self._emit(events.ExchangeLimited(exchange, figure) if figure else events.ExchangeUnlimited(exchange))
 
     def _hold(self) -> None:
         """Claim nothing for exchanges that an operator holds, nor for those that do not confirm and fill the window."""

@@ -26,6 +26,7 @@ _QUEUE: Mapping[str, str] = {
     "dead_unacknowledged": "Dead messages that no operator has acknowledged.",
     "blocked_keys": "Ordering keys that stand still.",
     "paused_exchanges": "Exchanges that an operator holds.",
+    "limited_exchanges": "Exchanges that an operator limits.",
     "suspects": "Messages back from an expired lock that go out one by one, up to 10,000.",
     "relays_alive": "Relays that reported within the last seconds.",
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
@@ -76,12 +77,18 @@ class Metrics:
             take(event)
 
     def watch(
-        self, *, in_flight: Callable[[], int], silent: Callable[[], Mapping[str, float]], apart: Callable[[], int] = lambda: 0
+        self,
+        *,
+        in_flight: Callable[[], int],
+        silent: Callable[[], Mapping[str, float]],
+        apart: Callable[[], int] = lambda: 0,
+        behind: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Ask these at each scrape: messages in hand, seconds without a confirm by exchange, exchanges with a stream of their own."""
+        """Ask these at each scrape: messages in hand, seconds without a confirm by exchange, exchanges apart, and behind their limits."""
         self._watched.in_flight = in_flight
         self._watched.silent = silent
         self._watched.apart = apart
+        self._watched.behind = behind
 
     def queue(self, status: Mapping[str, float | None]) -> None:
         """Take the newest row of `queue_message_status`; columns that are no metric are left out."""
@@ -187,6 +194,7 @@ class _Watched(Collector):
         self.in_flight: Callable[[], int] | None = None
         self.silent: Callable[[], Mapping[str, float]] | None = None
         self.apart: Callable[[], int] = lambda: 0
+        self.behind: Callable[[], int] = lambda: 0
         self.status: Mapping[str, float] = {}
         self.read_at = 0.0
 
@@ -194,7 +202,10 @@ class _Watched(Collector):
         """What holds now; the queue as it was last read."""
         if self.in_flight is not None:
             yield GaugeMetricFamily("relay_in_flight", "Messages claimed and not yet settled.", value=self.in_flight())
-        yield GaugeMetricFamily("relay_exchanges_apart", "Exchanges claimed apart: paused, silent, or flooding.", value=self.apart())
+        yield GaugeMetricFamily(
+            "relay_exchanges_apart", "Exchanges claimed apart: paused, silent, flooding or limited.", value=self.apart()
+        )
+        yield GaugeMetricFamily("relay_exchanges_behind", "Exchanges whose limits keep messages waiting.", value=self.behind())
         if self.silent is not None:
             yield _silent(self.silent())
         for name, value in self.status.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, get_args
+from typing import NamedTuple, Self, get_args
 
 from relay.retry import RetryPolicy, Unroutable
 
@@ -46,6 +46,16 @@ class Policy:
             lock_seconds=float(settings.get("lock_seconds", 30)),
             max_body_bytes=int(settings.get("max_body_bytes", 16 << 20)),
         )
+
+
+class Controls(NamedTuple):
+    """What operators hold or limit now."""
+
+    paused: list[str]
+    limits: dict[str, float]
+    """Messages a second by exchange, of all relays together."""
+    relays: int
+    """How many share them."""
 
 
 def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:

@@ -80,9 +80,12 @@ class Share:
         since = self._clock() - REMEMBERED
         return any(at > since and exchange not in floods for exchange, at in self._seen.items())
 
-    def room(self, exchange: str, floods: Collection[str], room: int) -> int:
-        """Messages of one of the floods that may be claimed now where there is room for so many; 0 to wait for a settle."""
-        if not self.crowded(floods):
+    def room(self, exchange: str, floods: Collection[str], room: int, *, beside: Collection[str] = ()) -> int:
+        """Messages of one of the floods that may be claimed now where there is room for so many; 0 to wait for a settle.
+
+        For the sake of those `beside` them no flood is kept small.
+        """
+        if not self.crowded({*floods, *beside}):
             return room
         most = max(self._window // PART // len(floods), 1)
         portion = self._fitting(exchange, max(most // PORTION, 1), len(floods))

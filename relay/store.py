@@ -242,7 +242,7 @@ class Store:
     async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
         """See `relay.lanes.LaneStore`."""
         rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held))
-        heads = {keys[place - 1]: Head(Position(xid, seq), locked, ready) for place, xid, seq, locked, ready, _ in rows if place}
+        heads = {keys[place - 1]: Head(Position(xid, seq), *rest) for place, xid, seq, *rest, _ in rows if place}
         return rows[0][-1], heads
 
     async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:

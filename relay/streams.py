@@ -2,17 +2,21 @@
 
 An exchange that is paused, silent or floods is split off: the main stream then steps over its messages once, the split-off stream
 stands still or goes on from where it stood, and is merged when it has caught up. After a restart it is derived again.
+
+An exchange that is limited is split off as soon as a claim of the main stream could take more of it than it may, and goes on in claims
+of its own, as many messages at a time as it may have. While it keeps within its limit the main stream has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection
 
 from relay.frontier import Frontier, Snapshot
+from relay.limits import LONGEST_LOOK, LOOK, Limits
 from relay.message import START, Batch, Position
-from relay.ports import Claimed, ClaimStore, Due
+from relay.ports import ClaimStore
 from relay.share import MOST, Share
+from relay.stream import EVERYTHING, EXCHANGE, OTHERS, Stream
 
 WALK = 10_000
 """Messages that a claim looks at, at the most, where others than its own stand between: ten milliseconds, in which every claim waits."""
@@ -22,91 +26,21 @@ PASSED_OVER = 8
 """Claims of floods for each look at the main stream when it came up empty and there was nothing but floods lately."""
 
 
-class Kind(NamedTuple):
-    """Which messages a stream is about: the claims above its head and in its pending transactions."""
-
-    above_head: Due
-    pending: Due
-
-
-EVERYTHING = Kind(Due.ABOVE_HEAD, Due.PENDING)
-OTHERS = Kind(Due.OTHERS_ABOVE_HEAD, Due.OTHERS_PENDING)
-"""Everything while exchanges are apart: each claim looks at a bounded number of messages, as does that of an exchange."""
-EXCHANGE = Kind(Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING)
-
-
-class Stream:
-    """One filter over the queue with a frontier of its own."""
-
-    def __init__(self, store: ClaimStore) -> None:
-        self._store = store
-        self.frontier = Frontier()
-        self.caught_up: Snapshot | None = None
-        """The snapshot of the last claim above the head if it left nothing, else None."""
-        self.cut = False
-        """A limit cut the last claim short."""
-        self.full = False
-        """That limit was room, not the number of messages to look at."""
-        self._stretch = 1
-        """Times that a walk is as long as usual, because the head cannot follow it: messages of a restored database may stand above it."""
-
-    def restart(self) -> None:
-        """Begin again from the left; a claim that is under way moves the frontier of before."""
-        self.frontier = Frontier()
-        self.caught_up = None
-
-    async def claim(self, kind: Kind, *, limit: int, limit_bytes: int, walk: int, where: Mapping[str, object]) -> Batch | None:
-        """Claim what committed late below the head, else what stands above it, else what turned out to have committed meanwhile."""
-        self.cut = self.full = False
-        where = {**where, "walk": walk * self._stretch}
-        return (
-            await self._claim_pending(kind, limit, limit_bytes, where)
-            or await self._claim_above(kind, limit, limit_bytes, where)
-            or await self._claim_pending(kind, limit, limit_bytes, where)
-        )
-
-    async def _claim_pending(self, kind: Kind, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        frontier = self.frontier
-        asked = sorted(frontier.ripe)
-        if not asked:
-            return None
-        due = OTHERS.pending if kind is EVERYTHING and frontier.reached else kind.pending
-        late = {"pending": _literal(asked), "reached": _literal([frontier.reached.get(xid, 0) for xid in asked])}
-        claimed = await self._store.claim_low(due, limit=limit, limit_bytes=limit_bytes, where={**where, **late})
-        frontier.probed(asked, Snapshot.parse(claimed.snapshot), exhausted=claimed.exhausted, last=claimed.last)
-        self._note(claimed)
-        return claimed.batch
-
-    async def _claim_above(self, kind: Kind, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        frontier, head = self.frontier, self.frontier.head
-        at = {"head_xid": str(head.xid), "head_seq": head.seq}
-        claimed: Claimed = await self._store.claim(kind.above_head, limit=limit, limit_bytes=limit_bytes, where={**where, **at})
-        snapshot = Snapshot.parse(claimed.snapshot)
-        frontier.passed(claimed.last, snapshot, exhausted=claimed.exhausted)
-        if claimed.walked:
-            self._stretch = 1 if frontier.head > head else self._stretch * 2
-        self.caught_up = snapshot if claimed.exhausted else None
-        self._note(claimed)
-        return claimed.batch
-
-    def _note(self, claimed: Claimed) -> None:
-        self.cut = self.cut or not claimed.exhausted
-        self.full = self.full or not (claimed.exhausted or claimed.walked)
-
-
 class Streams:
     """The main stream and the ones split off from it.
 
     Args:
         store: where messages are claimed.
         share: says which exchanges flood, and how much of them to claim; without it none is split off for that.
+        limits: says which exchanges are limited, and how many messages of them may be claimed.
 
     """
 
-    def __init__(self, store: ClaimStore, share: Share | None = None) -> None:
+    def __init__(self, store: ClaimStore, share: Share | None = None, limits: Limits | None = None) -> None:
         self._store = store
         self.walk = WALK
         self._share = share
+        self._limits = limits or Limits()
         self._main = Stream(store)
         self._branches: dict[str, Stream] = {}
         self._held: frozenset[str] = frozenset()
@@ -115,6 +49,8 @@ class Streams:
         self._passed_over = 0
         """Claims before the main stream is asked first again."""
         self._stepping = False
+        self._main_took = 0
+        """Messages that the last claim of the main stream found, or would have found with all its room."""
         self.unfinished = False
         """The last claim found nothing but has not come to the end."""
         self.starved = False
@@ -152,6 +88,28 @@ class Streams:
                 return batch
         return None
 
+    async def claim_limited(self, *, limit: int, limit_bytes: int) -> Batch | None:
+        """Claim from one of the limited exchanges that stand apart, as much as it may have; each has its turn."""
+        self.unfinished = self.starved = False
+        for name in self._limited_apart():
+            if self._branches[name].look_at > self._limits.clock():
+                continue
+            batch = await self._claim_branch(name, limit, limit_bytes)
+            if batch:
+                self._to_the_end(name)
+                return batch
+        return None
+
+    def until_limited(self) -> float | None:
+        """Seconds until a limited exchange that stands apart may be asked for; None if none stands apart."""
+        now, apart = self._limits.clock(), self._limited_apart()
+        return min((max(self._limits.until([name]) or 0.0, self._branches[name].look_at - now) for name in apart), default=None)
+
+    @property
+    def behind(self) -> list[str]:
+        """Limited exchanges that have not caught up."""
+        return [name for name in self._limited_apart() if self._branches[name].caught_up is None]
+
     @property
     def low(self) -> Position:
         """The lowest position at which any stream may still claim: unordered messages that are claimable below it are stranded."""
@@ -159,13 +117,14 @@ class Streams:
 
     @property
     def going(self) -> list[str]:
-        """Exchanges that have a stream of their own which is not held."""
-        return [name for name in self._branches if name not in self._held]
+        """Exchanges that have a stream of their own which is neither held nor limited."""
+        return [name for name in self._branches if name not in self._held and name not in self._limits.names]
 
     @property
     def low_going(self) -> Position:
         """The lowest position at which a stream that is not held may claim: a held one claims nothing, so its backlog is left out."""
-        return min(stream.frontier.low for stream in (self._main, *(self._branches[name] for name in self.going)))
+        going = (self._branches[name] for name in (*self.going, *self._limited_apart()))
+        return min(stream.frontier.low for stream in (self._main, *going))
 
     @property
     def top(self) -> Position:
@@ -206,6 +165,13 @@ class Streams:
     def _all(self) -> list[Stream]:
         return [self._main, *self._branches.values()]
 
+    def _to_the_end(self, name: str) -> None:
+        if branch := self._branches.pop(name, None):
+            self._branches[name] = branch
+
+    def _limited_apart(self) -> list[str]:
+        return [name for name in self._branches if name in self._limits.names and name not in self._held]
+
     def _in_turn(self) -> list[str | None]:
         """Streams in the order in which they are asked now.
 
@@ -227,32 +193,55 @@ class Streams:
         return branch
 
     async def _claim_main(self, limit: int, limit_bytes: int) -> Batch | None:
+        most = self._bound(limit)
         for _ in range(STEPS):
             kind, apart = (OTHERS, list(self._branches)) if self._branches else (EVERYTHING, [])
-            batch = await self._main.claim(kind, limit=limit, limit_bytes=limit_bytes, walk=self.walk, where={"except": apart})
+            batch = await self._main.claim(kind, limit=most, limit_bytes=limit_bytes, walk=self.walk, where={"except": apart})
             if batch or not self._main.cut:
                 break
-        self._came_up(batch)
+        self._main_took = limit if self._main.full else len(batch.claims) if batch else 0
+        if most < limit and self._main.full:
+            self._bound(limit, least=limit)
+        self._came_up(batch, bounded=most < limit)
         return batch
 
-    def _came_up(self, batch: Batch | None) -> None:
+    def _bound(self, limit: int, *, least: int = 1) -> int:
+        """Messages that the main stream may claim, whichever they are; limited exchanges that may have less than `least` are split off."""
+        for name in self._limits.names - self._branches.keys():
+            allowance = self._limits.allowance(name) or 0
+            if allowance < least:
+                self._branches[name] = self._split()
+            else:
+                limit = min(limit, allowance)
+        return limit
+
+    def _came_up(self, batch: Batch | None, *, bounded: bool) -> None:
         """Split off what floods; look again at once after a find, else later and later."""
         cut = self._main.cut
         self._stepping = cut and not batch
         self.unfinished = self.unfinished or self._stepping
-        soon = batch or cut or not self._share or self._share.crowded(self.going)
+        soon = batch or cut or not self._share or self._share.crowded(self._all_floods)
         self._passed_over = 0 if soon else PASSED_OVER
-        flood = self._share.flooding(batch) if self._share and batch and self._main.full else None
+        flood = self._share.flooding(batch) if self._share and batch and self._main.full and not bounded else None
         if flood is not None and flood not in self._branches and len(self.going) < MOST:
             self._branches[flood] = self._split()
+
+    @property
+    def _all_floods(self) -> list[str]:
+        """What makes no flood small: the others, and what waits for its limit anyway."""
+        return [*self.going, *self.behind]
 
     def _room(self, exchange: str, limit: int) -> int:
         """Messages of a split-off exchange that may be claimed now; it may have been held since this round began."""
         if exchange in self._held:
             return 0
-        room = self._share.room(exchange, self.going, limit) if self._share else limit
+        allowance = self._limits.allowance(exchange)
+        if allowance == 0:
+            return 0
+        floods = self.going if allowance is None else [exchange, *self.going]
+        room = self._share.room(exchange, floods, limit, beside=self.behind) if self._share else limit
         self.starved = self.starved or room <= 0
-        return room
+        return room if allowance is None else min(room, allowance)
 
     async def _claim_branch(self, exchange: str, limit: int, limit_bytes: int) -> Batch | None:
         branch, room = self._branches[exchange], self._room(exchange, limit)
@@ -261,10 +250,13 @@ class Streams:
         batch = await branch.claim(EXCHANGE, limit=room, limit_bytes=limit_bytes, walk=self.walk, where={"exchange": exchange})
         self.unfinished = self.unfinished or (branch.cut and not batch)
         if branch.caught_up and exchange not in self._held:
-            self._main.frontier.merge(branch.frontier, branch.caught_up)
-            del self._branches[exchange]
+            self._rejoin(exchange, branch, branch.caught_up, idle=not batch)
         return batch
 
-
-def _literal(numbers: Collection[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
+    def _rejoin(self, exchange: str, branch: Stream, caught_up: Snapshot, *, idle: bool) -> None:
+        """Merge a stream that has caught up; a limited one only where the main stream's claims are as small as it may have them."""
+        if (allowance := self._limits.allowance(exchange)) is None or (idle and allowance >= max(self._main_took, 1)):
+            self._main.frontier.merge(branch.frontier, caught_up)
+            del self._branches[exchange]
+        elif idle:
+            branch.look_at = self._limits.clock() + min(LOOK * len(self._limited_apart()), LONGEST_LOOK)

@@ -10,7 +10,7 @@ from typing import cast
 from relay.errors import StoreError
 from relay.message import Batch, Position
 from relay.parameters import at
-from relay.policy import Policy
+from relay.policy import Controls, Policy
 from relay.store import Store
 
 FORGOTTEN = 3600.0
@@ -98,8 +98,8 @@ class Upkeep:
         skew = ahead(asked, status["clock"], time.time())
         return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
 
-    async def refresh_policy(self) -> list[str]:
-        """Read the database's policy and hand it on; return the exchanges that are paused."""
+    async def refresh_policy(self) -> Controls:
+        """Read the database's policy and hand it on; return what operators hold or limit."""
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
         try:
@@ -108,7 +108,11 @@ class Upkeep:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
-        return [name for kind, name, _ in rows if kind == "paused"]
+        return Controls(
+            paused=[name for kind, name, _ in rows if kind == "paused"],
+            limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
+            relays=sum(int(number) for kind, _, number in rows if kind == "relays"),
+        )
 
 
 def ahead(asked: float, clock: float, answered: float) -> float:

@@ -8,6 +8,17 @@ CREATE TABLE @schema@.queue_message_pause (
     reason    text        NOT NULL DEFAULT ''
 );
 
+-- Exchanges of which at most so many messages a second are sent, over all relays; read with the others.
+CREATE TABLE @schema@.queue_message_limit (
+    exchange   text             PRIMARY KEY,
+    per_second double precision NOT NULL,
+    limited_at timestamptz      NOT NULL DEFAULT now(),
+    limited_by text             NOT NULL DEFAULT session_user,
+    reason     text             NOT NULL DEFAULT '',
+    -- A NaN is above every number.
+    CONSTRAINT queue_message_limit_per_second_check CHECK (per_second BETWEEN 0.001 AND 1000000)
+);
+
 -- Ordering keys that are parked, by an operator or because their head became dead (policy on_dead_key = park).
 CREATE TABLE @schema@.queue_message_key_hold (
     ordering_key text        PRIMARY KEY,
@@ -49,6 +60,8 @@ $body$;
 
 CREATE TRIGGER queue_message_pause_audit AFTER INSERT OR UPDATE OR DELETE ON @schema@.queue_message_pause
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_audit_change('exchange', 'pause', 'resume');
+CREATE TRIGGER queue_message_limit_audit AFTER INSERT OR UPDATE OR DELETE ON @schema@.queue_message_limit
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_audit_change('exchange', 'limit', 'unlimit');
 CREATE TRIGGER queue_message_key_hold_audit AFTER INSERT OR UPDATE OR DELETE ON @schema@.queue_message_key_hold
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_audit_change('ordering_key', 'park', 'resume_key');
 -- A migration writes the settings of a new database; what comes later are changes.
@@ -82,6 +95,37 @@ CREATE FUNCTION @schema@.queue_message_resume(exchange text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WITH freed AS (DELETE FROM @schema@.queue_message_pause p WHERE p.exchange = queue_message_resume.exchange RETURNING 1)
     SELECT EXISTS (SELECT FROM freed)
+$body$;
+
+-- Limits an exchange to so many messages a second, over all relays; true if it was not limited before. Another figure replaces the old one,
+-- with who, when and why; with the same figure only a new reason changes anything.
+CREATE FUNCTION @schema@.queue_message_limit(exchange text, per_second double precision, reason text DEFAULT '', by text DEFAULT session_user)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    made boolean;
+BEGIN
+    IF per_second IS NULL OR per_second NOT BETWEEN 0.001 AND 1000000 THEN
+        RAISE EXCEPTION 'A limit must be from 0.001 to 1000000 messages a second; to send nothing of an exchange, pause it.'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO @schema@.queue_message_limit AS l (exchange, per_second, reason, limited_by)
+    VALUES (exchange, per_second, reason, @schema@.queue_message_signed(by))
+    ON CONFLICT ON CONSTRAINT queue_message_limit_pkey DO UPDATE
+    SET per_second = excluded.per_second, reason = excluded.reason, limited_by = excluded.limited_by,
+        limited_at = CASE WHEN l.per_second = excluded.per_second THEN l.limited_at ELSE excluded.limited_at END
+    WHERE l.per_second <> excluded.per_second OR excluded.reason <> ''
+    RETURNING xmax = 0 INTO made;
+    RETURN coalesce(made, false);
+END
+$body$;
+
+-- Lifts the limit of an exchange; true if it had one.
+CREATE FUNCTION @schema@.queue_message_unlimit(exchange text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    WITH lifted AS (DELETE FROM @schema@.queue_message_limit l WHERE l.exchange = queue_message_unlimit.exchange RETURNING 1)
+    SELECT EXISTS (SELECT FROM lifted)
 $body$;
 
 -- Makes the head of an ordering key due, so that the lane's owner finds it by the small index of waiting messages.

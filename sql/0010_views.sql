@@ -152,6 +152,7 @@ CREATE VIEW @schema@.queue_message_status AS
          AND NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq)) LIMIT 10000) AS first) AS dead_unacknowledged,
         (SELECT count(*) FROM @schema@.queue_message_blocked_key k WHERE k.why <> 'exchange paused') AS blocked_keys,
         (SELECT count(*) FROM @schema@.queue_message_pause) AS paused_exchanges,
+        (SELECT count(*) FROM @schema@.queue_message_limit) AS limited_exchanges,
         -- What came back from an expired lock and goes one by one, by the rule of due_suspect; by queue_message_available_at_idx.
         (SELECT count(*) FROM (SELECT FROM @schema@.queue_message m
          WHERE m.available_at <= now() AND m.lock_expires_at IS NULL AND m.locked_by IS NOT NULL AND m.attempts >

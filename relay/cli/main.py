@@ -9,7 +9,7 @@ import typer
 from relay import __version__
 from relay.cli import dead, key, pipeline, policy
 from relay.cli.demo import demo
-from relay.cli.message import enqueue, pause, resume, show
+from relay.cli.message import enqueue, limit, pause, resume, show, unlimit
 from relay.cli.replay import replay
 from relay.cli.status import status
 from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
@@ -82,6 +82,8 @@ app.command()(status)
 app.command()(show)
 app.command()(pause)
 app.command()(resume)
+app.command()(limit)
+app.command()(unlimit)
 app.command()(replay)
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")

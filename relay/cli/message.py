@@ -1,4 +1,4 @@
-"""Commands about single messages and their exchanges: enqueue, show, pause, resume."""
+"""Commands about single messages and their exchanges: enqueue, show, pause, resume, limit, unlimit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from relay.cli.output import count, quoted, show_fields, show_json
+from relay.cli.output import count, quoted, rate, show_fields, show_json
 from relay.cli.support import NOT_FOUND, USAGE, changed, complain, console, moment, refuse
 from relay.cli.types import Exchange, Json, MessageId, Reason
 
@@ -107,6 +107,32 @@ def resume(exchange: Exchange) -> None:
         complain(f"Exchange {quoted(exchange)} is not paused; `relay status` lists those that are.")
         raise typer.Exit(NOT_FOUND)
     typer.echo(f"exchange {quoted(exchange)} goes on")
+
+
+def limit(
+    exchange: Exchange,
+    per_second: Annotated[float, typer.Argument(metavar="RATE", help="Messages a second, over all relays; from 0.001 to 1000000.")],
+    *,
+    reason: Reason = "",
+) -> None:
+    """Send at most so many messages a second of an exchange; everything else goes on at full speed. Again: the new figure holds."""
+    with console() as opened:
+        found = opened.row("limit_exchange", exchange=exchange, per_second=per_second, reason=reason)
+    state = f"limited to {rate(per_second)}"
+    if found["before"] in {None, per_second}:
+        typer.echo(f"exchange {quoted(exchange)} {changed(found['limited'], state, reason)}")
+    else:
+        typer.echo(f"exchange {quoted(exchange)} is {state}; it was {rate(found['before'])}")
+
+
+def unlimit(exchange: Exchange) -> None:
+    """Lift the limit of an exchange."""
+    with console() as opened:
+        lifted = opened.row("unlimit_exchange", exchange=exchange)["lifted"]
+    if not lifted:
+        complain(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
+        raise typer.Exit(NOT_FOUND)
+    typer.echo(f"exchange {quoted(exchange)} has no limit any more")
 
 
 def _options(text: str | None) -> Any:

@@ -109,6 +109,11 @@ def count(number: float, one: str, many: str | None = None) -> str:
     return f"{number:.12g} {one if number == 1 else many or one + 's'}"
 
 
+def rate(per_second: float) -> str:
+    """A number of messages a second."""
+    return f"{count(per_second, 'message')} a second"
+
+
 def typed(command: str, name: str) -> str:
     """A command as a person would type it, with a foreign name quoted for the shell."""
     return f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name) if name.isprintable() else quoted(name)}`"

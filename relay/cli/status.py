@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import count, length, quoted, show_json, show_json_line, table, terminal, typed, words
+from relay.cli.output import count, length, quoted, rate, show_json, show_json_line, table, terminal, typed, words
 from relay.cli.support import console, settings
 from relay.cli.types import Json
 
@@ -51,6 +51,7 @@ def read_status(opened: Console, *, every: bool = False) -> Status:
     found["relays"] = [row for row in relays if every or not row["gone"]]
     found["relays_left_out"] = len(relays) - len(found["relays"])
     found["paused"] = opened.rows("list_paused")
+    found["limited"] = opened.rows("list_limited")
     found["blocked_keys"] = opened.rows("list_blocked_keys", most=SHOWN, paused=False)
     found["transactions"] = opened.row("read_transactions")
     found["overruled"] = _overruled(opened)
@@ -95,7 +96,7 @@ def _recent(opened: Console) -> Status:
 
 def _overruled(opened: Console) -> list[Status]:
     """Policy that this environment sets otherwise than the database, whose value holds."""
-    database = {row["name"]: row["value"] for row in opened.rows("read_policy")}
+    database = {row["name"]: row["value"] for row in opened.rows("read_policy") if row["kind"] == "setting"}
     return [{"name": name, "environment": ours, "database": theirs} for name, ours, theirs in settings().overruled(database)]
 
 
@@ -149,6 +150,8 @@ def _troubles(found: Status) -> list[str]:
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
     lines += _suspects(queue["suspects"]) + [_paused(row) for row in found["paused"]]
+    behind = {name for row in alive for name in _names(row, "behind")}
+    lines += [_limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
@@ -156,7 +159,9 @@ def _troubles(found: Status) -> list[str]:
         f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)
     ]
     lines += [
-        f"{row['name']}: exchange {quoted(name)} has a backlog and takes turns with the others" for row in alive for name in _floods(row)
+        f"{row['name']}: exchange {quoted(name)} has a backlog and takes turns with the others"
+        for row in alive
+        for name in _names(row, "flooding")
     ]
     if writing["writing"]:
         oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
@@ -185,6 +190,14 @@ def _paused(row: Status) -> str:
     why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
     since, by = words(row["paused_at"]), words(row["paused_by"])
     return f"exchange {quoted(row['exchange'])} is paused since {since} by {by}{why}; {typed('resume', row['exchange'])}"
+
+
+def _limited(row: Status, *, behind: bool) -> str:
+    why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
+    waits = ", and messages wait for it" if behind else ""
+    since, by = words(row["limited_at"]), words(row["limited_by"])
+    name = quoted(row["exchange"])
+    return f"exchange {name} is limited to {rate(row['per_second'])} since {since} by {by}{why}{waits}; {typed('unlimit', row['exchange'])}"
 
 
 def _partitions(days_ahead: int) -> list[str]:
@@ -216,6 +229,6 @@ def _silent(row: Status) -> list[tuple[str, float]]:
     return list(silent.items()) if isinstance(silent, dict) else []
 
 
-def _floods(row: Status) -> list[str]:
-    floods = row["state"].get("flooding")
-    return floods if isinstance(floods, list) else []
+def _names(row: Status, what: str) -> list[str]:
+    names = row["state"].get(what)
+    return names if isinstance(names, list) else []

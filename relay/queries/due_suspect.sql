@@ -7,7 +7,7 @@
         FROM @schema@.queue_message AS message
         WHERE available_at <= coalesce(%(now)s, now())
             AND lock_expires_at IS NULL AND locked_by IS NOT NULL
-            AND exchange <> ALL(%(except)s::text[])
+            AND exchange <> ALL(%(except)s::text[]) AND (%(only)s::text[] IS NULL OR exchange = ANY(%(only)s::text[]))
             AND (ordering_key IS NULL OR (
                 lane + 0 = ANY(%(lanes)s::smallint[])
                 AND NOT EXISTS (SELECT FROM @schema@.queue_message_key_hold AS hold WHERE hold.ordering_key = message.ordering_key)

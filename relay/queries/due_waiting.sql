@@ -3,7 +3,7 @@
     FROM @schema@.queue_message
     WHERE available_at <= coalesce(%(now)s, now())
         AND lock_expires_at IS NULL AND locked_by IS NULL AND ordering_key IS NULL
-        AND exchange <> ALL(%(except)s::text[])
+        AND exchange <> ALL(%(except)s::text[]) AND (%(only)s::text[] IS NULL OR exchange = ANY(%(only)s::text[]))
     ORDER BY available_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED

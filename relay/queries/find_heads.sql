@@ -30,7 +30,7 @@ WITH asked AS MATERIALIZED (
         LIMIT 1
     ) AS first
 ), head AS MATERIALIZED (
-    SELECT DISTINCT ON (place) place, ordering_key, xid, seq, lock_expires_at IS NOT NULL AS locked,
+    SELECT DISTINCT ON (place) place, ordering_key, xid, seq, exchange, lock_expires_at IS NOT NULL AS locked,
         lock_expires_at IS NULL AND (available_at IS NULL OR available_at <= coalesce(%(now)s, now()) AND locked_by IS NULL)
             AND exchange <> ALL(%(except)s::text[]) AS ready
     FROM found
@@ -38,5 +38,6 @@ WITH asked AS MATERIALIZED (
 )
 SELECT head.place::int, head.xid::text::bigint, head.seq, head.locked,
     head.ready AND NOT EXISTS (SELECT FROM @schema@.queue_message_key_hold AS hold WHERE hold.ordering_key = head.ordering_key OFFSET 0),
+    head.exchange,
     CASE WHEN row_number() OVER () = 1 THEN pg_current_snapshot()::text END
 FROM (SELECT) AS always LEFT JOIN head ON true

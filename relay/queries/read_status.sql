@@ -1,4 +1,4 @@
 -- The queue in one row.
-SELECT waiting, ready, locked, delayed, counted, oldest_seconds, dead_unacknowledged, blocked_keys, paused_exchanges, suspects, relays_alive,
+SELECT waiting, ready, locked, delayed, counted, oldest_seconds, dead_unacknowledged, blocked_keys, paused_exchanges, limited_exchanges, suspects, relays_alive,
     partition_days_ahead, notification_queue_usage, export_lag_seconds, export_unverified_days, export_differing_partitions
 FROM @schema@.queue_message_status

@@ -62,6 +62,15 @@ async def test_limits_cut_a_claim_and_it_says_so(place: Place) -> None:
     assert [False, False, True] == [taken.exhausted for taken in (one, two, rest)]
 
 
+async def test_what_waits_may_be_asked_for_by_exchange(place: Place) -> None:
+    """Of some alone, as of those that have a limit; suspects too."""
+    store = await place.store()
+    [_], [audit] = await place.insert(wait=-60), await place.insert(exchange="audit", wait=-60)
+    assert [audit] == await store.ids(Due.WAITING, {"only": ["audit", "mail"]})
+    assert [] == await store.ids(Due.WAITING, {"only": ["audit"], "except": []})
+    assert [] == await store.ids(Due.SUSPECT, {"only": ["orders"]})
+
+
 async def test_each_kind_of_claim_takes_its_own(place: Place) -> None:
     """Plain, waiting and delayed messages, and exchanges that are left out or asked for alone."""
     store = await place.store()

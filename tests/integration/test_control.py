@@ -40,6 +40,37 @@ async def test_an_exchange_is_paused_and_resumed(queue: Queue) -> None:
     assert not await queue.value("SELECT queue_message_resume('orders')")
 
 
+async def test_an_exchange_is_limited_and_let_go(queue: Queue) -> None:
+    """With who, since when and why. Another figure replaces all of that; with the same one only a new reason changes anything."""
+    held = "SELECT exchange, per_second, limited_by, reason, limited_at FROM queue_message_limit"
+    assert await queue.value("SELECT queue_message_limit('orders', 50, 'old consumer', 'ann')")
+    [first] = await queue.sql(held)
+    assert ("orders", 50.0, await signed(queue, "ann"), "old consumer") == first[:4]
+
+    assert not await queue.value("SELECT queue_message_limit('orders', 50)")
+    assert [first] == await queue.sql(held)
+    assert not await queue.value("SELECT queue_message_limit('orders', 50, 'still old', 'bob')")
+    assert [("orders", 50.0, await signed(queue, "bob"), "still old", first[4])] == await queue.sql(held)
+    assert not await queue.value("SELECT queue_message_limit('orders', 0.5)")
+    [last] = await queue.sql(held)
+    assert ("orders", 0.5, await signed(queue), "") == last[:4]
+    assert first[4] < last[4]
+    assert 1 == await queue.value("SELECT limited_exchanges FROM queue_message_status")
+    assert await queue.value("SELECT queue_message_unlimit('orders')")
+    assert not await queue.value("SELECT queue_message_unlimit('orders')")
+
+
+@pytest.mark.parametrize("figure", ["0", "-1", "'NaN'", "'Infinity'", "1000001", "0.0009", "NULL"])
+async def test_a_figure_that_is_no_limit_is_refused(queue: Queue, figure: str) -> None:
+    """With a sentence, and by the table itself."""
+    with pytest.raises(
+        errors.InvalidParameterValue, match=r"from 0\.001 to 1000000 messages a second; to send nothing of an exchange, pause"
+    ):
+        await queue.sql(f"SELECT queue_message_limit('orders', {figure})")
+    with pytest.raises((errors.CheckViolation, errors.NotNullViolation)):
+        await queue.sql(f"INSERT INTO queue_message_limit (exchange, per_second) VALUES ('orders', {figure})")
+
+
 async def test_a_key_is_parked_and_resumed(queue: Queue) -> None:
     """Resuming makes the head due, so that its lane's owner finds it."""
     await queue.insert(2, ordering_key="k")

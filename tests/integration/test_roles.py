@@ -20,13 +20,17 @@ from relay.upkeep import Upkeep
 from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue, until
 
-LOOK = ["read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_settings"]
+LOOK = [
+    "read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_limited",
+    "list_settings",
+]  # fmt: skip
 FORBIDDEN = {
     "queue_message_producer": [
         "SELECT content FROM queue_message", "SELECT content FROM queue_message_app", "UPDATE queue_message SET available_at = now()",
         "DELETE FROM queue_message", "INSERT INTO queue_message (exchange, attempts) VALUES ('e', 1)",
         "INSERT INTO queue_message (exchange, replay_of) VALUES ('e', gen_random_uuid())", "TABLE queue_message_archive",
-        "TABLE queue_message_setting", "SELECT queue_message_pause('e')", "SELECT queue_message_sweep()",
+        "TABLE queue_message_setting", "SELECT queue_message_pause('e')", "SELECT queue_message_limit('e', 1)",
+        "SELECT queue_message_sweep()",
         "TABLE queue_message_state", "SELECT queue_message_replay(gen_random_uuid())",
         "SELECT queue_message_archive_now('{}', 'success', '', '', '')",
         "TRUNCATE queue_message",
@@ -36,7 +40,8 @@ FORBIDDEN = {
         "UPDATE queue_message_archive SET error_code = ''", "DELETE FROM queue_message_archive", "DELETE FROM queue_message_dead",
         "SELECT content FROM queue_message_archive", "CREATE TABLE queue_message_mine ()", "UPDATE queue_message_setting SET value = '1'",
         "SELECT queue_message_config_set('max_attempts', '1')", "SELECT queue_message_drop_day('queue_message_dead', false)",
-        "DELETE FROM queue_message_migration", "DELETE FROM queue_message_pause", "ALTER TABLE queue_message SET (fillfactor = 90)",
+        "DELETE FROM queue_message_migration", "DELETE FROM queue_message_pause", "DELETE FROM queue_message_limit",
+        "ALTER TABLE queue_message SET (fillfactor = 90)",
         "SELECT queue_message_retain('2999-01-01')",
     ],
     "queue_message_operator": [
@@ -156,7 +161,8 @@ async def test_an_operator_looks_and_acts(queue: Queue, login_of: Callable[[str]
         for view in ("state", "dead_list", "blocked_key", "relay_state", "key_hold", "dead_ack", "export"):
             await operator.execute(f"TABLE queue_message_{view}".encode())
         for call in (
-            "pause('e')", "resume('e')", "key_park('k')", "key_resume('k')", "key_skip('k')", "config_set('notify', 'always')",
+            "pause('e')", "resume('e')", "limit('e', 5)", "unlimit('e')",
+            "key_park('k')", "key_resume('k')", "key_skip('k')", "config_set('notify', 'always')",
             "renotify()",
             f"dead_acknowledge('{dead}')", f"replay('{dead}')", "replay_many(dry_run => false, again => true)", "sweep()", "sweep_minute()",
             "ensure_partitions()", "retain()",

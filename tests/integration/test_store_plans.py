@@ -58,7 +58,8 @@ async def plan_of(queue: Queue, store: Store, statement: bytes) -> Plan:
     some = await queue.sql("SELECT ordering_key, xid::text, seq FROM queue_message WHERE ordering_key IS NOT NULL LIMIT 500")
     xids, seqs = ("{" + ",".join(str(row[column]) for row in some) + "}" for column in (1, 2))
     values = {
-        "head_xid": xid, "head_seq": 0, "except": ["fax"], "exchange": "orders", "pending": f"{{{xid}}}", "xids": xids, "seqs": seqs,
+        "head_xid": xid, "head_seq": 0, "except": ["fax"], "only": None, "exchange": "orders", "pending": f"{{{xid}}}",
+        "xids": xids, "seqs": seqs,
         "lanes": list(lanes), "epochs": list(lanes.values()), "limit": LIMIT, "limit_bytes": PLENTY, "lock_seconds": 30.0, "now": None,
         "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id, "trusted": 1, "keys": [key for key, _, _ in some],
         "from_xids": xids, "from_seqs": seqs, "late_places": "{1,2}", "late_xids": f"{{{xid},{xid}}}", "most": LIMIT,

@@ -15,7 +15,7 @@ from relay.inhand import InHand
 from relay.intake import Intake
 from relay.maintenance import LockKeeper, Maintenance
 from relay.message import Position
-from relay.policy import Policy
+from relay.policy import Controls, Policy
 from relay.ports import Due
 from relay.retry import RetryPolicy
 from relay.streams import Streams
@@ -323,12 +323,13 @@ async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: Made
 
 
 async def test_the_policy_is_read_from_the_database(queue: Queue, store: MadeStore) -> None:
-    """Settings reach the relay as a policy, and held exchanges by name."""
+    """Settings reach the relay as a policy; held exchanges by name, limits with their figures and how many relays share them."""
     told = []
     upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: told.append((policy, settings)))
     await queue.sql("SELECT queue_message_config_set('max_attempts', '3'), queue_message_pause('audit')")
 
-    assert ["audit"] == await upkeep.refresh_policy()
+    await queue.sql("SELECT queue_message_limit('orders', 0.25)")
+    assert Controls(paused=["audit"], limits={"orders": 0.25}, relays=1) == await upkeep.refresh_policy()
 
     [(policy, settings)] = told
     assert (3, "3") == (policy.retry.max_attempts, settings["max_attempts"])

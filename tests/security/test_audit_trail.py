@@ -40,6 +40,18 @@ async def test_who_paused_resumed_parked_set_and_replayed_is_kept(queue: Queue) 
     assert "12" == (await queue.value(was, "set"))["value"]
 
 
+async def test_who_limited_and_let_go_is_kept(queue: Queue) -> None:
+    """Each figure, and what held before; a call that changes nothing leaves nothing."""
+    with login(queue.url, "queue_message_operator") as url, psycopg.connect(url, autocommit=True) as operator:
+        user = operator.info.user
+        for call in ("limit('orders', 50, 'old', 'ann')", "limit('orders', 50)", "limit('orders', 5)", "unlimit('orders')"):
+            operator.execute(f"SELECT queue_message_{call}".encode())
+
+    assert [(user, "limit", "orders"), (user, "limit", "orders"), (user, "unlimit", "orders")] == await _audit(queue)
+    figures = await queue.sql("SELECT was -> 'per_second', became -> 'per_second' FROM queue_message_audit ORDER BY id")
+    assert [(None, 50), (50, 5), (5, None)] == figures
+
+
 async def test_an_owner_at_the_tables_is_seen_too(queue: Queue) -> None:
     """A statement past the functions is written down like a call, and SET ROLE hides nobody."""
     user = queue.connection.info.user

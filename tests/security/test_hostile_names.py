@@ -59,6 +59,8 @@ async def test_a_schema_of_any_name_works_from_end_to_end(
         ["status"],
         ["pause", made.exchange],
         ["resume", made.exchange],
+        ["limit", made.exchange, "5"],
+        ["unlimit", made.exchange],
         ["config", "list"],
         ["key", "list"],
     ):

@@ -155,6 +155,8 @@ def test_what_a_job_of_the_pipeline_tells_is_harmless(spoilt: Cli, as_json: bool
 
 ANSWERED = [
     (["pause", HOSTILE], 0), (["pause", HOSTILE, "--reason", HOSTILE], 0), (["resume", HOSTILE], 0), (["resume", f"{HOSTILE}2"], 3),
+    (["limit", HOSTILE, "5", "--reason", HOSTILE], 0), (["limit", HOSTILE, HOSTILE], 2), (["unlimit", HOSTILE], 0),
+    (["unlimit", HOSTILE], 3),
     (["key", "park", ORDERED, "--reason", HOSTILE], 0), (["key", "skip", HOSTILE], 3), (["key", "skip", ORDERED], 0),
     (["key", "resume", ORDERED], 0), (["key", "resume", HOSTILE], 3), (["config", "set", "unroutable", "reject"], 0),
     (["config", "set", "unroutable", HOSTILE], 1), (["config", "set", HOSTILE, "1"], 1), (["replay", "--exchange", HOSTILE], 0),

@@ -126,10 +126,14 @@ def walk_pending(database: Database, values: Values) -> Iterator[tuple[Row, bool
     return ((row, _wanted(row, values)) for row in database.of(reached) if row.at[1] > reached[row.at[0]])
 
 
+def _asked_for(row: Row, values: Values) -> bool:
+    """Of none of the exchanges that are left out, and of one of those alone where there are such."""
+    return row.exchange not in values["except"] and (values["only"] is None or row.exchange in values["only"])
+
+
 def waiting(database: Database, tx: Transaction, values: Values) -> list[Row]:
     """`due_waiting.sql`."""
-    left_out = values["except"]
-    rows = (row for row in database.over(ordered=False) if row.exchange not in left_out)
+    rows = (row for row in database.over(ordered=False) if _asked_for(row, values))
     return _first(rows, tx, values["limit"])
 
 
@@ -147,8 +151,7 @@ def _owned(database: Database, tx: Transaction, values: Values, wanted: Iterable
 
 def suspect(database: Database, tx: Transaction, values: Values) -> list[Row]:
     """`due_suspect.sql`: in groups after a first lost lock, alone after more."""
-    left_out = values["except"]
-    rows = (row for row in database.back() if row.exchange not in left_out)
+    rows = (row for row in database.back() if _asked_for(row, values))
     heads = (row for row in rows if row.key is None or (lane(row.key) in values["lanes"] and _is_free_head(database, row)))
     back = _first(heads, tx, values["limit"])
     owned = _owned(database, tx, values, {lane(row.key) for row in back if row.key is not None})
@@ -215,8 +218,8 @@ def find_heads(database: Database, tx: Transaction, values: Values) -> Found:
         head = _head(database, key, start, late.get(place, ()))
         if head is not None:
             ready = _is_due(head, database.now()) and head.exchange not in values["except"] and key not in database.parked
-            found.append((place, *head.at, head.lock_expires_at is not None, ready, None))
-    return [(*row[:-1], database.snapshot) for row in found] or [(None,) * 5 + (database.snapshot,)]
+            found.append((place, *head.at, head.lock_expires_at is not None, ready, head.exchange, None))
+    return [(*row[:-1], database.snapshot) for row in found] or [(None,) * 6 + (database.snapshot,)]
 
 
 def _head(database: Database, key: str, start: At, late: Iterable[int]) -> Row | None:

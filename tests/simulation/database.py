@@ -13,6 +13,8 @@ from tests.simulation.rows import START, Archived, At, Lane, RelayRow, Row
 
 GOOD, BAD = ("orders", "audit", "mail"), "bad"
 """Exchanges: those that may have their troubles, and one that is never as it should be."""
+LIMITED = GOOD[:2]
+"""Those that operators limit."""
 EPOCH = 1_700_000_000.0
 """The database's time when the loop's is 0."""
 POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
@@ -142,6 +144,7 @@ class Database:
         self.lanes = [Lane(number) for number in range(LANES)]
         self.settings = dict(POLICY)
         self.paused: dict[str, None] = {}
+        self.limited: dict[str, float] = {}
         self.parked: dict[str, None] = {}
         self.refused: dict[str, None] = {}
         """Ids of messages whose values the archive does not take."""

@@ -23,6 +23,7 @@ def calm_down(world: World) -> None:
     for exchange in GOOD:
         world.broker.become(exchange, "well")
         world.pause(exchange, False)
+        world.limit(exchange, None)
     world.pause(BAD, False)
     world.database.refused.clear()
     world.promises.patience = None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tests.simulation.clock import Process
 from tests.simulation.database import EPOCH, GOOD, Database, Row
+from tests.simulation.rates import Rates
 
 
 class BrokenError(AssertionError):
@@ -35,6 +36,7 @@ class Ledger:
 
     def __init__(self, excused: Callable[[int | None], bool]) -> None:
         self.database: Database
+        self.rates = Rates(lambda: self.database.now())  # noqa: PLW0108 - the database comes later
         self._excused = excused
         self._rows: dict[str, Row] = {}
         self.rolled_back: dict[str, None] = {}
@@ -102,6 +104,8 @@ class Ledger:
         if row is None:
             raise BrokenError(f"{id_} was delivered and never committed.")
         self.delivered_times[id_] += 1
+        if not self.rates.delivered(row.exchange):
+            raise BrokenError(f"{id_} was delivered beyond the limit of {row.exchange}.")
         if self.delivered_times[id_] > 1 + self._allowed[id_]:
             raise BrokenError(f"{id_} was delivered {self.delivered_times[id_]} times and {self._allowed[id_]} faults allow for it.")
         if self.delivered_times[id_] == 1 and (earlier := self._earlier(row)) is not None and not self.delivered_times[earlier.id]:

@@ -89,6 +89,13 @@ class People:
         if paused:
             self.database.paused[exchange] = None
 
+    def limit(self, exchange: str, per_second: float | None) -> None:
+        """An operator limits an exchange, or lifts its limit."""
+        self.database.limited.pop(exchange, None)
+        self.ledger.rates.decide(exchange, per_second)
+        if per_second is not None:
+            self.database.limited[exchange] = per_second
+
     def park(self, key: str, parked: bool) -> None:
         """An operator parks a key, or resumes it."""
         self.database.parked.pop(key, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.simulation.database import BAD, EPOCH, Database, Row
+from tests.simulation.database import BAD, EPOCH, LIMITED, Database, Row
 from tests.simulation.ledger import BrokenError
 from tests.simulation.relay import SimulatedRelay
 
@@ -26,6 +26,8 @@ class Promises:
         self._relays = relays
         self.patience: float | None = None
         """Seconds in which whatever is good goes out, where nothing happens but bad messages; else None."""
+        self.limits = False
+        """Some of it may have to wait for a limit."""
 
     def check(self) -> None:
         """Look at every message that may have stayed too long.
@@ -59,6 +61,8 @@ class Promises:
 
     def _is_good(self, row: Row) -> bool:
         database = self._database
+        if self.limits and row.exchange in LIMITED:
+            return False
         if row.exchange == BAD or row.routing_key != "new" or row.id in database.odd or row.exchange in database.paused:
             return False
         return row.key is None or self._may_go(row, row.key)

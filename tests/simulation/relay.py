@@ -86,7 +86,7 @@ class App(Relay):
         self.store = cast("Any", self._store)
         self.store._claims, self.store._settles, self.store._control = self.store._sessions = sessions
         self.intake = cast("Any", self._intake)
-        self.intake._clock = self.intake.lanes._clock = clock.monotonic
+        self.intake._clock = self.intake.lanes._clock = self.intake.limits.clock = clock.monotonic
         self.intake.streams.walk = WALK
         self.intake.streams._share._clock = clock.monotonic
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.broker import DEADLY, NOWHERE
+from tests.simulation.database import LIMITED
 from tests.simulation.ending import finish
 from tests.simulation.ledger import Counts
 from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, STATES, World
@@ -86,8 +87,10 @@ ACTS: dict[str, Act] = {
     "bad exchange": lambda world, chance: world.broker.become(BAD, chance.choice(STATES[1:])),
     "well": lambda world, chance: world.broker.become(chance.choice(GOOD), "well"),
     "pause": lambda world, chance: world.pause(chance.choice(EXCHANGES), _flip(chance, 0.4)),
+    "limit": lambda world, chance: world.limit(chance.choice(LIMITED), chance.choice((None, 0.5, 3.0, 20.0))),
     "park": lambda world, chance: world.park(chance.choice(KEYS), _flip(chance, 0.4)),
     "skip": lambda world, chance: world.skip(chance.choice(KEYS)),
+    "pause limited": lambda world, chance: world.pause(chance.choice(LIMITED), _flip(chance, 0.4)),
     "sweep": lambda world, chance: world.sweep(),
 }
 MENUS: dict[str, dict[str, float]] = {
@@ -101,6 +104,9 @@ MENUS: dict[str, dict[str, float]] = {
     "bad messages": {
         "insert": 40, "insert refused": 1, "pass": 6, "begin": 3, "commit": 4, "roll back": 1, "savepoint": 1, "partition": 0.5,
         "accept": 0.1, "bad exchange": 1,
+    },
+    "limits": {
+        "insert": 40, "flood": 1, "pass": 10, "begin": 3, "commit": 4, "roll back": 1, "limit": 0.5, "pause limited": 0.3, "policy": 0.2,
     },
     "deadly messages": {"insert": 40, "insert deadly": 0.5, "pass": 20},
 }  # fmt: skip
@@ -124,8 +130,13 @@ def prepare(world: World, menu: str) -> None:
     if menu == "deadly messages":
         settings |= {"on_lock_expired": "retry", "max_attempts": "4"}
         world.ledger.deadly_only = True
-    if menu == "bad messages":
+    if menu in {"bad messages", "limits"}:
         world.promises.patience = 4.0
+    if menu == "limits":
+        world.promises.limits = True
+        for exchange in LIMITED:
+            world.limit(exchange, 3.0)
+        world.step(SETTLED)
 
 
 def play(world: World, steps: int, menu: str) -> None:

@@ -38,6 +38,17 @@ def test_what_somebody_sends_delays_nobody_else(menu: str, seed: int) -> None:
     assert report.counts.archived == report.counts.committed > 100
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_limits_hold_at_every_step_and_keep_nobody_else(seed: int) -> None:
+    """Two of three exchanges are limited, each now and then otherwise: never more of them than that; of the third one nothing waits."""
+    try:
+        report = run(seed, STEPS // 2, "limits")
+    except AssertionError as error:
+        error.add_note(replay(seed, STEPS // 2, "limits"))
+        raise
+    assert report.counts.archived == report.counts.committed > 100
+
+
 def test_a_seed_replays_exactly() -> None:
     """The same digest of everything that happened, here and in processes that order their sets in other ways."""
     here = run(5, 300).digest

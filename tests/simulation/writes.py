@@ -11,6 +11,9 @@ from relay.errors import StoreError
 from tests.simulation.claims import Found, Values, position, positions
 from tests.simulation.database import Database, Lane, RelayRow, Row, Transaction
 
+SHARED_WITHIN = 6.0
+"""Seconds since its last heartbeat in which a relay has its part of a limit."""
+
 
 def settle(database: Database, tx: Transaction, values: Values) -> Found:
     """`settle.sql`: to the archive, fenced by the token.
@@ -185,7 +188,9 @@ def read_policy(database: Database, tx: Transaction, values: Values) -> Found:
     """`read_policy.sql`."""
     del tx, values
     settings: Found = [("setting", name, value) for name, value in database.settings.items()]
-    return settings + [("paused", exchange, "") for exchange in database.paused]
+    held: Found = [("paused", exchange, "") for exchange in database.paused]
+    limited: Found = [("limited", exchange, repr(figure)) for exchange, figure in database.limited.items()]
+    return [*settings, *held, *limited, ("relays", "", str(len(database.alive(SHARED_WITHIN))))]
 
 
 def nothing(database: Database, tx: Transaction, values: Values) -> Found:

@@ -23,7 +23,9 @@ PATIENCE = 60.0
 """Seconds after which what a test waits for does not come any more, on any machine."""
 SILENCE = 6.0
 """Seconds without a heartbeat after which a relay counts as silent, as in production."""
-FIRST: Mapping[str, object] = {"head_xid": "0", "head_seq": 0, "except": [], "lanes": [], "epochs": [], "reached": "{}", "walk": 10_000}
+FIRST: Mapping[str, object] = {
+    "head_xid": "0", "head_seq": 0, "except": [], "only": None, "lanes": [], "epochs": [], "reached": "{}", "walk": 10_000,
+}  # fmt: skip
 """From the left, no exchange left out, no lane owned, and a long way to walk."""
 Where = Mapping[str, object]
 Found = list[tuple[Any, ...]]

@@ -12,8 +12,8 @@ def test_the_reference_is_that_of_the_commands() -> None:
 
 def test_every_command_of_the_contract_is_there() -> None:
     """Names that users script against."""
-    promised = """migrate, run, enqueue, status, show, pause, resume, replay, dead list, dead show, dead watch, dead replay, dead ack,
-        key list, key skip, key park, key resume, config list, config set"""
+    promised = """migrate, run, enqueue, status, show, pause, resume, limit, unlimit, replay, dead list, dead show, dead watch, dead replay,
+        dead ack, key list, key skip, key park, key resume, config list, config set"""
 
     assert set(commands()) >= {f"relay {name}" for name in " ".join(promised.split()).split(", ")}
     assert "relay dead watch --command" in PAGE.read_text(encoding="utf-8")

@@ -9,7 +9,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from relay.frontier import LAST_SEQ, Frontier, Snapshot
 from relay.message import START, Position
 from relay.share import Share
-from relay.streams import Stream, Streams
+from relay.stream import Stream
+from relay.streams import Streams
 from tests.support.fakes import at_once
 from tests.support.model import ModelQueue
 

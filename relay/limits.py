@@ -1,0 +1,123 @@
+"""How many messages of a limited exchange may be claimed now: a bucket of tokens for each, which fills at this relay's part. No I/O."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from relay.message import Batch
+
+BURST = 1.0
+"""Seconds' worth of tokens that a bucket holds, and at least one: what goes at once after a rest."""
+PORTION = 0.2
+"""Seconds' worth of tokens, and at least one, that must be there before a claim is worth its statement."""
+LOOK = 0.1
+"""Seconds between two looks, shared by the limited exchanges that have nothing, and stand apart although, because others are busy."""
+LONGEST_LOOK = 1.0
+_ROUNDING = 1e-6
+"""Tokens that a sum of fractions may lack."""
+
+
+class Bucket:
+    """Tokens of one exchange; begins empty, so that a relay which starts again and again sends no more than one that runs.
+
+    Args:
+        rate: messages a second.
+        now: monotonic seconds.
+
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._tokens = 0.0
+        self._at = now
+
+    def change(self, rate: float, now: float) -> None:
+        """Fill at another rate from now on; never more than that fills in its time."""
+        self._tokens, self._at, self._rate = self._level(now), now, rate
+
+    def take(self, messages: int, now: float) -> None:
+        """Debit what was claimed; more than there was is owed."""
+        self._tokens, self._at = self._level(now) - messages, now
+
+    def allowance(self, now: float) -> int:
+        """Messages that may be claimed; 0 while there is less than a portion."""
+        level = self._level(now) + _ROUNDING
+        return math.floor(level) if level >= self._portion else 0
+
+    def until(self, now: float) -> float:
+        """Seconds until there is a portion."""
+        return max(0.0, (self._portion - self._level(now)) / self._rate)
+
+    def _level(self, now: float) -> float:
+        return min(self._tokens + (now - self._at) * self._rate, self._most)
+
+    @property
+    def _most(self) -> float:
+        return max(self._rate * BURST, 1.0)
+
+    @property
+    def _portion(self) -> float:
+        return max(self._rate * PORTION, 1.0)
+
+
+class Limits:
+    """The exchanges that an operator limits.
+
+    Args:
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._buckets: dict[str, Bucket] = {}
+        self._rates: Mapping[str, float] = {}
+
+    def set(self, figures: Mapping[str, float], relays: int) -> bool:
+        """Hold exactly these limits from now on, in messages a second, of which each of so many relays has its part.
+
+        Returns:
+            Whether that changes anything.
+
+        """
+        if (rates := {exchange: figure / max(relays, 1) for exchange, figure in figures.items()}) == self._rates:
+            return False
+        now, self._rates = self.clock(), rates
+        for exchange in self._buckets.keys() - figures.keys():
+            del self._buckets[exchange]
+        for exchange, rate in rates.items():
+            if exchange in self._buckets:
+                self._buckets[exchange].change(rate, now)
+            else:
+                self._buckets[exchange] = Bucket(rate, now)
+        return True
+
+    @property
+    def names(self) -> Collection[str]:
+        """The limited exchanges."""
+        return self._buckets.keys()
+
+    def allowance(self, exchange: str) -> int | None:
+        """Messages that may be claimed now, None where nothing limits them."""
+        bucket = self._buckets.get(exchange)
+        return None if bucket is None else bucket.allowance(self.clock())
+
+    def open(self, held: Collection[str]) -> dict[str, int]:
+        """Limited exchanges of which messages may be claimed now, and how many; but for those that are held."""
+        now = self.clock()
+        found = {name: bucket.allowance(now) for name, bucket in self._buckets.items() if name not in held}
+        return {name: messages for name, messages in found.items() if messages}
+
+    def took(self, batch: Batch) -> None:
+        """Debit what was claimed, whatever becomes of it: a message that goes again is debited again."""
+        now = self.clock()
+        for claim in batch.claims if self._buckets else ():
+            if bucket := self._buckets.get(claim.exchange):
+                bucket.take(1, now)
+
+    def until(self, exchanges: Iterable[str]) -> float | None:
+        """Seconds until messages of one of these may be claimed; 0 where nothing limits one; None without any."""
+        now = self.clock()
+        return min((bucket.until(now) if (bucket := self._buckets.get(name)) else 0.0 for name in exchanges), default=None)

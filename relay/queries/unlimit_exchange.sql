@@ -1,0 +1,2 @@
+-- Lift the limit of an exchange.
+SELECT @schema@.queue_message_unlimit(%(exchange)s) AS lifted

@@ -1,0 +1,40 @@
+"""When a kind of claim is worth a statement: at once after a find, seldom after none. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from relay.message import Batch
+
+FIRST_GAP = 0.01
+"""Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
+
+Claim = Callable[[int, int], Awaitable[Batch | None]]
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """One kind of claim and when to look at it again."""
+
+    name: str
+    claim: Claim
+    look_at: float = 0.0
+    gap: float = FIRST_GAP
+    left: frozenset[str] = frozenset()
+    """Limited exchanges of which a look has left something."""
+    unseen: frozenset[str] = frozenset()
+    """Those that the last look left out, because their limits let nothing go just then."""
+
+    def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
+        """Look again at once after a find, later and later after none."""
+        self.look_at = now if batch else now + min(self.gap, longest)
+        self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
+
+    def hint(self) -> None:
+        """Something may be there: look at once."""
+        self.look_at, self.gap = 0.0, FIRST_GAP
+
+    def rests(self, longest: float) -> bool:
+        """It came up empty so often that it waits as long as it ever does."""
+        return self.gap >= longest

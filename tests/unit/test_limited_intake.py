@@ -1,0 +1,217 @@
+"""What is claimed of limited exchanges, by which claims, and when the relay looks again."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.bounds import Head
+from relay.intake import Intake
+from relay.message import SUCCESS, Batch, Position
+from relay.ports import Due
+from relay.share import Share
+from relay.source import FIRST_GAP
+from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
+
+ROOM = 500
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands."""
+    return Clock()
+
+
+def intake_of(store: FakeClaims, clock: Clock, **figures: float) -> Intake:
+    """An intake with limits whose buckets are full, and every lane."""
+    store.lanes = dict.fromkeys(range(64), 1)
+    share = Share(window=2000, in_hand=lambda _: 0, clock=clock)
+    intake = Intake(store=store, poll_interval=1.0, share=share, clock=clock)
+    at_once(intake.lanes.keep())
+    intake.limit(figures, 1)
+    clock.now += 1000
+    return intake
+
+
+def claim(intake: Intake) -> Batch | None:
+    """The next batch, with room for 500 messages."""
+    return at_once(intake.claim(ROOM, 10**6))
+
+
+def of(exchange: str, messages: int, source: str = "above_head") -> Batch:
+    """So many messages of an exchange."""
+    return a_batch(*(a_claim(exchange=exchange) for _ in range(messages)), source=source)
+
+
+def limit_of(store: FakeClaims, due: Due, number: int = -1) -> int:
+    """How many messages one of the claims of this kind asked for."""
+    return [limit for asked, (limit, _) in zip([d for d in store.asked if isinstance(d, Due)], store.limits, strict=True) if asked is due][
+        number
+    ]
+
+
+def test_a_limited_exchange_that_keeps_within_its_limit_costs_no_statement(clock: Clock) -> None:
+    """The main stream has it, in claims no larger than its tokens."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 3)]})
+    store.exhausted = True
+    intake = intake_of(store, clock, a=50)
+
+    assert claim(intake)
+    assert (50, []) == (limit_of(store, Due.ABOVE_HEAD), intake.streams.apart)
+    for _ in range(9):
+        assert claim(intake) is None
+        clock.now += intake.until_next_look()
+    assert (47 + 3, "look") == (limit_of(store, Due.ABOVE_HEAD), store.asked[-1])
+
+
+def test_a_backlog_is_split_off_and_claimed_by_its_tokens(clock: Clock) -> None:
+    """The first claim that is cut short; then the main stream has all its room, and the exchange what it may have."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 50)], Due.EXCHANGE_ABOVE_HEAD: [of("a", 10) for _ in range(5)]})
+    intake = intake_of(store, clock, a=50)
+    assert claim(intake)
+    assert ["a"] == intake.streams.apart
+
+    assert claim(intake) is None
+    assert (ROOM, 0) == (limit_of(store, Due.OTHERS_ABOVE_HEAD), store.asked.count(Due.EXCHANGE_ABOVE_HEAD))
+    assert ["a"] == intake.behind
+    clock.now += 0.2
+    found = claim(intake)
+    assert found
+    assert (10, 10) == (len(found.claims), limit_of(store, Due.EXCHANGE_ABOVE_HEAD))
+
+
+def test_the_relay_wakes_when_the_next_portion_is_there(clock: Clock) -> None:
+    """And asks for that exchange alone: one statement for each portion, beside the look of a relay that rests."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 50)], Due.EXCHANGE_ABOVE_HEAD: [of("a", 10) for _ in range(100)]})
+    intake = intake_of(store, clock, a=50)
+    claim(intake)
+    begun = clock.now
+    while clock.now < begun + 4:
+        while claim(intake):
+            pass
+        clock.now += intake.until_next_look()
+    store.asked.clear()
+    begun = clock.now
+    while clock.now < begun + 2:
+        while claim(intake):
+            pass
+        clock.now += intake.until_next_look()
+
+    assert 9 <= store.asked.count(Due.EXCHANGE_ABOVE_HEAD) <= 11
+    assert len(store.asked) <= 2 * 10
+
+
+def test_one_that_has_caught_up_is_merged_where_nothing_else_is_busy(clock: Clock) -> None:
+    """Beside large claims of others it stands apart, and is looked at ten times a second."""
+    others = [a_batch(*(a_claim(exchange=f"b{number}") for number in range(400))) for _ in range(20)]
+    store = FakeClaims({Due.ABOVE_HEAD: [of("b", 50)], Due.OTHERS_ABOVE_HEAD: others})
+    intake = intake_of(store, clock, a=50)
+    for _ in range(10):
+        claim(intake)
+    assert (["a"], 1) == (intake.streams.apart, store.asked.count(Due.EXCHANGE_ABOVE_HEAD))
+    clock.now += 0.11
+    for _ in range(3):
+        claim(intake)
+    assert (["a"], 2) == (intake.streams.apart, store.asked.count(Due.EXCHANGE_ABOVE_HEAD))
+    while claim(intake):
+        pass
+    clock.now += 0.11
+    claim(intake)
+    assert [] == intake.streams.apart
+
+
+def test_what_waits_is_claimed_by_its_tokens_too(clock: Clock) -> None:
+    """Apart from that of all others, which has no limit; and again as soon as there is a portion."""
+    store = FakeClaims({Due.WAITING: [None, of("a", 50, "waiting"), None, of("a", 10, "waiting")]})
+    intake = intake_of(store, clock, a=50)
+    while not claim(intake):
+        pass
+
+    wheres = [where for where in store.wheres if "only" in where and "lanes" not in where]
+    assert [(["a"], None), ([], ["a"])] == [(where["except"], where["only"]) for where in wheres]
+    assert 50 == limit_of(store, Due.WAITING)
+    assert claim(intake) is None
+    assert (["a"], True) == (intake.behind, intake.until_next_look() <= 0.2)
+
+
+def test_a_backlog_does_not_starve_what_waits(clock: Clock) -> None:
+    """Of two that never run dry each gets half of the portions."""
+    store = FakeClaims({
+        Due.ABOVE_HEAD: [of("a", 50)],
+        Due.EXCHANGE_ABOVE_HEAD: [of("a", 10, "fresh") for _ in range(50)],
+    })  # fmt: skip
+    intake = intake_of(store, clock, a=50)
+    claim(intake)
+    store._script[Due.WAITING] = []
+    sources: list[str] = []
+    for _ in range(40):
+        clock.now += 0.2
+        store._script[Due.WAITING] = [None, of("a", 10, "waiting")] if store._script[Due.WAITING] == [] else store._script[Due.WAITING]
+        while batch := claim(intake):
+            sources.append(batch.source)
+
+    assert sources.count("waiting") > 5
+    assert sources.count("fresh") > 5
+
+
+def test_keys_wait_for_the_limit_of_their_heads(clock: Clock) -> None:
+    """As many heads as there are tokens; the other keys have their turn when there are more, and keys of others go at once."""
+    store = FakeClaims({Due.ORDERED: [a_batch(*(a_claim(exchange=name, ordering_key=key) for key, name in going)) for going in (
+        [("p", "a"), ("z", "b")], [("q", "a")],
+    )]})  # fmt: skip
+    store.keys = ["p", "q", "z"]
+    store.heads = {key: Head(Position(50, 1), locked=False, ready=True, exchange=name) for key, name in zip("pqz", "aab", strict=True)}
+    intake = intake_of(store, clock, a=1)
+
+    first = claim(intake)
+    assert first
+    assert ["p", "z"] == [one.ordering_key for one in first.claims]
+    assert (["q"], ["a"]) == (list(intake.lanes.aside._keys["a"]), intake.behind)
+    store.heads |= {key: Head(Position(50, 1), locked=False, ready=False) for key in "pz"}
+    intake.settled(a_portion(first.claims), [SUCCESS, SUCCESS])
+    assert claim(intake) is None
+    clock.now += 1
+    second = claim(intake)
+    assert second
+    assert ["q"] == [one.ordering_key for one in second.claims]
+
+
+def test_a_pause_wins(clock: Clock) -> None:
+    """Nothing asks for a limited exchange that is held; let go it goes on under its limit at once."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 50)], Due.EXCHANGE_ABOVE_HEAD: [of("a", 10)]})
+    intake = intake_of(store, clock, a=50)
+    claim(intake)
+    intake.hold({"a"})
+    clock.now += 10
+    for _ in range(9):
+        assert claim(intake) is None
+        clock.now += intake.until_next_look()
+    assert Due.EXCHANGE_ABOVE_HEAD not in store.asked
+    assert not [where for where in store.wheres if "a" in (where.get("only") or ())]  # type: ignore[operator]
+
+    intake.hold(set())
+    assert claim(intake)
+
+
+def test_a_limit_that_is_lifted_lets_everything_go(clock: Clock) -> None:
+    """At once, and its stream is merged as that of any other."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 1)], Due.EXCHANGE_ABOVE_HEAD: [of("a", 400)]})
+    intake = intake_of(store, clock, a=0.01)
+    claim(intake)
+    assert claim(intake) is None
+    intake.limit({}, 1)
+
+    assert claim(intake)
+    assert ROOM == limit_of(store, Due.EXCHANGE_ABOVE_HEAD)
+    while claim(intake):
+        pass
+    assert [] == intake.streams.apart
+
+
+def test_what_goes_again_is_debited_again(clock: Clock) -> None:
+    """Whichever kind of claim it is."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 1)], Due.SUSPECT: [None, of("a", 1, "suspect")]})
+    intake = intake_of(store, clock, a=2)
+    while not (batch := claim(intake)) or batch.source != "suspect":
+        clock.now += FIRST_GAP / 1000
+
+    assert intake.limits.allowance("a") == 0
