@@ -207,7 +207,7 @@ class Streams:
 
     def _bound(self, limit: int, *, least: int = 1) -> int:
         """Messages that the main stream may claim, whichever they are; limited exchanges that may have less than `least` are split off."""
-        for name in self._limits.names - self._branches.keys():
+        for name in [name for name in self._limits.names if name not in self._branches]:
             allowance = self._limits.allowance(name) or 0
             if allowance < least:
                 self._branches[name] = self._split()
