@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
 from relay.encoding import Encoded, Encoder, encode_batch
-from relay.message import Claim, PublishResult, Verdict
+from relay.message import Claim, Cut, PublishResult, Verdict
 from tests.support.json_values import options_text
 
 ID = "0190b3b0-0000-7000-8000-000000000001"
@@ -198,6 +198,13 @@ def test_a_payload_over_the_limit_says_which_limit() -> None:
     assert ("body_too_large", f"content {limit}") == _refusal(_claim(payload=b"x" * 11), max_body_bytes=10)
     assert ("body_too_large", f"body {limit}") == _refusal(_claim(payload=b"x" * 11, binary=True), max_body_bytes=10)
     assert isinstance(_encoder(max_body_bytes=10).encode(_claim(payload=b"x" * 10)), Encoded)
+
+
+def test_the_beginning_of_a_payload_is_never_sent() -> None:
+    """It was cut at a limit that was raised since: what the limit is now says nothing about it."""
+    code, _ = _refusal(_claim(payload=Cut(b"x" * 11)), max_body_bytes=100)
+
+    assert "body_too_large" == code
 
 
 def test_headers_leave_room_for_all_other_properties() -> None:
