@@ -37,7 +37,7 @@ async def test_messages_overtake_another_exchanges_backlog(
     relay = await relays.start(database=queue.url, broker=amqp_url)
     for _ in range(OTHERS):
         await queue.insert(exchange=other.exchange, routing_key=other.routing_key)
-        await asyncio.sleep(1 / RATE)
+        await asyncio.sleep(1 / RATE)  # an application that inserts so often: all at once would be one claim
 
     async def are_settled() -> bool:
         return bool(await queue.value("SELECT count(*) = %s FROM queue_message_archive WHERE exchange = %s", OTHERS, other.exchange))
