@@ -88,6 +88,8 @@ class Lanes:
         self._locked: dict[str, None] = {}
         """Keys whose head somebody else holds."""
         self._strange: dict[str, None] = {}
+        self._began_again = False
+        """What was held when the claim that is under way began may have been let go since."""
         self._claims = 0
         self._after = LEFT
         self._patrol: Position | None = None
@@ -131,7 +133,7 @@ class Lanes:
 
     def rediscover(self) -> None:
         """Look at the lanes from the left at once: after a change of lanes or a resumed exchange."""
-        self.frontier = Frontier()
+        self.frontier, self._began_again = Frontier(), True
 
     def patrol(self) -> None:
         """Look at the lanes from the left, bit by bit: for keys that nobody has told of, such as after a DELETE by hand."""
@@ -154,7 +156,7 @@ class Lanes:
 
     async def claim(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
         """Heads of the keys that came free or were listed, oldest request first."""
-        self.unfinished = False
+        self.unfinished = self._began_again = False
         if self._strange:
             keys = list(self._strange)
             await self._store.wake_successors(keys)
@@ -164,6 +166,9 @@ class Lanes:
             return None
         self._go_on()
         for _ in range(ROUNDS):
+            if self._began_again:
+                # Keys that are listed from the left now would be dropped under an exchange that is held no more.
+                break
             more = await self._list() if self._worth_listing() else bool(self._asked)
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
@@ -244,7 +249,7 @@ class Lanes:
         keys, more = self.aside.let_go()
         self._asked.update(dict.fromkeys(keys))
         if more:
-            self.rediscover()
+            self.frontier = Frontier()
 
     def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Position]:
         """Those of the ready heads that limits let go now; the keys of the others wait for that."""

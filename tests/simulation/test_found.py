@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
+from relay.bounds import Bound, Head
 from relay.intake import ALONE_PATIENCE, Intake
 from relay.message import SUCCESS, Batch
-from relay.ports import Due
+from relay.ports import Due, Seen
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
 from tests.simulation.world import World
@@ -58,6 +61,45 @@ def test_a_relay_that_stumbles_over_the_simulation_says_so(monkeypatch: pytest.M
         world.start()
         with pytest.raises(BrokenError, match="report this as a bug"):
             world.step(1.0)
+
+
+def test_keys_of_an_exchange_that_is_let_go_during_a_claim_are_not_forgotten() -> None:
+    """They were listed again at once, under what had been held when that claim began, and dropped until the minute's look at every key."""
+    store, keys = Resuming(), ["k"]
+    store.lanes, store.seen = dict.fromkeys(range(64), 1), Seen(fresh=False, ordered=True, waiting=False)
+    intake = Intake(store=store, poll_interval=1.0)
+    intake.hold(["orders"])
+
+    def let_go() -> None:
+        intake.hold([])
+        store.keys += keys
+
+    store.let_go = let_go
+    at_once(intake.keep_lanes())
+    intake.lanes._strange["other"] = None
+    _claims(intake)
+    assert [] == [found for found in store.found_under if found == (keys, ["orders"])]
+    assert (keys, []) in store.found_under
+
+
+class Resuming(FakeClaims):
+    """A store during whose first statement of a claim of keys an operator lets an exchange go."""
+
+    let_go: Callable[[], object]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found_under: list[tuple[list[str], list[str]]] = []
+
+    async def wake_successors(self, keys: Sequence[str]) -> None:
+        """Wake them, and let the exchange go meanwhile."""
+        await super().wake_successors(keys)
+        self.let_go()
+
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+        """Note what was held."""
+        self.found_under.append((list(keys), list(held)))
+        return await super().find_heads(keys, bounds, held=held)
 
 
 def _claims(intake: Intake) -> list[Batch | None]:
