@@ -12,7 +12,7 @@ import pytest
 from relay.message import Claim, PublishResult, Verdict
 from tests.simulation.broker import NOWHERE, FakeBroker
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop, Time, standing_in
-from tests.simulation.relay import Silence
+from tests.simulation.relay import STAND_INS
 from tests.support.publishing import Publishing, claim, publishing
 from tests.support.servers import Declare, Drain
 
@@ -159,7 +159,7 @@ def test_in_memory(case: Case) -> None:
         PROCESS.set(Process())
         memory, clock = InMemory(loop), Time(loop)
         memory.broker.become("missing", "missing")
-        with standing_in(clock, Random(2), memory.broker.connect, Silence):
+        with standing_in(clock, Random(2), {**STAND_INS, "relay.amqp.supervisor.connect": memory.broker.connect}):
             async with publishing("amqp://memory/", clock=clock.monotonic) as memory.publisher:
                 await case(memory)
 

@@ -63,6 +63,8 @@ class FakeBroker:
         self._written_at = 0.0
         self.slow = 0.0
         """Seconds by which confirms are late at the most."""
+        self.late = 0.0
+        """Seconds by which each of them is late at the least."""
 
     async def connect(self, url: str, *, name: str, heartbeat: int) -> Any:
         """Stand for `relay.amqp.link.connect`.
@@ -169,8 +171,16 @@ class FakeBroker:
 
     def _take(self, connection: Connection, channel: Channel, id_: str, *, silent: bool = False) -> None:
         channel.open[channel.tag] = id_
-        if not silent:
-            channel.due.append(channel.tag)
+        if silent:
+            return
+        if self.late:
+            self.loop.world_later(self.late, self._fall_due, connection, channel, channel.tag)
+        else:
+            self._fall_due(connection, channel, channel.tag)
+
+    def _fall_due(self, connection: Connection, channel: Channel, tag: int) -> None:
+        if tag in channel.open and tag not in channel.told:
+            channel.due.append(tag)
             self.loop.world_later(self.chance.random() * (0.003 + self.slow), self._confirm, connection, channel)
 
     def _close(self, connection: Connection, channel: Channel, exchange: str, state: str) -> None:

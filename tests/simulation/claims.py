@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import Any, cast
 
-from relay.lanes import lane_of
-from tests.simulation.database import At, Database, Row, Transaction
+from tests.simulation.database import At, Database, Row, Transaction, lane
 
 Values = Mapping[str, Any]
 Found = list[tuple[Any, ...]]
 Select = Callable[[Database, Transaction, Values], list[Row]]
 Walk = Callable[[Database, Values], Iterator[tuple[Row, bool]]]
 PAYLOAD = b"{}"
-lane = cache(lane_of)
 
 
 def numbers(literal: str) -> list[int]:
@@ -77,7 +75,7 @@ def _claimed(row: Row, now: float) -> tuple[Any, ...]:
 
 def _lock(database: Database, chosen: list[Row], values: Values, now: float) -> None:
     for row in chosen:
-        database.watch.locked(row)
+        database.watch.locked(row, values["relay_id"])
         database.lock(row, now + values["lock_seconds"], values["token"], values["relay_id"])
         row.attempts += 1
     relay = database.relays.get(values["relay_id"])

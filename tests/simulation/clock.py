@@ -40,6 +40,8 @@ class Process:
         self.dead = False
         self.number: Callable[[], int] = lambda: 0
         """What its locks carry."""
+        self.away_until: Callable[[], float] = lambda: 0.0
+        """When it can reach the database again, by the loop's time."""
         self.doomed = False
         """It is about to die of what it has done."""
         self.ahead = 0.0
@@ -86,6 +88,7 @@ class SimulatedLoop(TimelessLoop):
         self.turns = 0
         self._world = Context()
         self._soon: deque[Turn] = deque()
+        self._ready = self._soon
         self._timers: list[tuple[float, int, Turn]] = []
         self._numbers = count()
         self._still: list[Process] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ LIMITED = GOOD[:2]
 """Those that operators limit."""
 EPOCH = 1_700_000_000.0
 """The database's time when the loop's is 0."""
+lane = cache(lane_of)
 POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
 
 
@@ -26,7 +28,7 @@ class Watch(Protocol):
     def committed(self, row: Row) -> None:
         """Others can see a new message."""
 
-    def locked(self, row: Row) -> None:
+    def locked(self, row: Row, relay: int) -> None:
         """It is about to get a lock: it still stands as it was."""
 
     def fenced(self, row: Row, token: object) -> None:
@@ -288,4 +290,4 @@ def _remove(order: list[Any], item: object) -> None:
     del order[bisect_left(order, item)]
 
 
-__all__ = ["START", "Archived", "At", "BlockedError", "Database", "Lane", "RelayRow", "Row", "Transaction", "Watch", "lane_of"]
+__all__ = ["START", "Archived", "At", "BlockedError", "Database", "Lane", "RelayRow", "Row", "Transaction", "Watch", "lane"]

@@ -18,7 +18,7 @@ def calm_down(world: World) -> None:
     while world.writers:
         world.commit(0)
     world.restart_broker(False)
-    world.broker.slow, world.broker.harmless = 0.0, True
+    world.broker.slow, world.broker.late, world.broker.harmless = 0.0, 0.0, True
     world.broker.block(False)
     for exchange in GOOD:
         world.broker.become(exchange, "well")
@@ -26,7 +26,8 @@ def calm_down(world: World) -> None:
         world.limit(exchange, None)
     world.pause(BAD, False)
     world.database.refused.clear()
-    world.promises.patience = None
+    world.promises.patience = world.promises.hearing = None
+    world.hearing.loss = 0.0
     for place, relay in enumerate(world.living):
         relay.client.fates.clear()
         relay.client.away_until = 0.0

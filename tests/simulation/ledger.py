@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.simulation.clock import Process
-from tests.simulation.database import EPOCH, GOOD, Database, Row
+from tests.simulation.database import EPOCH, GOOD, Database, Row, lane
 from tests.simulation.rates import Rates
 
 
@@ -30,11 +30,11 @@ class Ledger:
     """Hears of every change in the database and at the broker, before it is made.
 
     Args:
-        excused: says whether a lock of this relay may have expired: something went wrong around it.
+        excused: says whether the lock of this message may have expired: something went wrong around it.
 
     """
 
-    def __init__(self, excused: Callable[[int | None], bool]) -> None:
+    def __init__(self, excused: Callable[[Row], bool]) -> None:
         self.database: Database
         self.rates = Rates(lambda: self.database.now())  # noqa: PLW0108 - the database comes later
         self._excused = excused
@@ -59,10 +59,12 @@ class Ledger:
         """P1 begins."""
         self._rows[row.id] = row
 
-    def locked(self, row: Row) -> None:
-        """One valid token at a time, and of a key its head only."""
+    def locked(self, row: Row, relay: int) -> None:
+        """One valid token at a time, and of a key its head only, by the owner of its lane."""
         if row.lock_expires_at is not None and row.lock_expires_at > self.database.now():
             raise BrokenError(f"{row.id} was locked while relay {row.locked_by} still held it.")
+        if row.key is not None and self.database.lanes[lane(row.key)].owner != relay:
+            raise BrokenError(f"{row.id} was locked by relay {relay}, which does not own the lane of {row.key}.")
         if row.key in self.database.parked:
             # Parked between the look for heads and the claim: the next one waits.
             return
@@ -77,7 +79,7 @@ class Ledger:
     def expired(self, row: Row) -> None:
         """Only a fault lets a lock expire; then the message may go out once more."""
         self._expired += 1
-        if not self._excused(row.locked_by):
+        if not self._excused(row):
             raise BrokenError(f"The lock of {row.id} expired although nothing had happened to relay {row.locked_by}.")
         self.unheard(row.id)
 

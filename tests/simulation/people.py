@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.database import Database, Row, Transaction
+from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import Ledger
 from tests.simulation.relay import SimulatedRelay
 from tests.simulation.server import Server
@@ -19,6 +20,7 @@ class People:
     database: Database
     ledger: Ledger
     server: Server
+    hearing: Hearing
     relays: list[SimulatedRelay]
     _messages = 0
 
@@ -52,12 +54,11 @@ class People:
         row.expires_at = now + expires if expires else None
         if refused:
             self.database.refused[row.id] = self.database.odd[row.id] = None
-        if self.writers:
-            self.writers[-1].insert(row)
-            return
-        own = self.database.begin()
-        own.insert(row)
-        self._commit(own)
+        tx = self.writers[-1] if self.writers else self.database.begin()
+        tx.insert(row)
+        self.hearing.inserted(tx)
+        if not self.writers:
+            self._commit(tx)
 
     def flood(self, exchange: str, messages: int) -> None:
         """Many messages of one exchange at once."""
@@ -75,7 +76,9 @@ class People:
         """One of the writers rolls back."""
         if self.writers:
             self._undo(self.writers[which % len(self.writers)], 0)
-            self.writers.pop(which % len(self.writers)).rollback()
+            writer = self.writers.pop(which % len(self.writers))
+            writer.rollback()
+            self.hearing.ended(writer, committed=False)
 
     def roll_back_to_savepoint(self, which: int) -> None:
         """One of the writers takes its last messages back, and goes on."""
@@ -143,6 +146,4 @@ class People:
 
     def _commit(self, writer: Transaction) -> None:
         writer.commit()
-        if self.chance.random() < 0.5:
-            for relay in self.living:
-                relay.hint()
+        self.hearing.ended(writer, committed=True)

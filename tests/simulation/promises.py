@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tests.simulation.database import BAD, EPOCH, LIMITED, Database, Row
+from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError
 from tests.simulation.relay import SimulatedRelay
 
+HEARD = 0.3
+"""Seconds in which a message is claimed while a relay holds the gate."""
 SWEPT = 5.0
 """Seconds after its lock has expired in which a message is free again, while some relay is well."""
 
@@ -25,7 +28,11 @@ class Promises:
         self._database = database
         self._relays = relays
         self.patience: float | None = None
-        """Seconds in which whatever is good goes out, where nothing happens but bad messages; else None."""
+        """Seconds in which whatever is good goes out, where nothing else happens that could delay it; else None."""
+        self.flooding: str | None = None
+        """The exchange that may wait for others, and not they for it."""
+        self.hearing: Hearing | None = None
+        """Where who sleeps must be woken, if that is looked at."""
         self.limits = False
         """Some of it may have to wait for a limit."""
 
@@ -42,11 +49,15 @@ class Promises:
                 raise BrokenError(f"{row} is locked long after that, and nobody frees it.")
         if self.patience is not None:
             self._check_good(now - self.patience)
+        if self.hearing is not None and self.hearing.holder is not None:
+            self._check_heard(self.hearing, now - HEARD)
 
     def _somebody_sweeps(self, row: Row) -> bool:
-        """A relay has been well since the lock expired, and has claimed as far as that before."""
+        """A relay has been well since the lock expired, and has claimed as far as that before: whose it is, as long as that is heard of."""
         assert row.lock_expires_at is not None
-        return any(self._is_well(relay, row.lock_expires_at) and row.at[0] <= relay.top.xid for relay in self._relays())
+        relays = list(self._relays())
+        own = [relay for relay in relays if relay.id == row.locked_by and not relay.process.stopped]
+        return any(self._is_well(relay, row.lock_expires_at) and row.at[0] <= relay.top(SWEPT).xid for relay in own or relays)
 
     def _is_well(self, relay: SimulatedRelay, since: float) -> bool:
         """Nothing has happened to it."""
@@ -59,11 +70,21 @@ class Promises:
             if row.since < before and (row.available_at or 0.0) < before and self._is_good(row):
                 raise BrokenError(f"{row} is still there, {database.now() - row.since:.1f} s after it could have gone.")
 
+    def _check_heard(self, hearing: Hearing, before: float) -> None:
+        """While a relay holds the gate, what was committed before and since is claimed at once, but where a notification was lost."""
+        if EPOCH + hearing.held_since > before:
+            return
+        for row in self._database.rows.values():
+            if EPOCH + hearing.lost_at < row.since < before and row.ready and self._is_good(row):
+                raise BrokenError(
+                    f"{row} is still there, {before + HEARD - row.since:.1f} s after it was committed: a relay sleeps past it."
+                )
+
     def _is_good(self, row: Row) -> bool:
         database = self._database
         if self.limits and row.exchange in LIMITED:
             return False
-        if row.exchange == BAD or row.routing_key != "new" or row.id in database.odd or row.exchange in database.paused:
+        if row.exchange == BAD or row.routing_key != "new" or row.id in database.odd or row.exchange in {*database.paused, self.flooding}:
             return False
         return row.key is None or self._may_go(row, row.key)
 

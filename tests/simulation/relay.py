@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -12,7 +13,7 @@ from pydantic import SecretStr
 from relay import events
 from relay.amqp.publisher import RabbitPublisher
 from relay.app import GRACE, Relay
-from relay.message import Position
+from relay.message import START, Position
 from relay.settings import Settings
 from relay.wakeup import Listener
 from tests.simulation.clock import Process, SimulatedLoop, Time
@@ -58,25 +59,6 @@ STAND_INS = {"relay.app.LogSink": Silence, "relay.app.Metrics": Uncounted}
 """By what they stand for."""
 
 
-class Doorbell:
-    """Stands for `relay.wakeup.Listener` without a LISTEN: hints come from the world, or do not come."""
-
-    state = "up"
-
-    async def start(self) -> None:
-        """Nothing connects."""
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-    async def idle(self) -> bool:
-        """No gate: a hint may come at any time."""
-        return False
-
-    def busy(self, messages: int) -> None:
-        """Writers ask nobody."""
-
-
 class App(Relay):
     """The relay, with what stands at its borders taken from the world."""
 
@@ -98,10 +80,6 @@ class App(Relay):
                 await self._leave()
         return 0
 
-    def hint(self) -> None:
-        """Hear a notification."""
-        self._hint()
-
     def signal(self) -> None:
         """Hear a SIGTERM."""
         self._signalled("SIGTERM")
@@ -119,7 +97,15 @@ class App(Relay):
         )
 
     def _make_listener(self) -> Listener:
-        return cast("Listener", Doorbell())
+        return Listener(
+            conninfo="",
+            schema="public",
+            name=self._settings.name,
+            mode=lambda: self._policy.notify,
+            on_hint=self._hint,
+            emit=self._emit,
+            clock=self._clock.monotonic,
+        )
 
     def _abandon(self) -> None:
         """Its time to stop is over: the world looks for that itself."""
@@ -134,6 +120,7 @@ class SimulatedRelay:
         self.process = Process()
         self.process.number = lambda: self.id
         self.client = Client(self.name)
+        self.process.away_until = lambda: self.client.away_until
         self.client.note = lambda name: trouble(self, name)
         self.failure: BaseException | None = None
         self.stopping_at: float | None = None
@@ -144,8 +131,7 @@ class SimulatedRelay:
         self.stopped_at = 0.0
         """When it was last made to stand still."""
         self.stops = 0
-        self.unheard = False
-        """An answer to one of its claims was lost."""
+        self._tops: deque[tuple[float, Position]] = deque()
         self._loop = loop
         self._app = self.process.context.run(App, self.name, self.url, [FakeSession(server, self.client) for _ in range(3)], Time(loop))
         self.task = loop.spawn(self.process, self._main())
@@ -160,19 +146,22 @@ class SimulatedRelay:
         """Neither ended nor killed."""
         return not (self.task.done() or self.process.dead)
 
-    @property
-    def top(self) -> Position:
-        """Up to where it looks for the locks of silent relays."""
-        return cast("Position", self._app.intake.streams.top)
+    def look(self) -> None:
+        """Note how far it has claimed, whatever it remembers of that itself."""
+        top = cast("Position", self._app.intake.streams.top)
+        if not self._tops or top > self._tops[-1][1]:
+            self._tops.append((self._loop.now, top))
+
+    def top(self, seconds: float) -> Position:
+        """Up to where it had claimed so many seconds ago."""
+        while len(self._tops) > 1 and self._tops[1][0] <= self._loop.now - seconds:
+            self._tops.popleft()
+        return self._tops[0][1] if self._tops and self._tops[0][0] <= self._loop.now - seconds else START
 
     @property
     def kept(self) -> int:
         """What it leaves under its locks."""
         return self._app.kept
-
-    def hint(self) -> None:
-        """A notification comes."""
-        self._loop.call_soon(self._app.hint, context=self.process.context)
 
     def stop(self) -> None:
         """SIGTERM: the first one drains, the second one cuts."""

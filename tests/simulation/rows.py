@@ -67,6 +67,8 @@ class RelayRow:
     head: At = START
     top: At = START
     left: bool = False
+    able: bool = False
+    """It says that it reaches the broker."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,11 +11,16 @@ from tests.simulation.broker import DEADLY, NOWHERE
 from tests.simulation.database import LIMITED
 from tests.simulation.ending import finish
 from tests.simulation.ledger import Counts
+from tests.simulation.promises import SWEPT
 from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, STATES, World
 
 Act = Callable[[World, Random], object]
 STEP = 0.05
 """Mean seconds of simulated time between two steps."""
+POLLED = 1.5
+"""Seconds in which a message goes out that nobody has told of: the poll interval, and what its way takes."""
+OVERTAKEN = 2.0
+"""Seconds in which a message overtakes a flood where the broker takes nearly half a second for each."""
 SETTLED = 12.0
 """Seconds until relays that start share the lanes."""
 
@@ -47,6 +52,70 @@ def _insert(world: World, chance: Random) -> None:
 
 def _flip(chance: Random, share: float = 0.5) -> bool:
     return chance.random() < share
+
+
+def _stall(world: World, chance: Random) -> None:
+    """A claim of ordered messages arrives so late that their lanes have another owner."""
+    which = chance.randrange(9)
+    world.lose_statement(which, "ordered", "late", chance.uniform(6.5, 8.0))
+    world.insert(chance.choice(GOOD), chance.choice(KEYS))
+    world.step(0.1)
+    world.lose_database(which, 8.0)
+
+
+def _lose_claim(world: World, chance: Random) -> None:
+    """The answer to a claim of what has committed late is lost, and no relay claims anything until its locks should be free."""
+    world.begin()
+    world.insert(chance.choice(GOOD))
+    world.flood(chance.choice(GOOD), 30)
+    world.step(SWEPT + 1.0)
+    for place in range(len(world.living)):
+        world.lose_statement(place, "pending", "after", 0.0)
+    world.commit(-1)
+    while all(relay.client.fates for relay in world.living):
+        world.step(0.005)
+    world.broker.block(True)
+    for _ in range(20):
+        world.step(1.0)
+    for relay in world.living:
+        relay.client.fates.clear()
+    world.broker.block(False)
+
+
+def _sleep(world: World, chance: Random) -> None:
+    """A relay stands still with messages that it has claimed and not written, until others have them."""
+    world.flood(chance.choice(GOOD), 40)
+    world.step(chance.uniform(0.0, 0.03))
+    world.broker.block(True)
+    world.step(0.5)
+    which = chance.randrange(9)
+    world.freeze(which)
+    world.step(world.lock_seconds + 6.0)
+    world.broker.block(False)
+    world.step(chance.uniform(0.0, 3.0))
+    world.thaw(which)
+
+
+def _die(world: World, chance: Random) -> None:
+    """Relays are killed soon after a claim of what an operator had held, far below where they had come to."""
+    held = chance.choice(GOOD)
+    world.pause(held, True)
+    world.step(SWEPT)
+    for _ in range(20):
+        world.insert(held)
+    for exchange in GOOD:
+        world.flood(exchange, 10)
+    world.step(SWEPT)
+    world.broker.become(held, "silent")
+    world.pause(held, False)
+    while not any(row.exchange == held for row in world.database.locks.values()):
+        world.step(0.02)
+    world.step(chance.choice((0.0, 3.0)))
+    for _ in range(len(world.living)):
+        world.crash(0)
+    for _ in range(2):
+        world.start()
+    world.broker.become(held, "well")
 
 
 POLICIES = [
@@ -92,6 +161,15 @@ ACTS: dict[str, Act] = {
     "skip": lambda world, chance: world.skip(chance.choice(KEYS)),
     "pause limited": lambda world, chance: world.pause(chance.choice(LIMITED), _flip(chance, 0.4)),
     "sweep": lambda world, chance: world.sweep(),
+    "insert ordered": lambda world, chance: world.insert(chance.choice(GOOD), chance.choice(KEYS)),
+    "flood audit": lambda world, chance: world.flood("audit", chance.randrange(400, 800)),
+    "stall": _stall,
+    "die": _die,
+    "sleep": _sleep,
+    "lose claim": _lose_claim,
+    "lose hints": lambda world, chance: setattr(world.hearing, "loss", chance.choice([0.0, 0.0, 0.5, 1.0])),
+    "deafen": lambda world, chance: world.hearing.deafen(chance.randrange(9)),
+    "cut ear": lambda world, chance: world.hearing.cut(chance.randrange(9)),
 }
 MENUS: dict[str, dict[str, float]] = {
     "everything": {
@@ -99,7 +177,7 @@ MENUS: dict[str, dict[str, float]] = {
         "pass": 8, "begin": 4, "commit": 5, "roll back": 1, "savepoint": 1, "start": 1, "crash": 0.5,
         "freeze": 0.3, "thaw": 0.6, "jump": 0.1, "drain": 0.3, "statement": 4, "database": 0.4, "restart": 0.1, "partition": 0.3,
         "accept": 0.3, "hold": 0.5, "policy": 0.5, "drop": 1, "broker": 0.5, "block": 0.5, "slow": 0.3, "exchange": 2, "well": 3,
-        "pause": 0.7, "park": 0.7, "skip": 0.3, "sweep": 0.2,
+        "pause": 0.7, "park": 0.7, "skip": 0.3, "sweep": 0.2, "deafen": 0.1, "cut ear": 0.2,
     },
     "bad messages": {
         "insert": 40, "insert refused": 1, "pass": 6, "begin": 3, "commit": 4, "roll back": 1, "savepoint": 1, "partition": 0.5,
@@ -109,6 +187,15 @@ MENUS: dict[str, dict[str, float]] = {
         "insert": 40, "flood": 1, "pass": 10, "begin": 3, "commit": 4, "roll back": 1, "limit": 0.5, "pause limited": 0.3, "policy": 0.2,
     },
     "deadly messages": {"insert": 40, "insert deadly": 0.5, "pass": 20},
+    "lanes": {"insert ordered": 30, "pass": 10, "begin": 2, "commit": 3, "stall": 1},
+    "deaths": {"insert": 30, "pass": 10, "die": 0.7},
+    "held messages": {"insert": 30, "pass": 10, "hold": 3},
+    "relays that stand still": {"insert": 30, "pass": 15, "sleep": 1},
+    "lost claims": {"insert": 30, "pass": 10, "lose claim": 0.5},
+    "floods": {"insert": 30, "pass": 10, "flood audit": 0.3},
+    "hints": {
+        "insert": 30, "pass": 30, "begin": 3, "commit": 4, "roll back": 1, "lose hints": 0.5, "deafen": 0.5, "cut ear": 0.5,
+    },
 }  # fmt: skip
 """What can happen, by the promise that is looked at, and how often."""
 
@@ -125,6 +212,7 @@ def prepare(world: World, menu: str) -> None:
     for _ in range(2):
         world.start()
     if menu == "everything":
+        world.hearing.loss = 0.5
         return
     world.step(SETTLED)
     if menu == "deadly messages":
@@ -132,6 +220,11 @@ def prepare(world: World, menu: str) -> None:
         world.ledger.deadly_only = True
     if menu in {"bad messages", "limits"}:
         world.promises.patience = 4.0
+    if menu == "floods":
+        world.broker.late = 0.4
+        world.promises.patience, world.promises.flooding = OVERTAKEN, "audit"
+    if menu == "hints":
+        world.promises.patience, world.promises.hearing = POLLED, world.hearing
     if menu == "limits":
         world.promises.limits = True
         for exchange in LIMITED:

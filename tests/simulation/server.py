@@ -34,6 +34,8 @@ GROUPS = {
     "claim": tuple(CLAIMS),
     "settle": ("settle",),
     "release": ("release",),
+    "ordered": ("ordered",),
+    "pending": ("pending", "others_pending"),
     "renew": ("renew_locks",),
     "heartbeat": ("heartbeat",),
     "lanes": ("renew_lanes", "acquire_lanes", "yield_lanes"),
@@ -79,6 +81,8 @@ class Client:
         self.away_until = 0.0
         self.fates: list[Fate] = []
         self.dead = False
+        self.unheard: dict[object, None] = {}
+        """Lock tokens of claims that were carried out, or may be later, and whose answer was lost."""
         self.note: Callable[[str], None] = lambda _name: None
         """Hears of a statement that did not get through as it should."""
 
@@ -113,6 +117,8 @@ class Server:
             return
         client.note(name)
         self.trace("fate", client.name, name, fate.kind)
+        if name in CLAIMS and fate.kind in {"after", "late"}:
+            client.unheard[values["token"]] = None
         if fate.kind in {"before", "late"}:
             self.loop.world_later(delay, partial(self.fail, answer))
         if fate.kind == "late":

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.simulation.schedule import replay, run
+from tests.simulation.schedule import MENUS, replay, run
 
 STEPS = int(os.environ.get("SIMULATION_STEPS", "800"))
 SEEDS = [int(os.environ["SIMULATION_SEED"])] if "SIMULATION_SEED" in os.environ else list(range(1, 9))
@@ -27,15 +27,16 @@ def test_the_promises_hold_whatever_happens(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("menu", ["bad messages", "deadly messages"])
+@pytest.mark.parametrize("menu", [menu for menu in MENUS if menu not in {"everything", "limits"}])
 def test_what_somebody_sends_delays_nobody_else(menu: str, seed: int) -> None:
-    """Where nothing else goes wrong: bad messages delay their own keys, deadly ones end alone."""
+    """Where little else goes wrong: each menu has promises of its own, such as that bad messages delay their own keys only."""
+    steps = STEPS // (2 if menu.endswith("messages") else 5)
     try:
-        report = run(seed, STEPS // 2, menu)
+        report = run(seed, steps, menu)
     except AssertionError as error:
-        error.add_note(replay(seed, STEPS // 2, menu))
+        error.add_note(replay(seed, steps, menu))
         raise
-    assert report.counts.archived == report.counts.committed > 100
+    assert report.counts.archived == report.counts.committed > 50
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.simulation.broker import FakeBroker
 from tests.simulation.clock import SimulatedLoop, Time, standing_in
-from tests.simulation.database import BAD, GOOD, Database
+from tests.simulation.database import BAD, GOOD, Database, Row
+from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError, Ledger
 from tests.simulation.people import People
 from tests.simulation.promises import Promises
@@ -43,6 +44,7 @@ class World(People):
         self.ledger.database = self.database
         self.server = Server(self.loop, self.database, self.chance, self.trace)
         self.broker = FakeBroker(self.loop, self.chance, self.ledger, self.trace)
+        self.hearing = Hearing(self.loop, self.chance)
         self.relays: list[SimulatedRelay] = []
         self.loop.set_exception_handler(self._note_failure)
         self._failure: BaseException | None = None
@@ -73,13 +75,16 @@ class World(People):
     @contextmanager
     def running(self) -> Iterator[World]:
         """Time and chance of the relay's modules are the world's, until the end of the block."""
-        with standing_in(Time(self.loop), self.chance, {**STAND_INS, "relay.amqp.supervisor.connect": self.broker.connect}):
+        with standing_in(Time(self.loop), self.chance, self._stand_ins()):
             try:
                 yield self
             finally:
                 for relay in self.relays:
                     relay.kill()
                 self.loop.close()
+
+    def _stand_ins(self) -> dict[str, object]:
+        return {**STAND_INS, "relay.amqp.supervisor.connect": self.broker.connect, "relay.wakeup.Ear": self.hearing.ear}
 
     def step(self, seconds: float) -> None:
         """Let time pass, and check what was promised."""
@@ -91,6 +96,7 @@ class World(People):
         for relay in self.relays:
             self._bury(relay)
             self._check_end(relay)
+            relay.look()
         self.relays = [relay for relay in self.relays if relay.alive or not relay.process.dead]
         self.ledger.check()
         self.promises.check()
@@ -151,6 +157,7 @@ class World(People):
         for place in range(len(self.writers)):
             self.roll_back(place)
         self.server.restart()
+        self.hearing.cut_all()
         for place in range(len(self.living)):
             self.lose_database(place, seconds)
 
@@ -174,8 +181,7 @@ class World(People):
     def trouble(self, relay: SimulatedRelay, statement: str = "") -> None:
         """Note that something has happened to a relay, which may cost it its locks."""
         relay.upset_at = self.loop.now
-        # A relay survives a single statement that is lost, but for a claim: what that has locked it does not know.
-        relay.unheard = relay.unheard or statement in GROUPS["claim"]
+        # A relay survives a single statement that is lost.
         if not statement or self.loop.now < relay.client.away_until:
             relay.trouble_at = self.loop.now
 
@@ -184,10 +190,12 @@ class World(People):
         del loop
         self._failure = self._failure or context.get("exception") or BrokenError(context["message"])
 
-    def _excused(self, number: int | None) -> bool:
+    def _excused(self, row: Row) -> bool:
+        """Its relay is gone or stands still, was in trouble lately, or has never heard of this very lock."""
         for relay in self.living:
-            if relay.id == number:
-                return relay.process.stopped or relay.unheard or self.loop.now - relay.trouble_at < self.lock_seconds + TROUBLE
+            if relay.id == row.locked_by:
+                troubled = self.loop.now - relay.trouble_at < self.lock_seconds + TROUBLE
+                return relay.process.stopped or row.lock_token in relay.client.unheard or troubled
         return True
 
     def _bury(self, relay: SimulatedRelay) -> None:
@@ -220,7 +228,7 @@ class World(People):
     @property
     def _rough(self) -> bool:
         broker = self.broker
-        return bool(broker.away or broker.blocked or broker.slow or "silent" in broker.state.values())
+        return bool(broker.away or broker.blocked or broker.slow or broker.late or "silent" in broker.state.values())
 
     def _check_patience(self, relay: SimulatedRelay) -> None:
         if relay.process.stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -154,13 +155,16 @@ def heartbeat(database: Database, tx: Transaction, values: Values) -> Found:
 def _report(database: Database, relay: RelayRow, low: tuple[int, int], values: Values) -> None:
     relay.heartbeat_at, relay.low = database.now(), low
     relay.head, relay.top = position(values, "head"), position(values, "top")
+    relay.able = json.loads(values["state"]).get("broker") == "up"
 
 
 def renew_lanes(database: Database, tx: Transaction, values: Values) -> Found:
     """`renew_lanes.sql`."""
     del tx
     ours = [lane for lane in database.lanes if lane.owner == values["relay_id"]]
-    share = math.ceil(len(database.lanes) / max(len(database.alive(values["lease_seconds"])), 1))
+    alive = database.alive(values["lease_seconds"])
+    able = [number for number in alive if database.relays[number].able]
+    share = math.ceil(len(database.lanes) / max(len(able or alive), 1)) if not able or values["relay_id"] in able else 0
     return [(share, [lane.number for lane in ours], [lane.epoch for lane in ours])]
 
 

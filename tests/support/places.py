@@ -158,7 +158,7 @@ class Unwatched:
     def committed(self, row: Row) -> None:
         """See `Watch`."""
 
-    def locked(self, row: Row) -> None:
+    def locked(self, row: Row, relay: int) -> None:
         """See `Watch`."""
 
     def fenced(self, row: Row, token: object) -> None:
