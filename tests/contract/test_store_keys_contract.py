@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from relay.frontier import Frontier
 from relay.intake import IntakeStore
 from relay.lanes import LEFT
 from relay.maintenance import LockStore
+from relay.message import START
 from relay.ports import Due, Seen, SettleStore
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import FIRST, ids_of
@@ -68,6 +70,23 @@ async def test_who_leaves_frees_its_lanes(place: Place) -> None:
     assert [32, 32] == [len(await store.keep_lanes()) for store in (first, second)]
     await first.unregister(holds_locks=False)
     assert 64 == len(await second.keep_lanes())
+
+
+async def test_who_says_that_it_has_no_broker_has_no_lanes_beside_one_that_has(place: Place) -> None:
+    """It could send nothing of them. Where none has a broker, or all have, they share."""
+    first, second = await place.store("first"), await place.store("second")
+
+    async def tell(*brokers: str) -> list[int]:
+        for store, broker in zip((first, second), brokers, strict=True):
+            await store.heartbeat(low=START, head=START, top=START, state=json.dumps({"broker": broker}))
+        for store in (first, second):  # who has too many gives them up first
+            await store.keep_lanes()
+        return [len(await store.keep_lanes()) for store in (first, second)]
+
+    assert [32, 32] == await tell("down or blocked", "down or blocked")
+    assert [64, 0] == await tell("up", "down or blocked")
+    assert [32, 32] == await tell("up", "up")
+    assert [0, 64] == await tell("down or blocked", "up")
 
 
 def test_every_method_of_a_store_has_a_case() -> None:

@@ -71,6 +71,31 @@ async def test_a_cut_connection_is_made_anew(scene: Scene, leg: str) -> None:
 
 @pytest.mark.fault(10, repeats=20)
 @pytest.mark.ids("C9")
+async def test_a_relay_without_its_broker_holds_up_no_key(scene: Scene) -> None:
+    """Its lanes go to the relay that has a connection, and half of all come back as soon as it has one again."""
+    async with behind(scene, "broker", 1) as [(lost, proxy)]:
+        other = await scene.start("other")
+        await until(lambda: own_lanes(scene, lost, other))
+        proxy.black_hole()
+        await lost.logged("broker_down")
+        await scene.producer.insert(200, ordered=True)
+        await scene.queue.settled()
+        assert 0 == await metric(lost, UP["broker"])
+        proxy.heal()
+        await until(lambda: own_lanes(scene, lost, other))
+        await scene.producer.insert(200, ordered=True)
+        report = await scene.check(lost, other)
+    assert 0 == report.duplicates
+
+
+async def own_lanes(scene: Scene, *relays: RelayProcess) -> bool:
+    """These relays, and nobody else, own lanes, each as many as the others."""
+    owned = await scene.queue.sql("SELECT owner, count(*) FROM queue_message_lane GROUP BY owner")
+    return {relay.id: 64 // len(relays) for relay in relays} == dict(owned)
+
+
+@pytest.mark.fault(10, repeats=20)
+@pytest.mark.ids("C9")
 @pytest.mark.parametrize("leg", [pytest.param("broker", marks=pytest.mark.long_only), "database"])
 async def test_a_network_that_swallows_everything_is_noticed(scene: Scene, leg: str) -> None:
     """No error and no answer, both ways or one way only: each relay finds out, shows it, and goes on with a new connection."""
