@@ -8,7 +8,7 @@ from typing import Protocol
 
 from relay.frontier import Frontier
 from relay.lanes import Lanes, LaneStore
-from relay.limits import Limits
+from relay.limits import Limits, alike
 from relay.message import Batch, Outcome, Portion, Position
 from relay.ports import Due, Seen
 from relay.share import Share
@@ -48,7 +48,7 @@ class Intake:
         self._clock = clock
         self.limits = Limits(clock)
         self.streams = Streams(store, share, self.limits)
-        self.lanes = Lanes(store, limits=self.limits)
+        self.lanes = Lanes(store, limits=self.limits, clock=clock)
         self._suspects: dict[str, str] = {}
         """Suspects in flight, by id, and their exchanges."""
         self._last_suspects: set[str] = set()
@@ -175,6 +175,7 @@ class Intake:
         for source in self._looked_for():
             found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
+        self._mind_limits()
 
     def _looked_for(self) -> list[Source]:
         """What a look stands for: not limited exchanges that stand apart, which have times of their own."""
@@ -182,6 +183,9 @@ class Intake:
 
     def _rests(self) -> bool:
         """Everything came up empty so often that one look stands for all, and it is time for that."""
+        if self.limits.until(self.lanes.aside.exchanges) == 0.0:
+            # Keys that a limit lets go stand below the lanes' head, where no look sees them.
+            return False
         sources = self._looked_for()
         return min(source.look_at for source in sources) <= self._clock() and all(source.rests(self._poll_interval) for source in sources)
 
@@ -267,13 +271,15 @@ class Intake:
     async def _claim_limited_low(self, source: Source, due: Due, room: int, room_bytes: int, where: Mapping[str, object]) -> Batch | None:
         """What waits of limited exchanges, no more than each of them may have, whichever it is of."""
         held = frozenset(self.streams.held)
-        going = self.limits.open(held)
-        source.unseen = frozenset(self.limits.names) - going.keys() - held
+        allowances = self.limits.open(held)
+        source.unseen = frozenset(self.limits.names) - allowances.keys() - held
         source.left &= source.unseen
-        if not going:
-            return None
-        where = {**where, "except": [], "only": sorted(going)}
-        claimed = await self._store.claim_low(due, limit=min(room, *going.values()), limit_bytes=room_bytes, where=where)
-        if not claimed.exhausted:
-            source.left |= going.keys()
-        return claimed.batch
+        for going in alike(allowances, source.last):
+            where = {**where, "except": [], "only": sorted(going)}
+            claimed = await self._store.claim_low(due, limit=min(room, *going.values()), limit_bytes=room_bytes, where=where)
+            if not claimed.exhausted:
+                source.left |= going.keys()
+            if claimed.batch:
+                source.last = min(going.values())
+                return claimed.batch
+        return None

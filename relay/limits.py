@@ -10,11 +10,12 @@ from relay.message import Batch
 
 BURST = 1.0
 """Seconds' worth of tokens that a bucket holds, and at least one: what goes at once after a rest."""
-PORTION = 0.2
+WORTH_A_CLAIM = 0.2
 """Seconds' worth of tokens, and at least one, that must be there before a claim is worth its statement."""
+DEBT = 5.0
+"""Seconds' worth of tokens, and at least one, that may be owed: a claim under way when a low limit comes must not stop it for hours."""
 LOOK = 0.1
 """Seconds between two looks, shared by the limited exchanges that have nothing, and stand apart although, because others are busy."""
-LONGEST_LOOK = 1.0
 _ROUNDING = 1e-6
 """Tokens that a sum of fractions may lack."""
 
@@ -38,17 +39,17 @@ class Bucket:
         self._tokens, self._at, self._rate = self._level(now), now, rate
 
     def take(self, messages: int, now: float) -> None:
-        """Debit what was claimed; more than there was is owed."""
-        self._tokens, self._at = self._level(now) - messages, now
+        """Debit what was claimed; more than there was is owed, but for what is beyond `DEBT`."""
+        self._tokens, self._at = max(self._level(now) - messages, -max(self._rate * DEBT, 1.0)), now
 
     def allowance(self, now: float) -> int:
-        """Messages that may be claimed; 0 while there is less than a portion."""
+        """Messages that may be claimed; 0 while there are too few for a claim."""
         level = self._level(now) + _ROUNDING
-        return math.floor(level) if level >= self._portion else 0
+        return math.floor(level) if level >= self._enough else 0
 
     def until(self, now: float) -> float:
-        """Seconds until there is a portion."""
-        return max(0.0, (self._portion - self._level(now)) / self._rate)
+        """Seconds until there are enough for a claim."""
+        return max(0.0, (self._enough - self._level(now)) / self._rate)
 
     def _level(self, now: float) -> float:
         return min(self._tokens + (now - self._at) * self._rate, self._most)
@@ -58,8 +59,8 @@ class Bucket:
         return max(self._rate * BURST, 1.0)
 
     @property
-    def _portion(self) -> float:
-        return max(self._rate * PORTION, 1.0)
+    def _enough(self) -> float:
+        return max(self._rate * WORTH_A_CLAIM, 1.0)
 
 
 class Limits:
@@ -121,3 +122,17 @@ class Limits:
         """Seconds until messages of one of these may be claimed; 0 where nothing limits one; None without any."""
         now = self.clock()
         return min((bucket.until(now) if (bucket := self._buckets.get(name)) else 0.0 for name in exchanges), default=None)
+
+
+def alike(allowances: Mapping[str, int], last: int) -> list[dict[str, int]]:
+    """Exchanges for which one claim may ask together: none cuts what another may have to less than half.
+
+    Args:
+        allowances: messages that each may have.
+        last: what one of those had that were asked for last; those above it come first.
+
+    """
+    found: dict[int, dict[str, int]] = {}
+    for name, messages in allowances.items():
+        found.setdefault(messages.bit_length(), {})[name] = messages
+    return [found[bits] for bits in sorted(found, key=lambda bits: (bits <= last.bit_length(), bits))]

@@ -171,6 +171,7 @@ class Maintenance:
         self._nudge = nudge
         self._paused: list[str] = []
         self._limits: Mapping[str, float] = {}
+        self._relays = 0
 
     async def run(self) -> None:
         """Do what is due, for ever."""
@@ -181,8 +182,9 @@ class Maintenance:
 
     def _quick_chores(self) -> Chores:
         return Chores(
-            Chore("policy", HEARTBEAT, self._refresh_policy),
+            # First: each relay that reads the policy counts those that have reported.
             Chore("heartbeat", HEARTBEAT, self._heartbeat),
+            Chore("policy", HEARTBEAT, self._refresh_policy),
             Chore("lanes", LANES, self._keep_lanes),
             emit=self._emit,
         )
@@ -203,7 +205,9 @@ class Maintenance:
     async def _refresh_policy(self) -> None:
         controls = await self._store.refresh_policy()
         self._paused = controls.paused
-        self._intake.limit(controls.limits, controls.relays)
+        # One that is missed keeps its part until it is missed again: after an outage the first to be back would take the whole limit.
+        relays, self._relays = max(self._relays, controls.relays), controls.relays
+        self._intake.limit(controls.limits, relays)
         self._tell_limits(controls.limits)
         self._hold()
 

@@ -32,7 +32,8 @@ NOTICE = b"""DO $$ BEGIN
 EXCEPTION WHEN invalid_parameter_value OR undefined_object THEN NULL;
 END $$"""
 """Has the server end a statement whose client is gone, which it else carries out to the end; where it cannot (PostgreSQL on another system
-than Linux), nothing is lost. For sessions that are ours alone: in transaction mode PgBouncer is the client."""
+than Linux), nothing is lost. The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind
+PgBouncer in transaction mode the server then watches the pooler, in a session that others get too, which helps and hurts nobody."""
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:

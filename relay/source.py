@@ -25,6 +25,8 @@ class Source:
     """Limited exchanges of which a look has left something."""
     unseen: frozenset[str] = frozenset()
     """Those that the last look left out, because their limits let nothing go just then."""
+    last: int = 0
+    """Messages that those of the last find might have, one each: others have their turn now."""
 
     def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
         """Look again at once after a find, later and later after none."""

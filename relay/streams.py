@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from relay.frontier import Frontier, Snapshot
-from relay.limits import LONGEST_LOOK, LOOK, Limits
+from relay.limits import LOOK, Limits
 from relay.message import START, Batch, Position
 from relay.ports import ClaimStore
 from relay.share import MOST, Share
@@ -107,8 +107,8 @@ class Streams:
 
     @property
     def behind(self) -> list[str]:
-        """Limited exchanges that have not caught up."""
-        return [name for name in self._limited_apart() if self._branches[name].caught_up is None]
+        """Limited exchanges of which a claim left something; one that has not been asked for yet may have nothing."""
+        return [name for name in self._limited_apart() if self._branches[name].cut and self._branches[name].caught_up is None]
 
     @property
     def low(self) -> Position:
@@ -202,6 +202,7 @@ class Streams:
         self._main_took = limit if self._main.full else len(batch.claims) if batch else 0
         if most < limit and self._main.full:
             self._bound(limit, least=limit)
+            self._left_some(batch)
         self._came_up(batch, bounded=most < limit)
         return batch
 
@@ -214,6 +215,11 @@ class Streams:
             else:
                 limit = min(limit, allowance)
         return limit
+
+    def _left_some(self, batch: Batch | None) -> None:
+        """What was split off just now, because a claim was cut short, goes on with more of what that found."""
+        for name in {claim.exchange for claim in batch.claims} & self._branches.keys() if batch else ():
+            self._branches[name].cut = True
 
     def _came_up(self, batch: Batch | None, *, bounded: bool) -> None:
         """Split off what floods; look again at once after a find, else later and later."""
@@ -259,4 +265,4 @@ class Streams:
             self._main.frontier.merge(branch.frontier, caught_up)
             del self._branches[exchange]
         elif idle:
-            branch.look_at = self._limits.clock() + min(LOOK * len(self._limited_apart()), LONGEST_LOOK)
+            branch.look_at = self._limits.clock() + LOOK * len(self._limited_apart())

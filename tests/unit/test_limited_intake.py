@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 import pytest
 
 from relay.bounds import Head
 from relay.intake import Intake
 from relay.message import SUCCESS, Batch, Position
-from relay.ports import Due
+from relay.ports import Claimed, Due
 from relay.share import Share
 from relay.source import FIRST_GAP
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
@@ -79,6 +82,29 @@ def test_a_backlog_is_split_off_and_claimed_by_its_tokens(clock: Clock) -> None:
     assert (10, 10) == (len(found.claims), limit_of(store, Due.EXCHANGE_ABOVE_HEAD))
 
 
+def test_an_exchange_of_which_nothing_waits_is_not_behind(clock: Clock) -> None:
+    """Under a new limit it stands apart, since there is no token yet; that says nothing of messages."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    intake.limit({"a": 0.01}, 1)
+    assert claim(intake) is None
+
+    assert (["a"], []) == (intake.streams.apart, intake.behind)
+
+
+def test_many_limited_exchanges_share_ten_looks_a_second(clock: Clock) -> None:
+    """However many stand apart because another is busy."""
+    others = a_batch(*(a_claim(exchange=f"b{number}") for number in range(60)))
+    store = FakeClaims({Due.OTHERS_ABOVE_HEAD: [others] * 5000})
+    intake = intake_of(store, clock)
+    intake.limit({f"a{number}": 50 for number in range(100)}, 1)
+    run(intake, clock, 5, 0.02)
+    store.asked.clear()
+    run(intake, clock, 10, 0.02)
+
+    assert 90 <= store.asked.count(Due.EXCHANGE_ABOVE_HEAD) <= 110
+
+
 def test_the_relay_wakes_when_the_next_portion_is_there(clock: Clock) -> None:
     """And asks for that exchange alone: one statement for each portion, beside the look of a relay that rests."""
     store = FakeClaims({Due.ABOVE_HEAD: [of("a", 50)], Due.EXCHANGE_ABOVE_HEAD: [of("a", 10) for _ in range(100)]})
@@ -133,6 +159,59 @@ def test_what_waits_is_claimed_by_its_tokens_too(clock: Clock) -> None:
     assert (["a"], True) == (intake.behind, intake.until_next_look() <= 0.2)
 
 
+class Waiting(FakeClaims):
+    """Delayed messages of some exchanges, of which a claim takes the first ones."""
+
+    def __init__(self, **messages: int) -> None:
+        super().__init__()
+        self.waiting = messages
+        self.went: list[str] = []
+
+    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+        """As many as may go, of one exchange after the other."""
+        await super().claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
+        only = cast("list[str]", where["only"]) if due is Due.WAITING and where["only"] else []
+        found = [name for name, messages in self.waiting.items() if name in only for _ in range(min(messages, limit))]
+        for name in found[:limit]:
+            self.waiting[name] -= 1
+        self.went += found[:limit]
+        batch = a_batch(*(a_claim(exchange=name) for name in found[:limit]), source="waiting") if found else None
+        return Claimed(batch, "1:1:", exhausted=len(found) < limit)
+
+
+def run(intake: Intake, clock: Clock, seconds: float, pace: float = 0.003) -> None:
+    """Claim for so long, each claim in so many seconds."""
+    end = clock.now + seconds
+    while clock.now < end:
+        while clock.now < end and claim(intake):
+            clock.now += pace
+        clock.now += max(intake.until_next_look(), 0.0005)
+
+
+def test_an_exchange_that_may_have_few_slows_no_other_down(clock: Clock) -> None:
+    """What waits of one with a low limit is claimed apart from what may have many; idle or not."""
+    for few in (0, 100):
+        store = Waiting(a=10**5, b=few)
+        intake = intake_of(store, clock, a=1000, b=1)
+        run(intake, clock, 10)
+
+        assert store.went.count("a") >= 9500
+        assert min(few, 10) <= store.went.count("b") <= 11
+        assert len(store.asked) <= 60 * 10
+
+
+def test_exchanges_that_may_have_about_as_many_are_asked_for_together(clock: Clock) -> None:
+    """A hundred limits are no hundred statements."""
+    store = Waiting()
+    intake = intake_of(store, clock, **{f"e{number}": 40 + number % 20 for number in range(100)})
+    run(intake, clock, 1)
+    store.asked.clear()
+    store.seen = store.seen._replace(waiting=True)
+    run(intake, clock, 10)
+
+    assert store.asked.count(Due.WAITING) <= 4 * store.asked.count("look")
+
+
 def test_a_backlog_does_not_starve_what_waits(clock: Clock) -> None:
     """Of two that never run dry each gets half of the portions."""
     store = FakeClaims({
@@ -173,6 +252,26 @@ def test_keys_wait_for_the_limit_of_their_heads(clock: Clock) -> None:
     second = claim(intake)
     assert second
     assert ["q"] == [one.ordering_key for one in second.claims]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 3, 50])
+def test_keys_that_wait_for_a_limit_go_although_nothing_new_comes(clock: Clock, rate: float) -> None:
+    """The look of a relay that rests sees nothing of them: they stand below the head of the lanes."""
+    store = FakeClaims({Due.ORDERED: [a_batch(a_claim(exchange="a", ordering_key=key)) for key in "pqrstu"]})
+    store.exhausted = True
+    store.keys = list("pqrstu")
+    store.heads = {key: Head(Position(50, 1), locked=False, ready=True, exchange="a") for key in "pqrstu"}
+    intake = intake_of(store, clock, a=rate)
+    begun, gone = clock.now, 0
+    while clock.now < begun + 6 / rate + 2:
+        while batch := claim(intake):
+            for one in batch.claims:
+                store.heads[str(one.ordering_key)] = Head(Position(50, 1), locked=False, ready=False)
+            intake.settled(a_portion(batch.claims), [SUCCESS] * len(batch.claims))
+            gone += len(batch.claims)
+        clock.now += max(intake.until_next_look(), 0.001)
+
+    assert (6, []) == (gone, intake.behind)
 
 
 def test_a_pause_wins(clock: Clock) -> None:

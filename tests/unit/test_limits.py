@@ -92,7 +92,7 @@ def test_relays_share_a_limit(clock: Clock) -> None:
     assert 1 == limits_of(clock, relays=4, a=2).allowance("a")
 
 
-def test_less_than_a_portion_is_worth_no_statement(clock: Clock) -> None:
+def test_little_is_worth_no_statement(clock: Clock) -> None:
     """A fifth of a second's worth, five claims a second."""
     limits = limits_of(clock, a=50)
     take(limits, "a", 50)
@@ -109,6 +109,15 @@ def test_what_was_claimed_beyond_the_limit_is_owed(clock: Clock) -> None:
     take(limits, "a", 30)
 
     assert pytest.approx(2.2) == limits.until(["a"])
+
+
+@pytest.mark.parametrize(("rate", "wait"), [(10, 5.2), (0.1, 20)])
+def test_no_more_than_five_seconds_are_owed(clock: Clock, rate: float, wait: float) -> None:
+    """And at least one message: else a claim of 500 under a low limit would keep the exchange for hours."""
+    limits = limits_of(clock, a=rate)
+    take(limits, "a", 500)
+
+    assert pytest.approx(wait) == limits.until(["a"])
 
 
 def test_another_figure_holds_from_now_on(clock: Clock) -> None:

@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from relay import events
+import pytest
+
+from relay import events, maintenance
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.maintenance import Chore, Chores, LockKeeper, LockStore
+from relay.intake import Intake
+from relay.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
 from relay.message import Batch
-from tests.support.fakes import a_batch, a_claim
+from relay.policy import Controls
+from tests.support.fakes import FakeClaims, a_batch, a_claim
 
 SOON = 0.001
 """Seconds between two turns of a chore, so that a test need not wait."""
@@ -118,3 +122,61 @@ async def test_exchanges_that_become_stuck_are_held() -> None:
     await run_until(store.twice, keeper(in_hand, store, [], lambda: {"slow": 2.0, "quick": 0.1}).run(lambda: held.append(in_hand.stuck)))
 
     assert [frozenset({"slow"})] == held
+
+
+class Reports:
+    """What a relay writes and reads of the relays; it finds so many of them each time, at last the last number."""
+
+    def __init__(self, *relays: int) -> None:
+        self.told: list[str] = []
+        self.read = asyncio.Event()
+        self._relays = list(relays)
+
+    async def heartbeat(self, **_: object) -> None:
+        """Report."""
+        self.told.append("heartbeat")
+
+    async def refresh_policy(self) -> Controls:
+        """Count those who have."""
+        self.told.append("policy")
+        relays = self._relays.pop(0)
+        if not self._relays:
+            self._relays.append(relays)
+            self.read.set()
+        return Controls([], {"a": 60.0}, relays)
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def nothing(*_: object) -> Any:
+            return (0, 0) if name.startswith("sweep") else 0
+
+        return nothing
+
+
+async def parts_of(monkeypatch: pytest.MonkeyPatch, reports: Reports) -> list[int]:
+    """Between how many relays each policy that was read has divided the limits."""
+    monkeypatch.setattr(maintenance, "HEARTBEAT", SOON)
+    intake, parts = Intake(store=FakeClaims(), poll_interval=1.0), list[int]()
+    monkeypatch.setattr(intake, "limit", lambda _, relays: parts.append(relays))
+    upkeep: Any = reports
+    work = Maintenance(
+        store=upkeep, intake=intake, keeper=keeper(InHand(window=1, window_bytes=1), Renewals(), []), state=dict,
+        gauges=lambda _: None, emit=lambda _: None, nudge=lambda: None,
+    )  # fmt: skip
+    await run_until(reports.read, work.run())
+    return parts
+
+
+async def test_a_relay_reports_before_it_counts_the_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage that made all of them silent the others shall count it."""
+    reports = Reports(1)
+
+    await parts_of(monkeypatch, reports)
+
+    assert ["heartbeat", "policy"] == reports.told[:2]
+
+
+async def test_a_relay_that_is_missed_keeps_its_part_until_it_is_missed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever is back first after an outage takes the whole limit, until the others have reported too."""
+    parts = await parts_of(monkeypatch, Reports(3, 1, 3, 1, 1, 2, 2))
+
+    assert [3, 3, 3, 3, 1, 2] == parts[:6]
