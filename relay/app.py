@@ -65,23 +65,10 @@ class Relay:
         self._engine: Engine | None = None
         self._encoder: Encoder | None = None
         self._database = Target(self._secret("database_url"), self._risky)
-        self._store = Store(
-            conninfo=self._database,
-            schema=settings.schema_name,
-            name=settings.name,
-            policy=lambda: self._policy,
-            prepare=settings.prepare,
-            emit=self._emit,
-        )
+        self._store = self._make_store()
         self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
-        share = Share(
-            window=settings.window,
-            in_hand=self._in_hand.count,
-            window_bytes=settings.window_bytes,
-            size_in_hand=self._in_hand.size_of,
-        )
-        self._intake = Intake(store=self._store, poll_interval=settings.poll_interval, share=share)
+        self._intake = Intake(store=self._store, poll_interval=settings.poll_interval, share=self._make_share())
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
 
     async def serve(self) -> int:
@@ -118,16 +105,7 @@ class Relay:
 
     async def _work(self, stack: AsyncExitStack) -> None:
         publisher, listener = self._publisher, self._listener
-        self._engine = engine = Engine(
-            intake=self._intake,
-            publisher=publisher,
-            settler=Settlement(store=self._store, emit=self._emit),
-            wakeup=listener,
-            in_hand=self._in_hand,
-            policy=lambda: self._policy.retry,
-            batch_size=self._settings.batch_size,
-            emit=self._emit,
-        )
+        self._engine = engine = self._make_engine(publisher, listener)
         self._metrics.watch(
             in_flight=lambda: self._in_hand.messages,
             silent=publisher.silent,
@@ -177,6 +155,36 @@ class Relay:
             name,
             changed=lambda: self._emit(events.SecretChanged(name)),
             kept=lambda sentence: self._emit(events.SecretKept(name, sentence)),
+        )
+
+    def _make_store(self) -> Store:
+        return Store(
+            conninfo=self._database,
+            schema=self._settings.schema_name,
+            name=self._settings.name,
+            policy=lambda: self._policy,
+            prepare=self._settings.prepare,
+            emit=self._emit,
+        )
+
+    def _make_share(self) -> Share:
+        return Share(
+            window=self._settings.window,
+            in_hand=self._in_hand.count,
+            window_bytes=self._settings.window_bytes,
+            size_in_hand=self._in_hand.size_of,
+        )
+
+    def _make_engine(self, publisher: RabbitPublisher, listener: Listener) -> Engine:
+        return Engine(
+            intake=self._intake,
+            publisher=publisher,
+            settler=Settlement(store=self._store, emit=self._emit),
+            wakeup=listener,
+            in_hand=self._in_hand,
+            policy=lambda: self._policy.retry,
+            batch_size=self._settings.batch_size,
+            emit=self._emit,
         )
 
     def _make_publisher(self) -> RabbitPublisher:

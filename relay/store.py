@@ -55,20 +55,13 @@ class Store:
         emit: Sink = NOBODY,
     ) -> None:
         self._statements = Statements(schema)
-        self._sessions = [
-            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings, answer=answer)
-            for role, settings, answer in (("claim", BY_INDEX, self._answer), ("settle", BY_INDEX, self._answer), ("control", {}, None))
-        ]
+        self._sessions = self._make_sessions(conninfo, name, prepare=prepare)
         self._claims, self._settles, self._control = self._sessions
         self._name = name
         self._policy = policy
+        left_locked = self._lock_is_in_nobodys_hand
         self._shelf = Shelf(
-            session=self._claims,
-            statements=self._statements,
-            locks=self,
-            policy=policy,
-            left_locked=self._lock_is_in_nobodys_hand,
-            emit=emit,
+            session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=left_locked, emit=emit
         )
         self._low = Position(0, 0)
         self._taken: list[Position] = []
@@ -77,6 +70,12 @@ class Store:
         self._unheard_until = 0.0
         self._owed: StoreError | None = None
         self.relay_id = 0
+
+    def _make_sessions(self, conninfo: Conninfo, name: str, *, prepare: bool) -> list[Session]:
+        return [
+            Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings, answer=answer)
+            for role, settings, answer in (("claim", BY_INDEX, self._answer), ("settle", BY_INDEX, self._answer), ("control", {}, None))
+        ]
 
     def _answer(self) -> Patience:
         return soon(self._policy().lock_seconds)

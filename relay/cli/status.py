@@ -143,7 +143,7 @@ def _relay_row(row: Status) -> Status:
 
 def _troubles(found: Status) -> list[str]:
     """What a person should know; nothing where all is well."""
-    queue, writing = found["queue"], found["transactions"]
+    queue = found["queue"]
     alive = [row for row in found["relays"] if row["alive"]]
     lines = [] if alive else ["no relay is alive: start one with `relay run`"]
     lines += [f"{row['name']}: the broker is {row['state']['broker']}" for row in alive if row["state"].get("broker", "up") != "up"]
@@ -155,22 +155,7 @@ def _troubles(found: Status) -> list[str]:
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
-    lines += [
-        f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)
-    ]
-    lines += [
-        f"{row['name']}: exchange {quoted(name)} has a backlog and takes turns with the others"
-        for row in alive
-        for name in _names(row, "flooding")
-    ]
-    if writing["writing"]:
-        oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
-        lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
-    if (writing["open_seconds"] or 0) > LONG_OPEN:
-        lines.append(f"the oldest open transaction began {length(writing['open_seconds'])} ago: vacuum removes nothing settled since")
-    if writing["hidden"]:
-        lines.append("how old the oldest open transaction is cannot be seen by this login: grant it pg_read_all_stats")
-    lines += _partitions(queue["partition_days_ahead"]) + _export(queue)
+    lines += _apart(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
         lines.append(f"{gone} not listed: `relay status --all`")
@@ -184,6 +169,31 @@ def _troubles(found: Status) -> list[str]:
 def _suspects(waiting: int) -> list[str]:
     """What takes longer than the promised five seconds after the lock time."""
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
+
+
+def _apart(alive: list[Status]) -> list[str]:
+    """Exchanges that the relays treat apart from the others."""
+    silent = [
+        f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)
+    ]
+    return silent + [
+        f"{row['name']}: exchange {quoted(name)} has a backlog and takes turns with the others"
+        for row in alive
+        for name in _names(row, "flooding")
+    ]
+
+
+def _transactions(writing: Status) -> list[str]:
+    """What is not committed yet, and what holds vacuum back."""
+    lines = []
+    if writing["writing"]:
+        oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
+        lines.append(f"{count(writing['writing'], 'transaction writes', 'transactions write')}{oldest}, {writing['prepared']} prepared")
+    if (writing["open_seconds"] or 0) > LONG_OPEN:
+        lines.append(f"the oldest open transaction began {length(writing['open_seconds'])} ago: vacuum removes nothing settled since")
+    if writing["hidden"]:
+        lines.append("how old the oldest open transaction is cannot be seen by this login: grant it pg_read_all_stats")
+    return lines
 
 
 def _paused(row: Status) -> str:
