@@ -175,7 +175,7 @@ class Intake:
         for source in self._looked_for():
             found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
-        self._mind_limits()
+        self._mind_limit(self._ordered, self.limits.until(lanes.aside.exchanges))
 
     def _looked_for(self) -> list[Source]:
         """What a look stands for: not limited exchanges that stand apart, which have times of their own."""
@@ -203,8 +203,11 @@ class Intake:
         waits = [(self._limited, self.streams.until_limited()), (self._ordered, self.limits.until(self.lanes.aside.exchanges))]
         waits += [(source, self.limits.until(source.left | source.unseen)) for source in self._limited_low]
         for source, wait in waits:
-            if wait is not None:
-                source.look_at = min(source.look_at, self._clock() + max(wait, FIRST_GAP))
+            self._mind_limit(source, wait)
+
+    def _mind_limit(self, source: Source, wait: float | None) -> None:
+        if wait is not None:
+            source.look_at = min(source.look_at, self._clock() + max(wait, FIRST_GAP))
 
     def _to_the_end(self, source: Source) -> None:
         self._turns.remove(source)

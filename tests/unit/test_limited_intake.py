@@ -274,6 +274,16 @@ def test_keys_that_wait_for_a_limit_go_although_nothing_new_comes(clock: Clock, 
     assert (6, []) == (gone, intake.behind)
 
 
+def test_a_relay_that_rests_looks_no_more_often_for_a_limit(clock: Clock) -> None:
+    """Once in a poll interval, also where the last claims had left out an exchange that has tokens again."""
+    store = FakeClaims({Due.ABOVE_HEAD: [of("a", 1)]})
+    store.exhausted = True
+    intake = intake_of(store, clock, a=1)
+    run(intake, clock, 60)
+
+    assert store.asked.count("look") <= 60
+
+
 def test_a_pause_wins(clock: Clock) -> None:
     """Nothing asks for a limited exchange that is held; let go it goes on under its limit at once."""
     store = FakeClaims({Due.ABOVE_HEAD: [of("a", 50)], Due.EXCHANGE_ABOVE_HEAD: [of("a", 10)]})
