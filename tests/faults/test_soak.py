@@ -20,6 +20,8 @@ SECONDS = 60
 @pytest.mark.fault(30, repeats=3)
 @pytest.mark.long_only
 @pytest.mark.timeout(600)
+# aio-pika leaves the close of a connection that was cut while it opened; the soak's own consumer meets that under load.
+@pytest.mark.filterwarnings("ignore:coroutine 'Connection.close' was never awaited:RuntimeWarning")
 @pytest.mark.slow
 @pytest.mark.ids("A17", "B9", "C1", "C5", "C7", "C9", "C17")
 async def test_a_minute_of_random_faults_adds_up(
