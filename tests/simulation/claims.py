@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice, zip_longest
-from typing import Any, cast
+from typing import Any
 
 from tests.simulation.database import At, Database, Row, Transaction, lane
 
@@ -29,7 +29,7 @@ def positions(values: Values) -> list[At]:
 
 def position(values: Values, name: str) -> At:
     """A position by its name."""
-    return int(values[f"{name}_xid"]), cast("int", values[f"{name}_seq"])
+    return int(values[f"{name}_xid"]), values[f"{name}_seq"]
 
 
 def claim(select: Select, database: Database, tx: Transaction, values: Values) -> Found:
@@ -45,7 +45,7 @@ def walk(select: Walk, database: Database, tx: Transaction, values: Values) -> F
         if len(walked) == values["walk"] or len(due) == values["limit"]:
             break
         walked.append(row)
-        if wanted and row.ready and row.key is None and tx.free(row):
+        if wanted and row.lock_expires_at is None and row.available_at is None and row.key is None and tx.free(row):
             due.append(row)
     full = len(walked) == values["walk"] and len(due) < values["limit"]
     return _taken(database, tx, values, due, (list(walked[-1].at) if full else None,))
@@ -159,14 +159,14 @@ def suspect(database: Database, tx: Transaction, values: Values) -> list[Row]:
 
 
 def _is_free_head(database: Database, row: Row) -> bool:
-    return row.key not in database.parked and database.head_of(cast("str", row.key)) is row
+    return row.key not in database.parked and database.head_of(row.key or "") is row
 
 
 def ordered(database: Database, tx: Transaction, values: Values) -> list[Row]:
     """`due_ordered.sql`: the named heads, if they are still ready and their lanes ours."""
     owned, now = _owned(database, tx, values, values["lanes"]), database.now()
     rows = [database.rows[at] for at in positions(values) if at in database.rows]
-    return [row for row in rows if lane(cast("str", row.key)) in owned and _is_due(row, now) and tx.free(row)]
+    return [row for row in rows if lane(row.key) in owned and _is_due(row, now) and tx.free(row)]
 
 
 def _is_due(row: Row, now: float) -> bool:
@@ -186,7 +186,7 @@ def list_keys(database: Database, tx: Transaction, values: Values) -> Found:
 
 def _keyed(ordered: Iterable[Row], lanes: Collection[int]) -> Iterator[Row]:
     """Those of these lanes that are ready."""
-    return (row for row in ordered if row.ready and lane(row.key) in lanes)
+    return (row for row in ordered if row.lock_expires_at is None and row.available_at is None and lane(row.key) in lanes)
 
 
 def list_waiting_keys(database: Database, tx: Transaction, values: Values) -> Found:
@@ -195,12 +195,12 @@ def list_waiting_keys(database: Database, tx: Transaction, values: Values) -> Fo
     after = float(values["after"].replace("infinity", "inf"))
     lanes, left_out, seen = values["lanes"], values["except"], values["seen"]
     rows = (row for row in database.over(ordered=True) if lane(row.key) in lanes and row.exchange not in left_out)
-    page = list(islice((row for row in rows if cast("float", row.available_at) >= after), seen, seen + values["most"]))
+    page = list(islice((row for row in rows if (row.available_at or 0.0) >= after), seen, seen + values["most"]))
     if not page:
         return [(None, False, None, 0)]
-    last = max(cast("float", row.available_at) for row in page)
+    last = max(row.available_at or 0.0 for row in page)
     seen = sum(row.available_at == last for row in page) + (seen if last == after else 0)
-    return [(sorted({cast("str", row.key) for row in page}), len(page) == values["most"], repr(last), seen)]
+    return [(sorted({row.key for row in page}), len(page) == values["most"], repr(last), seen)]
 
 
 def find_heads(database: Database, tx: Transaction, values: Values) -> Found:

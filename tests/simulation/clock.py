@@ -119,13 +119,18 @@ class SimulatedLoop(TimelessLoop):
         return self.call_at(self.now + seconds, callback, *args, context=self._world)
 
     def advance(self, moment: float) -> None:
-        """Run what is due until a moment that may lie ahead; from outside the loop."""
+        """Run what is due until a moment that may lie ahead; while it is entered."""
+        while True:
+            self._run_ready()
+            if not self._next(moment):
+                break
+        self.now = max(self.now, moment)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be the loop that runs, until the end of the block."""
         with self._entered():
-            while True:
-                self._run_ready()
-                if not self._next(moment):
-                    break
-            self.now = max(self.now, moment)
+            yield
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task of a process."""
@@ -162,18 +167,19 @@ class SimulatedLoop(TimelessLoop):
 
     def _run_ready(self) -> None:
         """Run what is ready until nothing is."""
-        soon, before = self._soon, self.turns
+        soon, still, turns = self._soon, self._still, 0
         while soon:
             turn = soon.popleft()
-            if turn._cancelled or (self._still and self._put_aside(turn)):
+            if turn._cancelled or (still and self._put_aside(turn)):
                 continue
-            self.turns += 1
+            turns += 1
             try:
                 turn._context.run(turn._callback, *turn._args)
             except BaseException as error:  # noqa: BLE001 - the world tells of it
                 self.call_exception_handler({"message": f"{turn!r} failed", "exception": error})
-            if self.turns - before > MOST_TURNS:
+            if turns > MOST_TURNS:
                 raise AssertionError(f"Something runs in circles: {turn!r}")
+        self.turns += turns
 
     def _put_aside(self, turn: Turn) -> bool:
         process = turn._context.get(PROCESS)
@@ -210,7 +216,7 @@ class Time:
     def monotonic(self) -> float:
         """Return the clock of the process that asks."""
         process = PROCESS.get()
-        return self._loop.now + (process.ahead if process else 0.0)
+        return self._loop.now if process is None else self._loop.now + process.ahead
 
     time = monotonic
 

@@ -75,7 +75,7 @@ class World(People):
     @contextmanager
     def running(self) -> Iterator[World]:
         """Time and chance of the relay's modules are the world's, until the end of the block."""
-        with standing_in(Time(self.loop), self.chance, self._stand_ins()):
+        with standing_in(Time(self.loop), self.chance, self._stand_ins()), self.loop.entered():
             try:
                 yield self
             finally:
