@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,12 @@ class RelayProcess:
         async with asyncio.timeout(seconds):
             await self._reader
             return await self._process.wait()
+
+    async def last_words(self, seconds: float = 2) -> str:
+        """What it said last, and how it ended if it does within this time: for who finds that it does not answer."""
+        with suppress(TimeoutError):
+            await self.ended(seconds)
+        return f"exit code {self._process.returncode}, {self.lines[-10:]}"
 
     async def stop(self) -> int:
         """End it in order, as a deployment would; return the exit code."""

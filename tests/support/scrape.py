@@ -20,9 +20,16 @@ LOOKED_UP = ("relay_queue_", "relay_clock_", "relay_export_")
 
 
 async def page(relay: RelayProcess, path: str = "/metrics") -> str:
-    """One of a relay's pages, also one that says 503."""
+    """One of a relay's pages, also one that says 503.
+
+    Raises:
+        AssertionError: it does not answer, and what it said last.
+    """
     at = await relay.logged("http_up")
-    return await asyncio.to_thread(_read, f"http://127.0.0.1:{at['port']}{path}")
+    try:
+        return await asyncio.to_thread(_read, f"http://127.0.0.1:{at['port']}{path}")
+    except OSError as error:
+        raise AssertionError(f"{relay.name} does not answer ({error}): {await relay.last_words()}") from error
 
 
 async def metric(relay: RelayProcess, name: str, **labels: str) -> float:
