@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from random import Random
 from typing import Protocol
 
 import pytest
 
 from relay.message import Claim, PublishResult, Verdict
-from tests.simulation.broker import NOWHERE, FakeBroker
-from tests.simulation.clock import PROCESS, Process, SimulatedLoop, Time, standing_in
-from tests.simulation.relay import STAND_INS
+from tests.simulation.broker import NOWHERE
+from tests.support.memory_broker import FORBIDDEN, in_memory
 from tests.support.publishing import Publishing, claim, publishing
 from tests.support.servers import Declare, Drain
 
@@ -68,11 +65,22 @@ async def missing(broker: Broker) -> None:
     assert sorted(one.id for one in claims[::2]) == sorted(await broker.taken())
 
 
+async def forbidden(broker: Broker) -> None:
+    """An exchange to which nobody may publish costs the others nothing either: 403."""
+    make = await broker.exchange()
+    claims = [one for _ in range(20) for one in (make(), claim(FORBIDDEN))]
+    results = await broker.send(claims)
+    assert [Verdict.CONFIRMED, Verdict.REFUSED] * 20 == _verdicts(results)
+    assert {"access_refused"} == {result.code for result in results[1::2]}
+    assert "ACCESS_REFUSED - " in results[1].detail
+    assert sorted(one.id for one in claims[::2]) == sorted(await broker.taken())
+
+
 def _verdicts(results: Sequence[PublishResult]) -> list[Verdict]:
     return [result.verdict for result in results]
 
 
-CASES = pytest.mark.parametrize("case", [confirms, returns, nacks, missing], ids=lambda case: case.__name__)
+CASES = pytest.mark.parametrize("case", [confirms, returns, nacks, missing, forbidden], ids=lambda case: case.__name__)
 Case = Callable[[Broker], Awaitable[None]]
 
 
@@ -111,57 +119,7 @@ async def test_on_rabbitmq(case: Case, amqp_url: str, declare: Declare, drain: D
         await case(Rabbit(publisher, declare, drain, unique))
 
 
-class InMemory:
-    """The broker of the simulations; as a consumer it keeps what reaches queues."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self.broker = FakeBroker(loop, Random(1), self, lambda *_what: None)
-        self.publisher: Publishing
-        self._taken: list[str] = []
-        self._exchanges = 0
-
-    def written(self, id_: str, process: Process | None, at: float) -> None:
-        """See `Consumer`."""
-
-    def delivered(self, id_: str) -> None:
-        """See `Consumer`."""
-        self._taken.append(id_)
-
-    def acknowledged(self, id_: str) -> None:
-        """See `Consumer`."""
-
-    def unheard(self, id_: str) -> None:
-        """See `Consumer`."""
-
-    async def exchange(self, *, full: bool = False) -> Callable[[], Claim]:
-        """See `Broker`."""
-        self._exchanges += 1
-        name = f"exchange {self._exchanges}"
-        self.broker.become(name, "full" if full else "well")
-        return lambda: claim(name)
-
-    async def send(self, claims: Iterable[Claim]) -> list[PublishResult]:
-        """See `Broker`."""
-        return await self.publisher.send(claims)
-
-    async def taken(self) -> list[str]:
-        """See `Broker`."""
-        return self._taken
-
-
 @CASES
 def test_in_memory(case: Case) -> None:
     """What stands for it."""
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
-        PROCESS.set(Process())
-        memory, clock = InMemory(loop), Time(loop)
-        memory.broker.become("missing", "missing")
-        with standing_in(clock, Random(2), {**STAND_INS, "relay.amqp.supervisor.connect": memory.broker.connect}):
-            async with publishing("amqp://memory/", clock=clock.monotonic) as memory.publisher:
-                await case(memory)
-
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        runner.run(run())
+    in_memory(case)

@@ -13,6 +13,7 @@ from relay.policy import Policy
 from tests.simulation.claims import Found
 from tests.simulation.database import Database, Row, Transaction
 from tests.simulation.server import CARRIED_OUT, NAMES
+from tests.simulation.sweeps import skip_key
 from tests.support.queue import MadeStore, MakeStore, Queue
 
 
@@ -54,6 +55,12 @@ class Place(Protocol):
 
     async def park(self, key: str) -> None:
         """Park an ordering key."""
+
+    async def skip(self, key: str) -> bool:
+        """Skip the head of an ordering key; False where that is refused."""
+
+    async def pause(self, exchange: str) -> None:
+        """Pause an exchange."""
 
     async def silence(self, relay: int, seconds: float) -> None:
         """Let a relay's last heartbeat be so long ago."""
@@ -116,6 +123,18 @@ class Postgres:
     async def park(self, key: str) -> None:
         """See `Place`."""
         await self._queue.sql("SELECT queue_message_key_park(%s)", key)
+
+    async def skip(self, key: str) -> bool:
+        """See `Place`."""
+        try:
+            await self._queue.sql("SELECT queue_message_key_skip(%s)", key)
+        except (psycopg.errors.NoDataFound, psycopg.errors.ObjectInUse):
+            return False
+        return True
+
+    async def pause(self, exchange: str) -> None:
+        """See `Place`."""
+        await self._queue.sql("SELECT queue_message_pause(%s)", exchange)
 
     async def silence(self, relay: int, seconds: float) -> None:
         """See `Place`."""
@@ -238,6 +257,17 @@ class Memory:
     async def park(self, key: str) -> None:
         """See `Place`."""
         self._database.parked[key] = None
+
+    async def skip(self, key: str) -> bool:
+        """See `Place`."""
+        tx = self._database.begin()
+        skipped = skip_key(self._database, tx, key)
+        tx.commit()
+        return skipped
+
+    async def pause(self, exchange: str) -> None:
+        """See `Place`."""
+        self._database.paused[exchange] = None
 
     async def silence(self, relay: int, seconds: float) -> None:
         """See `Place`."""

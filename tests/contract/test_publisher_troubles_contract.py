@@ -1,0 +1,134 @@
+"""What a publisher does when connection or broker fail, shown on RabbitMQ and on the broker in memory of the simulations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import pytest
+
+from relay.events import BrokerBlocked, BrokerUp
+from relay.local.rabbitmq import RabbitMQ
+from relay.message import CONFIRMED, Claim, PublishResult, Verdict
+from tests.support.broker import Topology
+from tests.support.memory_broker import in_memory
+from tests.support.proxy import Proxy
+from tests.support.publishing import Publishing, claim, publishing
+from tests.support.queue import until
+
+ALARM_ON, ALARM_OFF = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "absolute", "2GB")
+
+
+class Broker(Protocol):
+    """A broker with a publisher on it, and what befalls them."""
+
+    @property
+    def publisher(self) -> Publishing:
+        """What sends to it."""
+
+    async def exchange(self) -> Callable[[], Claim]:
+        """Declare an exchange with a queue; return what makes messages for it."""
+
+    async def send(self, claims: Iterable[Claim]) -> list[PublishResult]:
+        """Publish a batch; return the results."""
+
+    def hushed(self) -> AbstractAsyncContextManager[None]:
+        """What is published meanwhile is not confirmed."""
+
+    async def drop(self) -> None:
+        """End the connection."""
+
+    def alarm(self) -> AbstractAsyncContextManager[None]:
+        """The broker blocks who publishes meanwhile."""
+
+
+async def drops(broker: Broker) -> None:
+    """What was not confirmed when the connection went is unknown, and nobody's fault; the next connection takes what comes then."""
+    make = await broker.exchange()
+    assert [CONFIRMED] == await broker.send([make()])
+    async with broker.hushed(), asyncio.TaskGroup() as tasks:
+        sent = tasks.create_task(broker.send([make() for _ in range(10)]))
+        await until(lambda: sum(broker.publisher.publisher.in_flight().values()) == 10)
+        await broker.drop()
+        assert {(Verdict.UNKNOWN, False)} == {(result.verdict, result.blame) for result in await sent}
+    await broker.publisher.seen.wait_for(BrokerUp, 2)
+    assert [CONFIRMED] * 5 == await broker.send([make() for _ in range(5)])
+
+
+async def blocked(broker: Broker) -> None:
+    """Under an alarm nothing is confirmed and nothing refused; then all of it goes out on the same connection."""
+    make = await broker.exchange()
+    assert [CONFIRMED] == await broker.send([make()])
+    async with asyncio.TaskGroup() as tasks:
+        async with broker.alarm():
+            sent = tasks.create_task(broker.send([make() for _ in range(10)]))
+            await broker.publisher.seen.wait_for(BrokerBlocked)
+            assert not broker.publisher.publisher.ready
+            done, _ = await asyncio.wait({sent}, timeout=0.3)
+            assert not done
+        assert [CONFIRMED] * 10 == await sent
+    assert 1 == len(broker.publisher.seen.of(BrokerUp))
+
+
+CASES = pytest.mark.parametrize("case", [drops, blocked], ids=lambda case: case.__name__)
+Case = Callable[[Broker], Awaitable[None]]
+
+
+class Rabbit:
+    """RabbitMQ, behind a proxy."""
+
+    def __init__(self, publisher: Publishing, topology: Topology, proxy: Proxy, node: RabbitMQ) -> None:
+        self._publisher = publisher
+        self._topology = topology
+        self._proxy = proxy
+        self._node = node
+
+    @property
+    def publisher(self) -> Publishing:
+        """See `Broker`."""
+        return self._publisher
+
+    async def exchange(self) -> Callable[[], Claim]:
+        """See `Broker`."""
+        made = await self._topology.declare()
+        return lambda: claim(made.exchange, made.routing_key)
+
+    async def send(self, claims: Iterable[Claim]) -> list[PublishResult]:
+        """See `Broker`."""
+        return await self.publisher.send(claims)
+
+    @asynccontextmanager
+    async def hushed(self) -> AsyncIterator[None]:
+        """See `Broker`."""
+        self._proxy.hold_answers()
+        yield
+        self._proxy.heal()
+
+    async def drop(self) -> None:
+        """See `Broker`."""
+        self._proxy.reset()
+        self._proxy.heal()
+
+    @asynccontextmanager
+    async def alarm(self) -> AsyncIterator[None]:
+        """See `Broker`."""
+        await asyncio.to_thread(self._node.ctl, *ALARM_ON)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._node.ctl, *ALARM_OFF)
+
+
+@CASES
+async def test_on_rabbitmq(case: Case, own_broker: RabbitMQ, own_topology: Topology) -> None:
+    """The broker itself."""
+    async with Proxy.before(own_broker.url) as proxy, publishing(proxy.url(own_broker.url)) as publisher:
+        await case(Rabbit(publisher, own_topology, proxy, own_broker))
+
+
+@CASES
+def test_in_memory(case: Case) -> None:
+    """What stands for it."""
+    in_memory(case)

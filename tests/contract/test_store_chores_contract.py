@@ -1,0 +1,108 @@
+"""What operators and the chores of a relay do to a queue, on PostgreSQL and on the tables in memory: the same cases on both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from relay.maintenance import MaintenanceStore
+from relay.message import START, Position
+from relay.policy import Policy
+from relay.upkeep import Upkeep
+from tests.support.places import Memory, Place, Postgres
+from tests.support.queue import MadeStore, ids_of
+
+FAR = Position(2**40, 0)
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A queue in memory, and one in PostgreSQL."""
+    if request.param == "memory":
+        return Memory()
+    return Postgres(request.getfixturevalue("queue"), request.getfixturevalue("make_store"))
+
+
+class Chores:
+    """The chores of one relay, and the policy that they handed on."""
+
+    def __init__(self, store: MadeStore) -> None:
+        self.policy: Policy | None = None
+        self.store: MaintenanceStore = Upkeep(store=store, silence=6.0, needs=0, adopt=self._adopt)
+
+    def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
+        assert settings
+        self.policy = policy
+
+
+async def test_a_skipped_head_is_discarded_and_its_successor_is_due(place: Place) -> None:
+    """One that waits, or that a lock held which has expired; a head under a living lock stays, as does a key without messages."""
+    store = await place.store()
+    lanes = await store.keep_lanes()
+    [first], [second] = await place.insert(ordering_key="k"), await place.insert(ordering_key="k")
+    assert not await place.skip("nobody's")
+    assert await place.skip("k")
+    assert {first: "discarded"} == await place.results()
+    standing = await place.standing(second)
+    assert (standing.attempts, standing.locked, standing.waits) == (0, False, True)
+    assert [second] == ids_of((await store.claim_heads("k", lanes=lanes)).batch)
+    assert not await place.skip("k")
+    await place.expire()
+    assert await place.skip("k")
+    assert {first: "discarded", second: "discarded"} == await place.results()
+
+
+async def test_a_report_of_a_relay_that_was_forgotten_enters_it_again(place: Place) -> None:
+    """The sweep of everything forgets who has been silent for an hour."""
+    store, other = await place.store(), await place.store("other")
+    await place.silence(store.relay_id, 4000)
+    assert (0, 0) == await Chores(other).store.sweep_all()
+    before = store.relay_id
+    await Chores(store).store.heartbeat(low=START, head=START, top=START, state={})
+    assert store.relay_id > before
+
+
+async def test_expired_locks_are_freed_by_either_sweep(place: Place) -> None:
+    """Those of silent relays up to where one has claimed; all of them by the other."""
+    store, other = await place.store(), await place.store("other")
+    await place.insert(2)
+    await store.batch()
+    await place.expire()
+    chores = Chores(other).store
+    assert (0, 0) == await chores.sweep_silent(FAR)
+    await place.silence(store.relay_id, 60)
+    assert (0, 0) == await chores.sweep_silent(START)
+    assert (2, 0) == await chores.sweep_silent(FAR)
+    await place.insert()
+    await store.batch(limit=1)
+    await place.expire()
+    assert (1, 0) == await chores.sweep_all()
+
+
+async def test_what_an_operator_holds_and_the_policy_are_read_together(place: Place) -> None:
+    """And handed on before anything else is done."""
+    chores = Chores(await place.store())
+    await place.put("max_attempts", "5")
+    await place.pause("audit")
+    controls = await chores.store.refresh_policy()
+    assert (["audit"], {}, 1) == (controls.paused, controls.limits, controls.relays)
+    assert chores.policy is not None
+    assert chores.policy.retry.max_attempts == 5
+
+
+async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> None:
+    """No day to make or to drop, nothing stranded; the gauges count what waits."""
+    chores = Chores(await place.store()).store
+    await place.insert(3)
+    assert (0, 0, 0) == (await chores.ensure_partitions(), await chores.retain(), await chores.free_stranded(FAR))
+    await chores.renotify()
+    gauges = await chores.read_gauges()
+    assert gauges["ready"] == 3
+
+
+def test_every_chore_has_a_case() -> None:
+    """A chore that is added is simulated by what does as PostgreSQL."""
+    told = Path(__file__).read_text(encoding="utf-8")
+    assert [] == [name for name in dir(MaintenanceStore) if not name.startswith("_") and f".{name}(" not in told]
