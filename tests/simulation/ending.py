@@ -70,9 +70,9 @@ def _left(world: World, begun: float, seconds: float) -> list[Row]:
 
 
 def _may_wait(world: World, row: Row, begun: float) -> bool:
-    """It has a reason of its own, or stands behind one that has."""
-    before = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at < row.at]
-    return any(_has_reason(world, one, begun) for one in [row, *before])
+    """It has a reason of its own, or stands behind one that has, or committed late and waits for one that has overtaken it."""
+    others = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at != row.at]
+    return any(_has_reason(world, one, begun) for one in [row, *(one for one in others if one.at < row.at or one.lock_expires_at)])
 
 
 def _has_reason(world: World, row: Row, begun: float) -> bool:

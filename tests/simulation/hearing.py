@@ -28,6 +28,8 @@ class Hearing:
         """Share of notifications that reach nobody."""
         self.lost_at = 0.0
         """When one last reached somebody not."""
+        self._away = 0
+        """Sessions that were lost and are not back."""
         self._sharers: dict[Transaction, None] = {}
         self._notifiers: dict[Transaction, None] = {}
 
@@ -60,6 +62,18 @@ class Hearing:
         if self.holder is ear:
             self.holder = None
 
+    def joined(self, ear: FakeEar) -> None:
+        """A session LISTENs."""
+        self.ears.append(ear)
+        self._away = max(self._away - 1, 0)
+
+    def left(self, ear: FakeEar) -> None:
+        """A session has ended: what it held is free."""
+        self.let_go(ear)
+        if ear in self.ears:
+            self.ears.remove(ear)
+            self._away += 1
+
     def deafen(self, which: int) -> None:
         """A session that goes on and hears nothing any more, as behind a pool or a dead network."""
         for ear in self._one(which):
@@ -79,8 +93,10 @@ class Hearing:
         return [self.ears[which % len(self.ears)]] if self.ears else []
 
     def _notify(self) -> None:
-        if self.chance.random() < self.loss:
+        lost = self.chance.random() < self.loss
+        if lost or self._away:
             self.lost_at = self.loop.now
+        if lost:
             return
         for ear in self.ears:
             if ear.deaf:
@@ -107,7 +123,7 @@ class FakeEar:
             OSError: the server is not there.
         """
         await self._ask()
-        self._hearing.ears.append(self)
+        self._hearing.joined(self)
 
     async def aclose(self) -> None:
         """End the session."""
@@ -166,9 +182,7 @@ class FakeEar:
         """The session ends: what it held is free."""
         self._lost = True
         self._signal.set()
-        self._hearing.let_go(self)
-        if self in self._hearing.ears:
-            self._hearing.ears.remove(self)
+        self._hearing.left(self)
 
     async def _ask(self) -> None:
         await asyncio.sleep(self._hearing.chance.random() * 0.004 + 0.0005)

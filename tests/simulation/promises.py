@@ -71,11 +71,14 @@ class Promises:
                 raise BrokenError(f"{row} is still there, {database.now() - row.since:.1f} s after it could have gone.")
 
     def _check_heard(self, hearing: Hearing, before: float) -> None:
-        """While a relay holds the gate, what was committed before and since is claimed at once, but where a notification was lost."""
-        if EPOCH + hearing.held_since > before:
-            return
-        for row in self._database.rows.values():
-            if EPOCH + hearing.lost_at < row.since < before and row.ready and self._is_good(row):
+        """While a relay holds the gate, what was committed before and since is claimed at once, but where a notification was lost.
+
+        Of what was committed before nobody was told: ordered messages wait until the owner of their lane looks by itself.
+        """
+        held, lost = EPOCH + hearing.held_since, EPOCH + hearing.lost_at
+        for row in self._database.rows.values() if held < before else ():
+            told = row.key is None or row.since > held
+            if lost < row.since < before and told and row.ready and self._is_good(row):
                 raise BrokenError(
                     f"{row} is still there, {before + HEARD - row.since:.1f} s after it was committed: a relay sleeps past it."
                 )

@@ -12,6 +12,8 @@ from tests.simulation.schedule import MENUS, replay, run
 
 STEPS = int(os.environ.get("SIMULATION_STEPS", "800"))
 SEEDS = [int(os.environ["SIMULATION_SEED"])] if "SIMULATION_SEED" in os.environ else list(range(1, 9))
+LONG = {"deaths", "relays that stand still", "lost claims", "floods"}
+"""Menus of which a single thing takes many seconds."""
 DIGEST = "from tests.simulation.schedule import run; print(run(5, 300).digest)"
 
 
@@ -26,17 +28,17 @@ def test_the_promises_hold_whatever_happens(seed: int) -> None:
     assert report.counts.archived == report.counts.committed > 100
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("menu", [menu for menu in MENUS if menu not in {"everything", "limits"}])
-def test_what_somebody_sends_delays_nobody_else(menu: str, seed: int) -> None:
+def test_what_somebody_sends_delays_nobody_else(menu: str) -> None:
     """Where little else goes wrong: each menu has promises of its own, such as that bad messages delay their own keys only."""
-    steps = STEPS // (2 if menu.endswith("messages") else 5)
-    try:
-        report = run(seed, steps, menu)
-    except AssertionError as error:
-        error.add_note(replay(seed, steps, menu))
-        raise
-    assert report.counts.archived == report.counts.committed > 50
+    steps = STEPS // (5 if menu in LONG else 2)
+    for seed in range(1, 6):
+        try:
+            report = run(seed, steps, menu)
+        except AssertionError as error:
+            error.add_note(replay(seed, steps, menu))
+            raise
+        assert report.counts.archived == report.counts.committed > 50
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
