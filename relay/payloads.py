@@ -6,7 +6,7 @@ They come piece by piece, and between two of them whatever else waits for the co
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -46,9 +46,16 @@ class Pace:
         """Bytes that a claim may bring where so many are wanted."""
         return wanted if self._most is None else min(wanted, self._most)
 
-    def claimed(self, seconds: float) -> None:
-        """Learn from a claim that arrived."""
-        if self._most is not None and seconds < GOAL:
+    def claimed(self, payloads: Iterable[bytes | None], seconds: float) -> None:
+        """Learn from a claim that arrived with these payloads, None for one that was left behind.
+
+        A claim that brought little shows nothing of what would arrive: most claims of a relay that rests find nothing at all.
+        """
+        if self._most is None or seconds >= GOAL:
+            return
+        sizes = [None if payload is None else len(payload) for payload in payloads]
+        left = None in sizes and self._most < LARGE
+        if left or sum(size or 0 for size in sizes) * 2 >= self._most:
             self._most = self._most * 2 if self._most < USUAL else None
 
     def unheard(self, asked: int) -> None:

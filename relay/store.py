@@ -134,7 +134,7 @@ class Store:
             if isinstance(error, StoreError) and error.unanswered:
                 pace.unheard(values["limit_bytes"])
             raise
-        pace.claimed(time.monotonic() - began)
+        pace.claimed((row[PAYLOAD] for row in rows if row[0] is not None), time.monotonic() - began)
         return rows
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:

@@ -86,7 +86,6 @@ async def test_payloads_for_which_a_lock_leaves_no_time_go_back_as_if_never_clai
     )
 
 
-@pytest.mark.skip(reason="known fault: on a fast machine the claims do not get small enough within a minute")
 @pytest.mark.slow
 async def test_a_claim_that_cannot_arrive_in_time_is_followed_by_smaller_ones(
     queue: Queue, make_store: MakeStore, database_url: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.payloads import FIRST, GROWTH, LEAST, USUAL, Pace
+from relay.payloads import FIRST, GROWTH, LARGE, LEAST, USUAL, Pace
 
 MIB = 1 << 20
 
@@ -35,11 +35,26 @@ def test_claims_shrink_when_one_does_not_arrive_and_grow_while_they_come_quickly
     pace.unheard(1 << 40)
     assert USUAL // GROWTH == pace.of_claim(1 << 40)
     assert 10 == pace.of_claim(10)
-    pace.claimed(3.0)
+    pace.claimed([bytes(USUAL)], 3.0)
     assert USUAL // GROWTH == pace.of_claim(1 << 40)
     for _ in range(4):
-        pace.claimed(0.1)
+        pace.claimed([bytes(USUAL)], 0.1)
     assert 1 << 40 == pace.of_claim(1 << 40)
     for _ in range(20):
         pace.unheard(pace.of_claim(1 << 40))
     assert LEAST == pace.of_claim(1 << 40)
+
+
+def test_claims_that_bring_little_let_no_larger_one_follow() -> None:
+    """They come quickly over any network; those that leave payloads behind for the bound alone are let grow."""
+    pace = Pace()
+    pace.unheard(1 << 40)
+    bound = USUAL // GROWTH
+    for payloads in ([], [b"small"], [bytes(bound // 2 - 1)], [None]):
+        pace.claimed(payloads, 0.1)
+        assert bound == pace.of_claim(1 << 40)
+    pace.claimed([bytes(bound // 4), bytes(bound // 4)], 0.1)
+    assert bound * 2 == pace.of_claim(1 << 40)
+    pace.unheard(LARGE)
+    pace.claimed([None], 0.1)
+    assert LARGE // GROWTH * 2 == pace.of_claim(1 << 40)
