@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relay.cli.output import count, named, show_fields, show_json, show_table
-from relay.cli.support import NOT_FOUND, complain, console, new_group
+from relay.cli.support import console, new_group, not_found
 from relay.cli.types import Json, MessageId, MessageIds, SameId
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def show_dead(message: MessageId, *, content: Content = False, as_json: Json = F
     with console() as opened:
         rows = [with_content(opened, row) if content else row for row in opened.rows("show_dead", id=message)]
     if not rows:
-        complain(f"No dead message has the id {message}; `relay show {message}` looks everywhere.")
-        raise typer.Exit(NOT_FOUND)
+        not_found(f"No dead message has the id {message}; `relay show {message}` looks everywhere.")
     if as_json:
         show_json(rows)
         return

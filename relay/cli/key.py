@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from relay.cli.output import quoted, show_json, show_table, typed, words
-from relay.cli.support import NOT_FOUND, changed, complain, console, new_group, refuse
+from relay.cli.support import changed, console, new_group, not_found, refuse
 from relay.cli.types import Json, OrderingKey, Reason
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def resume_key(key: OrderingKey) -> None:
     with console() as opened:
         freed = opened.row("resume_key", key=key)["freed"]
     if not freed:
-        complain(f"Key {quoted(key)} is not parked; `relay key list` shows those that wait.")
-        raise typer.Exit(NOT_FOUND)
+        not_found(f"Key {quoted(key)} is not parked; `relay key list` shows those that wait.")
     typer.echo(f"key {quoted(key)} goes on")
 
 
@@ -70,8 +69,7 @@ def _tried_head(opened: Console, key: str) -> UUID:
     """The key's first message, if it is the one that somebody who saw the key wait can mean; its successor may have come in its place."""
     found = opened.rows("read_key_head", key=key)
     if not found:
-        complain(f"No message waits under the ordering key {quoted(key)}.")
-        raise typer.Exit(NOT_FOUND)
+        not_found(f"No message waits under the ordering key {quoted(key)}.")
     [head] = found
     if not (head["attempts"] or head["error_detail"] or head["state"] == "locked"):
         refuse(

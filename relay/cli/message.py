@@ -15,7 +15,7 @@ from uuid import UUID
 import typer
 
 from relay.cli.output import count, quoted, rate, show_fields, show_json
-from relay.cli.support import NOT_FOUND, USAGE, changed, complain, console, moment, refuse
+from relay.cli.support import USAGE, changed, complain, console, moment, not_found, refuse
 from relay.cli.types import Exchange, Json, MessageId, Reason
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def show(message: MessageId, *, as_json: Json = False) -> None:
         story = opened.rows("show_message", id=message)
         replays = opened.rows("list_replays", id=message)
     if not story:
-        complain(f"No message has the id {message}, neither in the queue nor in the archive.")
-        raise typer.Exit(NOT_FOUND)
+        not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
     if as_json:
         show_json({"id": message, "story": story, "replays": replays})
         return
@@ -104,8 +103,7 @@ def resume(exchange: Exchange) -> None:
     with console() as opened:
         freed = opened.row("resume_exchange", exchange=exchange)["freed"]
     if not freed:
-        complain(f"Exchange {quoted(exchange)} is not paused; `relay status` lists those that are.")
-        raise typer.Exit(NOT_FOUND)
+        not_found(f"Exchange {quoted(exchange)} is not paused; `relay status` lists those that are.")
     typer.echo(f"exchange {quoted(exchange)} goes on")
 
 
@@ -130,8 +128,7 @@ def unlimit(exchange: Exchange) -> None:
     with console() as opened:
         lifted = opened.row("unlimit_exchange", exchange=exchange)["lifted"]
     if not lifted:
-        complain(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
-        raise typer.Exit(NOT_FOUND)
+        not_found(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
     typer.echo(f"exchange {quoted(exchange)} has no limit any more")
 
 

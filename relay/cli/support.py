@@ -104,6 +104,12 @@ def refuse(sentence: str) -> NoReturn:
     raise typer.Exit(REFUSED)
 
 
+def not_found(sentence: str) -> NoReturn:
+    """End the command: the one thing that was asked for is not there."""
+    complain(sentence)
+    raise typer.Exit(NOT_FOUND)
+
+
 def complain(sentence: str) -> None:
     """Print to stderr, control characters made visible."""
     full = sentence if sentence.endswith((".", "?", "`")) else f"{sentence}."
