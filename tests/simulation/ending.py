@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from tests.simulation.database import Row
 from tests.simulation.ledger import BrokenError
+from tests.simulation.rows import At
 from tests.simulation.world import BAD, GOOD, World
 
 PROMISED = 5.0
@@ -11,10 +15,12 @@ PROMISED = 5.0
 MINUTE = 66.0
 """Seconds until the minute's sweep has come, at the latest."""
 LOOK = 0.25
+SOME = 10
+"""Messages of a limited exchange that must go while its limit holds, if there are as many."""
 
 
 def calm_down(world: World) -> None:
-    """The faults stop: servers and relays come back, operators let go. What is missing stays missing."""
+    """The faults stop: servers and relays come back, operators let go but for limits. What is missing stays missing."""
     while world.writers:
         world.commit(0)
     world.restart_broker(False)
@@ -23,7 +29,6 @@ def calm_down(world: World) -> None:
     for exchange in GOOD:
         world.broker.become(exchange, "well")
         world.pause(exchange, False)
-        world.limit(exchange, None)
     world.pause(BAD, False)
     world.database.refused.clear()
     world.promises.patience = world.promises.hearing = None
@@ -37,14 +42,15 @@ def calm_down(world: World) -> None:
 
 
 def finish(world: World) -> None:
-    """What is good is out within the promised time after the last fault, and at last everything is.
+    """What is good is out within the promised time after the last fault and the last limit, and at last everything is.
 
     Raises:
         BrokenError: it is not.
     """
     calm_down(world)
-    begun = world.database.now()
     promised = world.lock_seconds + PROMISED
+    _let_go_by_limits(world, promised)
+    begun = world.database.now()
     # What stood behind a bad head may have had to wait for that to die.
     behind = {row.id for row in world.database.rows.values() if _may_wait(world, row, begun)}
     late = [row for row in _left(world, begun, promised) if row.id not in behind]
@@ -58,15 +64,38 @@ def finish(world: World) -> None:
     world.ledger.check_each()
 
 
+def _let_go_by_limits(world: World, promised: float) -> None:
+    """Some of each limited exchange go within the promised time and what their limit lets one relay wait; then the limits are lifted."""
+    begun, rows, rates = world.database.now(), world.database.rows, world.database.limited
+    waiting = {name: {row.at for row in rows.values() if row.exchange == name and not _may_wait(world, row, begun)} for name in rates}
+    until = world.loop.now + promised + SOME * len(world.living) / min(rates.values(), default=math.inf)
+    while (stuck := [at for places in waiting.values() for at in _too_many(places, rows)]) and world.loop.now < until:
+        _resume_keys(world)
+        world.step(LOOK)
+    _expect_none("Not let go by their limits", [rows[at] for at in stuck])
+    for name in [*rates]:
+        world.limit(name, None)
+
+
+def _too_many(places: set[At], rows: Mapping[At, Row]) -> set[At]:
+    """What is left of these messages, if fewer than some of them went."""
+    left = places & rows.keys()
+    return left if len(places) - len(left) < min(SOME, len(places)) else set()
+
+
 def _left(world: World, begun: float, seconds: float) -> list[Row]:
     """What is left after so many seconds, or as soon as that is nothing, of what need not wait."""
     until = world.loop.now + seconds
     while world.loop.now < until and world.database.rows:
-        # An operator resumes what dead messages have parked.
-        for key in list(world.database.parked):
-            world.park(key, False)
+        _resume_keys(world)
         world.step(LOOK)
     return [row for row in world.database.rows.values() if not _may_wait(world, row, begun)]
+
+
+def _resume_keys(world: World) -> None:
+    """An operator resumes what dead messages have parked."""
+    for key in list(world.database.parked):
+        world.park(key, False)
 
 
 def _may_wait(world: World, row: Row, begun: float) -> bool:
