@@ -26,6 +26,8 @@ GAUGES = 15.0
 """Seconds between two looks at the queue for metrics: a scrape's usual interval."""
 MINUTE = 60.0
 HOUR = 3600.0
+MORE = 5.0
+"""Seconds until a chore goes on that has left something over, which it does in small steps so that nobody waits for it."""
 SILENT = 1.0
 """Seconds without a confirm after which an exchange counts as silent."""
 RENEWAL = 0.5
@@ -57,8 +59,8 @@ class MaintenanceStore(Protocol):
     async def ensure_partitions(self) -> int:
         """Make the days of the archive ahead; return how many."""
 
-    async def retain(self) -> int:
-        """Delete and drop what is past its retention; return how many days were dropped."""
+    async def retain(self) -> tuple[int, int]:
+        """Drop one day and delete some dead messages that are past their retention; return how many days and messages went."""
 
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""
@@ -72,11 +74,11 @@ class MaintenanceStore(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Chore:
-    """One thing to do every so often."""
+    """One thing to do every so often; sooner again after a turn that says that there may be more to do."""
 
     name: str
     every: float
-    do: Callable[[], Awaitable[None]]
+    do: Callable[[], Awaitable[bool | None]]
     due_at: float = 0.0
 
 
@@ -97,13 +99,13 @@ class Chores:
 
     async def _try(self, chore: Chore) -> None:
         try:
-            await chore.do()
+            every = MORE if await chore.do() else chore.every
         except StoreError as error:
             self._emit(events.MaintenanceFailed(chore.name, str(error)))
             chore.due_at = time.monotonic() + min(chore.every, HEARTBEAT)
             return
         # Spread, so that relays started together do not sweep together.
-        chore.due_at = time.monotonic() + chore.every * (0.9 + random.random() / 5)  # noqa: S311 - jitter
+        chore.due_at = time.monotonic() + every * (0.9 + random.random() / 5)  # noqa: S311 - jitter
 
 
 class LockKeeper:
@@ -256,9 +258,11 @@ class Maintenance:
         if created := await self._store.ensure_partitions():
             self._emit(events.PartitionsEnsured(created, 0))
 
-    async def _retain(self) -> None:
-        if dropped := await self._store.retain():
+    async def _retain(self) -> bool:
+        dropped, deleted = await self._store.retain()
+        if dropped:
             self._emit(events.PartitionsEnsured(0, dropped))
+        return bool(dropped or deleted)
 
     async def _read_gauges(self) -> None:
         self._gauges(await self._store.read_gauges())

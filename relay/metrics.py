@@ -18,17 +18,17 @@ MOST_LABELS = 50
 OTHER = "other"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _QUEUE: Mapping[str, str] = {
-    "waiting": "Messages in the queue, claimed ones included.",
+    "waiting": "Messages in the queue, claimed ones included; an estimate in a large one.",
     "ready": "Messages that could be claimed now.",
     "locked": "Messages claimed by some relay.",
     "delayed": "Messages that wait for their time or for another try.",
-    "oldest_seconds": "Age of the oldest message in the queue.",
+    "oldest_seconds": "Age of the oldest message that could be claimed now.",
     "dead_unacknowledged": "Dead messages that no operator has acknowledged.",
     "blocked_keys": "Ordering keys that stand still.",
     "paused_exchanges": "Exchanges that an operator holds.",
     "limited_exchanges": "Exchanges that an operator limits.",
     "suspects": "Messages back from an expired lock that go out one by one, up to 10,000.",
-    "relays_alive": "Relays that reported within the last seconds.",
+    "relays_alive": "Relays that have reported within the lock time.",
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
     "oldest_transaction_seconds": "Age of the oldest transaction that keeps vacuum off, where the role may see it (pg_read_all_stats).",

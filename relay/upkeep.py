@@ -82,10 +82,10 @@ class Upkeep:
         [(created,)] = await self._store.run("ensure_partitions")
         return int(created)
 
-    async def retain(self) -> int:
-        """Delete and drop what is past its retention; return how many days were dropped."""
-        [(dropped,)] = await self._store.run("retain")
-        return int(dropped)
+    async def retain(self) -> tuple[int, int]:
+        """Drop one day and delete some dead messages that are past their retention; return how many days and messages went."""
+        [(dropped, deleted)] = await self._store.run("retain")
+        return dropped, deleted
 
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""

@@ -1,2 +1,3 @@
--- What retention deletes and drops; returns how many days of the archive are gone.
-SELECT count(*) FROM @schema@.queue_message_retain() WHERE action = 'dropped'
+-- What retention deletes and drops at once; returns how many days of the archive are gone, and how many dead messages.
+SELECT count(*) FILTER (WHERE r.action = 'dropped'), coalesce(sum(r.messages) FILTER (WHERE r.action = 'deleted'), 0)::bigint
+FROM @schema@.queue_message_retain() r

@@ -96,7 +96,7 @@ async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> No
     """No day to make or to drop, nothing stranded; the gauges count what waits."""
     chores = Chores(await place.store()).store
     await place.insert(3)
-    assert (0, 0, 0) == (await chores.ensure_partitions(), await chores.retain(), await chores.free_stranded(FAR))
+    assert (0, (0, 0), 0) == (await chores.ensure_partitions(), await chores.retain(), await chores.free_stranded(FAR))
     await chores.renotify()
     gauges = await chores.read_gauges()
     assert gauges["ready"] == 3

@@ -13,11 +13,16 @@ from psycopg import errors
 
 from relay.message import Archive, Result
 from relay.ports import Row
+from relay.upkeep import Upkeep
 from tests.support.queue import MakeStore, Queue
 
 SETTLE = """INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
         archived_at)
     VALUES (pg_current_xact_id(), %s, gen_random_uuid(), 'e', '', '{}', '{}', now(), 1, %s, coalesce(%s::timestamptz, now()))"""
+SETTLE_MANY = """INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
+        archived_at)
+    SELECT pg_current_xact_id(), n, gen_random_uuid(), 'e', '', '{}', '{}', now(), 1, 'failed', now() - interval '2 days'
+    FROM generate_series(1, %s) n"""
 RETAIN = "SELECT action, messages FROM queue_message_retain(now() + make_interval(days => 1)) WHERE target = %s"
 VERIFY = """INSERT INTO queue_message_export (partition, rows, checksum, exported_xid, verified_at)
     SELECT %s, %s, 0, pg_snapshot_xmin(pg_current_snapshot()), now()
@@ -210,3 +215,16 @@ async def test_days_that_wait_for_their_verification_are_counted(queue: Queue, y
     assert 0 == await queue.value(waiting)
     await queue.sql("SELECT queue_message_config_set('export_registered', 'false')")
     assert await queue.value(waiting) is None
+
+
+async def test_what_one_step_leaves_over_the_next_ones_take(queue: Queue, upkeep: Upkeep) -> None:
+    """A day and 5,000 dead messages in each; when nothing went, nothing is left."""
+    await queue.sql("SELECT queue_message_config_set('retention_days', '1'), queue_message_config_set('dead_retention_days', '1')")
+    await queue.sql("SELECT queue_message_ensure_partitions(0, now() - make_interval(days => d)) FROM unnest(ARRAY[5, 6]) d")
+    await queue.sql(SETTLE_MANY, 5500)
+
+    assert [(1, 5000), (1, 500)] == [await upkeep.retain() for _ in range(2)]
+    while (1, 0) == (went := await upkeep.retain()):
+        pass
+    assert (0, 0) == went
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_dead")

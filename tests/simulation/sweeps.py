@@ -135,7 +135,7 @@ def ensure_partitions(database: Database, tx: Transaction, values: Values) -> Fo
 def none(database: Database, tx: Transaction, values: Values) -> Found:
     """`retain.sql`."""
     del database, tx, values
-    return [(0,)]
+    return [(0, 0)]
 
 
 def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:

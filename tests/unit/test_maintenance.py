@@ -24,18 +24,20 @@ SOON = 0.001
 class Turns:
     """Turns of a chore, some of which fail."""
 
-    def __init__(self, *failures: str) -> None:
+    def __init__(self, *failures: str, more: bool = False) -> None:
         self.taken = 0
         self.twice = asyncio.Event()
         self._failures = list(failures)
+        self._more = more
 
-    async def take(self) -> None:
-        """One turn."""
+    async def take(self) -> bool:
+        """One turn; whether there is more to do."""
         self.taken += 1
         if self.taken >= 2:
             self.twice.set()
         if self._failures:
             raise StoreError(self._failures.pop(0))
+        return self._more
 
 
 class Renewals:
@@ -100,6 +102,14 @@ async def test_a_chore_that_is_not_due_waits() -> None:
     assert 1 == seldom.taken
 
 
+async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait until it is due again."""
+    monkeypatch.setattr(maintenance, "MORE", SOON)
+    turns = Turns(more=True)
+
+    await run_until(turns.twice, Chores(Chore("retention", 3600, turns.take), emit=lambda event: None).run())
+
+
 async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> None:
     """A batch whose deadline is near, and no other."""
     in_hand, told, store = InHand(window=10, window_bytes=100), list[events.Event](), Renewals()
@@ -147,7 +157,7 @@ class Reports:
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def nothing(*_: object) -> Any:
-            return (0, 0) if name.startswith("sweep") else 0
+            return (0, 0) if name.startswith(("sweep", "retain")) else 0
 
         return nothing
 
