@@ -165,6 +165,7 @@ class Relay:
             policy=lambda: self._policy,
             prepare=self._settings.prepare,
             emit=self._emit,
+            leaving=self._stop.is_set,
         )
 
     def _make_share(self) -> Share:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from relay.answers import CHORE, HEARING, Connection, Patience, answered
+from relay.answers import CHORE, HEARING, Connection, answered
 from relay.errors import StoreError
 from relay.exposure import postgres_risk
 from relay.pinned import DEFAULTS, ENCODING, NOTICE, PINNED, unreadable
@@ -71,7 +71,7 @@ class Session:
         application_name: how an operator recognises the connection.
         prepare: statements may be prepared, and settings hold for the session.
         settings: what is set beside what every session has.
-        answer: how long a statement may go without an answer until it counts as lost, and the connection with it; `CHORE` by default.
+        answer: seconds that a statement may go without an answer until it counts as lost, and the connection with it; `CHORE` by default.
 
     """
 
@@ -82,7 +82,7 @@ class Session:
         application_name: str,
         prepare: bool = True,
         settings: Mapping[str, str] | None = None,
-        answer: Callable[[], Patience] | None = None,
+        answer: Callable[[], float] | None = None,
     ) -> None:
         self._conninfo = conninfo
         self._application_name = application_name

@@ -127,7 +127,7 @@ class Ear:
             await other.close()
 
     async def _hear_proof(self) -> None:
-        deadline = asyncio.get_running_loop().time() + HEARING.longest
+        deadline = asyncio.get_running_loop().time() + HEARING
         while not self._proved.is_set():
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:

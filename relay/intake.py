@@ -79,7 +79,8 @@ class Intake:
             if source.look_at > self._clock():
                 continue
             batch = await source.claim(room, room_bytes)
-            source.came_up(batch, self._clock(), self._poll_interval)
+            if batch or not self._goes_on(source):
+                source.came_up(batch, self._clock(), self._poll_interval)
             self._mind(source, batch)
             if batch:
                 self.streams.took(batch)
@@ -190,13 +191,16 @@ class Intake:
         return min(source.look_at for source in sources) <= self._clock() and all(source.rests(self._poll_interval) for source in sources)
 
     def _mind(self, source: Source, batch: Batch | None) -> None:
-        """A look that found nothing may not be at its end, or have left out a flood: others must not wait longer for that."""
-        streams = source in {self._fresh, self._limited}
-        if (streams and self.streams.unfinished) or (source.name.startswith("lanes") and self.lanes.unfinished):
-            source.hint()
-        elif source is self._fresh and self.streams.starved and not batch:
+        """A look that found nothing may have left out a flood: others must not wait longer for that."""
+        if source is self._fresh and self.streams.starved and not (batch or self.streams.unfinished):
             source.look_at, source.gap = self._clock() + FIRST_GAP, FIRST_GAP
         self._mind_limits()
+
+    def _goes_on(self, source: Source) -> bool:
+        """Whether its look is not at its end: it is due still, and how long it rests between two looks is not touched."""
+        if source in {self._fresh, self._limited}:
+            return self.streams.unfinished
+        return source.name.startswith("lanes") and self.lanes.unfinished
 
     def _mind_limits(self) -> None:
         """What waits for its limit is looked for as soon as that lets it go."""

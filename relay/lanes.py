@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from relay.aside import Aside
+from relay.asked import Asked
 from relay.bounds import Bound, Bounds, Head
 from relay.frontier import Frontier, Snapshot
 from relay.limits import Limits
@@ -79,10 +80,7 @@ class Lanes:
         self._owned: dict[int, int] = {}
         self.frontier = Frontier()
         self._bounds = Bounds()
-        self._asked: dict[str, None] = {}
-        """Keys whose head may be ready, in the order in which they are asked for; none of them is in flight."""
-        self._in_flight: dict[str, bool] = {}
-        """Keys whose head we hold; True where something of the key was listed meanwhile."""
+        self._asked = Asked()
         self.aside = Aside(self._limits)
         self._list_at = 0.0
         self._locked: dict[str, None] = {}
@@ -112,9 +110,8 @@ class Lanes:
         """Note what was claimed, here or elsewhere: one message of a key is in flight."""
         for claim in batch.claims:
             if claim.ordering_key is not None:
-                self._asked.pop(claim.ordering_key, None)
+                self._asked.took(claim.ordering_key)
                 self.aside.took(claim.ordering_key)
-                self._in_flight[claim.ordering_key] = False
 
     async def keep(self) -> bool:
         """Renew the lanes' leases and take or give up lanes. True if there is something to look at: new lanes, or locks of others."""
@@ -122,13 +119,13 @@ class Lanes:
         changed = kept != self._owned
         self._owned = kept
         if changed:
-            self._asked = {key: None for key in self._asked if lane_of(key) in kept}
+            self._asked.keep(lambda key: lane_of(key) in kept)
             self.aside.clear()
             self._bounds.forget()
             self.rediscover()
         # Whoever holds those heads may leave without a word: the owner of before, or a program that follows the convention by hand.
         locked, self._locked = self._locked, {}
-        self._ask(locked)
+        self._asked.ask(locked)
         return changed or bool(locked)
 
     def rediscover(self) -> None:
@@ -183,13 +180,11 @@ class Lanes:
         if not self._owned:
             return None
         for _ in range(ROUNDS):
-            keys, after = await self._store.list_waiting_keys(lanes=self._owned, held=held, after=self._after, most=PAGE)
-            self._after = after or LEFT
-            # Of many that wait for limits none is looked at each time; another head under one of them is found in its turn.
-            self._ask(keys if len(keys) < KEYS_PER_CLAIM else [key for key in keys if key not in self.aside])
+            if self._asked.passed:
+                await self._list_waiting(held)
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
-            if not (after or self._asked):
+            if self._asked.passed and self._after is LEFT:
                 return None
         self.unfinished = True
         return None
@@ -199,10 +194,11 @@ class Lanes:
         freed: dict[str, None] = {}
         for claim, outcome in zip(portion.claims, outcomes, strict=True):
             key = claim.ordering_key
-            if key is not None and (self._in_flight.pop(key, False) or isinstance(outcome, Archive)):
+            if key is not None and (self._asked.settled(key) or isinstance(outcome, Archive)):
                 freed[key] = None
-        for key in freed:
-            (self._asked if lane_of(key) in self._owned else self._strange)[key] = None
+        ours = {key: None for key in freed if lane_of(key) in self._owned}
+        self._asked.ask(ours)
+        self._strange.update((key, None) for key in freed if key not in ours)
         return bool(freed)
 
     def _worth_listing(self) -> bool:
@@ -218,7 +214,7 @@ class Lanes:
         snapshot = Snapshot.parse(listed.snapshot)
         frontier.passed(listed.last, snapshot, exhausted=not listed.more)
         frontier.probed(ripe, snapshot, exhausted=not listed.more_late)
-        self._ask(listed.keys)
+        self._asked.ask(listed.keys)
         self._list_at = self._clock() + LIST_AGAIN
         return listed.more or bool(frontier.ripe - ripe) or await self._patrol_on()
 
@@ -228,26 +224,24 @@ class Lanes:
             return False
         began = self._clock()
         listed = await self._store.list_keys(lanes=self._owned, head=self._patrol, pending=(), most=PAGE)
-        self._ask(listed.keys)
+        self._asked.ask(listed.keys)
         self._patrol = listed.last if listed.more else None
         self._patrol_cost += self._clock() - began
         self._patrol_at = self._clock() + self._patrol_cost / PATROL_SHARE
         return self._patrol is not None
 
-    def _ask(self, keys: Iterable[str]) -> None:
-        self._asked.update(dict.fromkeys(key for key in keys if not self._noted(key)))
-
-    def _noted(self, key: str) -> bool:
-        """Whether the key is in flight; then it will be asked for when it is settled."""
-        if key not in self._in_flight:
-            return False
-        self._in_flight[key] = True
-        return True
+    async def _list_waiting(self, held: list[str]) -> None:
+        """Ask for the keys of the next page of those whose wait is over."""
+        keys, after = await self._store.list_waiting_keys(lanes=self._owned, held=held, after=self._after, most=PAGE)
+        self._after = after or LEFT
+        # Of many that wait for limits none is looked at each time; another head under one of them is found in its turn.
+        self._asked.ask(keys if len(keys) < KEYS_PER_CLAIM else [key for key in keys if key not in self.aside])
+        self._asked.mark()
 
     def _go_on(self) -> None:
         """Ask for keys that wait for limits, as many as these let go now."""
         keys, more = self.aside.let_go()
-        self._asked.update(dict.fromkeys(keys))
+        self._asked.ask(keys)
         if more:
             self.frontier = Frontier()
 
@@ -258,7 +252,7 @@ class Lanes:
         for key, head in heads.items():
             allowance = left.setdefault(head.exchange, self._limits.allowance(head.exchange))
             if allowance == 0:
-                self._asked.pop(key, None)
+                self._asked.drop([key])
                 self.aside.put(key, head.exchange)
                 continue
             self.aside.took(key)
@@ -268,14 +262,14 @@ class Lanes:
 
     async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Position]:
         """Look for the heads of the keys asked for first; return those that are ready. The other keys are not asked for any more."""
-        keys = list(self._asked)[: min(limit, KEYS_PER_CLAIM)]
+        keys, owned = self._asked.first(min(limit, KEYS_PER_CLAIM)), self._owned
         if not keys:
             return {}
         snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=held)
         self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
-        for key in keys:
-            if key not in heads or not heads[key].ready:
-                self._asked.pop(key, None)
+        if self._owned is not owned:
+            heads = {key: head for key, head in heads.items() if lane_of(key) in self._owned}
+        self._asked.drop(key for key in keys if key not in heads or not heads[key].ready)
         self._locked.update(dict.fromkeys(key for key, head in heads.items() if head.locked))
         return self._within_limits({key: head for key, head in heads.items() if head.ready})
 
@@ -290,6 +284,5 @@ class Lanes:
         if batch:
             self.took(batch)
         # To the end, so that heads which an application keeps locked hold up no other key.
-        for key in [key for key in ready if key in self._asked]:
-            self._asked[key] = self._asked.pop(key)
+        self._asked.put_behind(ready)
         return batch

@@ -6,7 +6,7 @@ They come piece by piece, and between two of them whatever else waits for the co
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -46,19 +46,23 @@ class Pace:
         """Bytes that a claim may bring where so many are wanted."""
         return wanted if self._most is None else min(wanted, self._most)
 
-    def claimed(self, payloads: Iterable[bytes | None], seconds: float) -> None:
-        """Learn from a claim that arrived with these payloads, None for one that was left behind.
+    def claimed(self, asked: int, seconds: float, *, half: float, cut: bool, left: bool) -> None:
+        """Learn from a claim that arrived.
 
-        A claim that brought little shows nothing of what would arrive: most claims of a relay that rests find nothing at all.
+        Args:
+            asked: bytes that it might bring.
+            seconds: how long it took.
+            half: seconds that leave too little of the lock.
+            cut: more was due than it might bring; the others show nothing, since most claims of a relay that rests find nothing at all.
+            left: payloads were left behind, so that only pieces show how quick the network is.
+
         """
-        if self._most is None or seconds >= GOAL:
-            return
-        sizes = [None if payload is None else len(payload) for payload in payloads]
-        left = None in sizes and self._most < LARGE
-        if left or sum(size or 0 for size in sizes) * 2 >= self._most:
+        if seconds > half:
+            self.too_slow(asked)
+        elif self._most is not None and cut and seconds < GOAL and (not left or self.piece >= self._most):
             self._most = self._most * 2 if self._most < USUAL else None
 
-    def unheard(self, asked: int) -> None:
+    def too_slow(self, asked: int) -> None:
         """Learn from one that did not arrive in time: as much would not the next time."""
         self._most = max(min(asked, USUAL) // GROWTH, LEAST)
 
@@ -87,15 +91,17 @@ class Fetcher:
         most: bytes of a payload to fetch, one more than is allowed.
         half: seconds after which a lock is to be renewed.
         since: monotonic seconds of the claim.
+        leaving: the relay stops, and sends nothing any more.
 
     """
 
-    def __init__(self, *, read: Read, renew: Renew, pace: Pace, most: int, half: float, since: float) -> None:
+    def __init__(self, *, read: Read, renew: Renew, pace: Pace, most: int, half: float, since: float, leaving: Callable[[], bool]) -> None:
         self._read = read
         self._renew = renew
         self._pace = pace
         self._most = most
         self._half = half
+        self._leaving = leaving
         self._until = self._renew_at = since + half
         self._taken_over = False
         self._held: list[Claim] = []
@@ -108,7 +114,7 @@ class Fetcher:
         for index, claim in enumerate(claims):
             if index not in left:
                 done.whole.append(claim)
-            elif done.failure or self._taken_over or (begun and time.monotonic() > self._until):
+            elif done.failure or self._in_vain or (begun and time.monotonic() > self._until):
                 done.back.append(claim)
             else:
                 begun, done = True, await self._one(done, claim)
@@ -123,7 +129,7 @@ class Fetcher:
             return done._replace(failed=claim, failure=error if isinstance(error, StoreError) else StoreError(NO_MEMORY))
         if payload is not None:
             done.whole.append(claim._replace(payload=payload))
-        elif self._taken_over:
+        elif self._in_vain:
             done.back.append(claim)
         else:
             done.lost.append(claim)
@@ -131,7 +137,7 @@ class Fetcher:
         return done
 
     async def _payload(self, claim: Claim) -> bytes | None:
-        """All of it, or what shows that it is too large; None where it is lost, or others are while this one is on its way."""
+        """All of it, or what shows that it is too large; None where it is lost, or where the rest of it would come in vain."""
         pieces: list[bytes] = []
         missing = self._most
         while missing:
@@ -146,9 +152,14 @@ class Fetcher:
                 return b"".join(pieces)
             self._pace.came(asked, time.monotonic() - began, served=served, goal=min(GOAL, self._half * SHARE))
             await self._renew_in_time()
-            if self._taken_over:
+            if self._in_vain:
                 return None
         return Cut(b"".join(pieces))
+
+    @property
+    def _in_vain(self) -> bool:
+        """Nothing of it would be sent."""
+        return self._taken_over or self._leaving()
 
     async def _renew_in_time(self) -> None:
         """Keep all that is held, if half of the lock is over; a renewal that did not get through is tried again after the next piece."""

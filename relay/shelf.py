@@ -36,6 +36,7 @@ class Shelf:
         policy: says how large a payload may be, and how long a lock holds.
         left_locked: called when something stays locked that nobody has in hand.
         emit: takes lost locks.
+        leaving: the relay stops: what is not there yet goes back.
 
     """
 
@@ -48,6 +49,7 @@ class Shelf:
         policy: Callable[[], Policy],
         left_locked: Callable[[], None],
         emit: Sink,
+        leaving: Callable[[], bool],
     ) -> None:
         self._session = session
         self._statements = statements
@@ -55,6 +57,7 @@ class Shelf:
         self._policy = policy
         self._left_locked = left_locked
         self._emit = emit
+        self._leaving = leaving
         self.pace = Pace()
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float) -> Completed:
@@ -78,7 +81,7 @@ class Shelf:
 
         most = self._policy().max_body_bytes + 1
         try:
-            fetcher = Fetcher(read=read, renew=renew, pace=self.pace, most=most, half=half, since=batch.claimed_tick)
+            fetcher = Fetcher(read=read, renew=renew, pace=self.pace, most=most, half=half, since=batch.claimed_tick, leaving=self._leaving)
             done = await fetcher.complete(claims, left)
             await self._put_back(done, batch)
         except asyncio.CancelledError:

@@ -10,7 +10,7 @@ from relay.message import Batch
 FIRST_GAP = 0.01
 """Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
 
-Claim = Callable[[int, int], Awaitable[Batch | None]]
+Ask = Callable[[int, int], Awaitable[Batch | None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -18,7 +18,7 @@ class Source:
     """One kind of claim and when to look at it again."""
 
     name: str
-    claim: Claim
+    claim: Ask
     look_at: float = 0.0
     gap: float = FIRST_GAP
     left: frozenset[str] = frozenset()

@@ -11,14 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
-from relay.answers import Patience, soon
+from relay.answers import soon
 from relay.bounds import Bound, Head
 from relay.database import BY_INDEX, Session
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.frontier import Frontier
 from relay.literals import literal
-from relay.message import Archive, Batch, Claim, Position, Result
+from relay.lowest import Lowest
+from relay.message import START, Archive, Batch, Claim, Position, Result
 from relay.parameters import at, ids_of, positions_of, probe, results_of, returns_of
 from relay.payloads import LARGE
 from relay.policy import Policy
@@ -34,11 +35,9 @@ LEASE = 5.0
 does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
 QUICK = {"read_policy", "read_version"}
 """Maintenance statements that wait for nobody, and that nothing slow may hold up."""
-UNHEARD = 10.0
-"""Seconds beyond the lock time in which locks of a claim whose answer was lost are looked for."""
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
-WIDTH, PAYLOAD = len(Claim._fields), Claim._fields.index("payload")
+WIDTH = len(Claim._fields)
 
 
 class Store:
@@ -53,21 +52,19 @@ class Store:
         policy: Callable[[], Policy] = Policy,
         prepare: bool = True,
         emit: Sink = NOBODY,
+        leaving: Callable[[], bool] = bool,
     ) -> None:
         self._statements = Statements(schema)
         self._sessions = self._make_sessions(conninfo, name, prepare=prepare)
         self._claims, self._settles, self._control = self._sessions
         self._name = name
         self._policy = policy
-        left_locked = self._lock_is_in_nobodys_hand
+        self._lowest = Lowest(lambda: policy().lock_seconds)
         self._shelf = Shelf(
-            session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=left_locked, emit=emit
-        )
-        self._low = Position(0, 0)
-        self._taken: list[Position] = []
-        self._fetching: list[Position] = []
+            session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=self._lowest.lose, emit=emit,
+            leaving=leaving,
+        )  # fmt: skip
         self._turn = asyncio.Lock()
-        self._unheard_until = 0.0
         self._owed: StoreError | None = None
         self.relay_id = 0
 
@@ -77,7 +74,7 @@ class Store:
             for role, settings, answer in (("claim", BY_INDEX, self._answer), ("settle", BY_INDEX, self._answer), ("control", {}, None))
         ]
 
-    def _answer(self) -> Patience:
+    def _answer(self) -> float:
         return soon(self._policy().lock_seconds)
 
     async def register(self) -> int:
@@ -87,7 +84,7 @@ class Store:
             # Also the one that settles: nothing is sent where the server has no connection left for it.
             await session.open()
         [(self.relay_id,)] = await self._control.fetch(self._statements["register_relay"], values)
-        self._low = Position(0, 0)
+        self._lowest.told = START
         return self.relay_id
 
     async def unregister(self, *, holds_locks: bool) -> None:
@@ -103,8 +100,9 @@ class Store:
         """See `relay.ports.ClaimStore`."""
         policy, token, tick = self._policy(), str(uuid.uuid4()), time.monotonic()
         pace = self._shelf.pace
+        most = pace.of_claim(limit_bytes)
         values = {
-            **where, "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.of_claim(LARGE), "token": token, "now": None,
+            **where, "limit": limit, "limit_bytes": most, "large": pace.of_claim(LARGE), "token": token, "now": None,
             "relay_id": self.relay_id, "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT),
         }  # fmt: skip
         owed, self._owed = self._owed, None
@@ -114,28 +112,29 @@ class Store:
             await self._settles.open()
             rows = await self._claimed(self._statements.claim(due.value), values)
             claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
-            self._taken = [min([claims[0].position, *self._taken])] if claims else self._taken
+            if claims:
+                self._lowest.took(claims[0].position)
         snapshot, found, clock, *reached = rows[0][WIDTH:]
         walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
         exhausted = found < limit and len(claims) == found and not walked
-        batch = Batch(token, [], clock, tick, tick + policy.lock_seconds * (1 - SAFETY), due.value)
-        if claims and (left := {index for index, row in enumerate(rows) if row[PAYLOAD] is None}):
-            claims = await self._completed(claims, left, batch)
+        half = policy.lock_seconds * (1 - SAFETY) / 2
+        batch = Batch(token, [], clock, tick, tick + 2 * half, due.value)
+        left = {index for index, claim in enumerate(claims) if claim.payload is None}
+        pace.claimed(most, time.monotonic() - tick, half=half, cut=found > len(claims), left=bool(left))
+        if claims and (left or time.monotonic() > tick + half):
+            claims = await self._completed(claims, left, batch, half=half)
         batch = Batch(token, claims, clock, tick, batch.deadline, due.value)
         return Claimed(batch if claims else None, snapshot, exhausted=exhausted, walked=walked)
 
     async def _claimed(self, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        began, pace = time.monotonic(), self._shelf.pace
         try:
-            rows = await self._claims.fetch(statement, values)
+            return await self._claims.fetch(statement, values)
         except (StoreError, asyncio.CancelledError) as error:
             # It may have got through unheard.
-            self._lock_is_in_nobodys_hand()
+            self._lowest.lose()
             if isinstance(error, StoreError) and error.unanswered:
-                pace.unheard(values["limit_bytes"])
+                self._shelf.pace.too_slow(values["limit_bytes"])
             raise
-        pace.claimed((row[PAYLOAD] for row in rows if row[0] is not None), time.monotonic() - began)
-        return rows
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
@@ -184,24 +183,22 @@ class Store:
     @property
     def unheard(self) -> bool:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
-        return time.monotonic() < self._unheard_until
+        return self._lowest.unheard
 
     async def heartbeat(self, *, low: Position, head: Position, top: Position, state: str) -> bool:
         """Tell that this relay lives, how low it may hold locks, and its lowest and highest heads; False if its row is gone.
 
-        What was claimed since the last report counts too: `low` may have been found before that was in hand, as does what still lacks
-        payloads. No claim comes between.
+        No claim comes between.
         """
         async with self._turn:
-            low = min([low, *self._taken, *self._fetching, *([self._low] if self.unheard else [])])
             values = {
-                **at("low", low), **at("head", head), **at("top", top), **at("told", self._low),
+                **at("low", self._lowest.of(low)), **at("head", head), **at("top", top), **at("told", self._lowest.told),
                 "state": state, "relay_id": self.relay_id, "now": None,
             }  # fmt: skip
             rows = await self._claims.fetch(self._statements["heartbeat"], values)
-            self._taken.clear()
+            self._lowest.tell()
         if rows:
-            self._low = Position(*rows[0])
+            self._lowest.told = Position(*rows[0])
         return bool(rows)
 
     async def keep_lanes(self) -> dict[int, int]:
@@ -262,21 +259,14 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
-    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch) -> list[Claim]:
+    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float) -> list[Claim]:
         """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
-        self._fetching = [claims[0].position]
-        try:
-            done = await self._shelf.complete(claims, left, batch, half=(batch.deadline - batch.claimed_tick) / 2)
-        finally:
-            self._taken, self._fetching = [min([*self._fetching, *self._taken])], []
+        with self._lowest.fetching(claims[0].position):
+            done = await self._shelf.complete(claims, left, batch, half=half)
         if done.failure and not done.whole:
             raise done.failure
         self._owed = done.failure
         return done.whole
-
-    def _lock_is_in_nobodys_hand(self) -> None:
-        """What was locked is found by the sweep of our own locks."""
-        self._unheard_until = time.monotonic() + self._policy().lock_seconds + UNHEARD
 
     async def _not_released(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
         """An earlier release may have been committed without our hearing of it: re-read, do not assume."""

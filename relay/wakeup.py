@@ -244,7 +244,7 @@ class Listener:
 def _reason(error: Exception) -> str:
     """The server's own words, or the first line of the driver's."""
     if isinstance(error, TimeoutError):
-        return f"PostgreSQL did not answer within {HEARING.longest:g} seconds"
+        return f"PostgreSQL did not answer within {HEARING:g} seconds"
     if isinstance(error, UnicodeError):
         return "its URL names a host that no resolver can be asked for, correct RELAY_LISTEN_URL or RELAY_DATABASE_URL"
     return reason(error) if isinstance(error, psycopg.Error) else str(error).rstrip(".") or type(error).__name__

@@ -79,13 +79,13 @@ def sentence(error: Exception) -> PipelineError:
     """An error in one sentence, without passwords, without the statement, and without DETAIL, which quotes rows."""
     state = getattr(error, "sqlstate", None) or ""
     words = " ".join(re.split(r"DETAIL|CONTEXT|Query was", str(error))[0].split())
-    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", veiled(words, state))[:300].rstrip(".")
     if OUT_OF_BOUNDS in words:
         row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,-?\d+)", words)
         return PipelineError(
             f"No lake can hold a row of the archive: {OUT_OF_BOUNDS}({row[1] if row else '?'}); "
             "let the archive's owner correct the row, and run this again."
         )
+    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", veiled(words, state))[:300].rstrip(".")
     if state == "42501":
         return PipelineError(f"The pipeline's login lacks a permission: grant it the role queue_message_etl ({words}).")
     if state.startswith(("57P", "08", "53300")) or (not state and "ERROR:" not in words):

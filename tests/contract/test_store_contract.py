@@ -316,7 +316,7 @@ async def test_a_report_keeps_what_a_claim_has_lowered_since(place: Place) -> No
     await place.insert(wait=-60)
     batch = await store.batch(Due.WAITING)
     assert await store.heartbeat(low=high, head=high, top=high, state="{}")
-    assert store._low == batch.claims[0].position
+    assert store._lowest.told == batch.claims[0].position
     await place.expire()
     await place.silence(store.relay_id, 60)
     other = await place.store("other")

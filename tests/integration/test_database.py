@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.answers import Connection, Patience, soon
+from relay.answers import Connection, soon
 from relay.console import Console
 from relay.database import Session, _kerberos, connect
 from relay.errors import StoreError
@@ -40,7 +39,7 @@ async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_fo
 async def test_a_peer_that_went_silent_is_left_for_a_new_connection(database_url: str) -> None:
     """Behind a proxy that keeps the connection open for it TCP notices nothing; what was asked counts as unanswered, not as refused."""
     async with Proxy.before(database_url) as proxy:
-        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: Patience(0.5, 60))
+        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: 0.5)
         await session.open()
         proxy.black_hole()
         with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 0\.5 seconds, .* a firewall on the way"):
@@ -53,31 +52,25 @@ async def test_a_peer_that_went_silent_is_left_for_a_new_connection(database_url
 
 
 @pytest.mark.ids("C9")
-async def test_an_answer_that_is_on_its_way_is_heard_out(database_url: str) -> None:
-    """A slow network brings it bit by bit: it is left only when nothing comes, or when all of it takes longer than it is worth."""
-    patience = Patience(0.8, 60)
+async def test_an_answer_that_is_on_its_way_for_too_long_is_left(database_url: str) -> None:
+    """Nothing else goes over the connection meanwhile: a slow network may bring it bit by bit, but in time."""
     async with Proxy.before(database_url) as proxy:
-        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: patience)
+        session = Session(proxy.url(database_url), application_name="relay", answer=lambda: 1.5)
         await session.open()
-        proxy.rate = 200_000
+        proxy.rate = 1_000_000
         [(long,)] = await session.fetch(b"SELECT repeat('x', 400000)", {})
         assert 400_000 == len(long)
 
-        patience = Patience(0.8, 1.0)
-        with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 1 seconds") as caught:
-            await session.fetch(b"SELECT repeat('x', 40000000)", {})
-        patience = Patience(0.8, 60)
-        asyncio.get_running_loop().call_later(1.5, proxy.black_hole)
-        with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 0\.8 seconds"):
+        with pytest.raises(StoreError, match=r"^PostgreSQL did not answer a statement within 1\.5 seconds") as caught:
             await session.fetch(b"SELECT repeat('x', 40000000)", {})
         await session.aclose()
 
     assert caught.value.unanswered
 
 
-def test_a_claim_may_arrive_as_long_as_its_lock_holds() -> None:
-    """Whatever the lock time is, a server that says nothing is left in half a minute."""
-    assert [(5, 5), (20, 20), (30, 300), (30, 600)] == [soon(seconds) for seconds in (1, 20, 300, 86_400)]
+def test_a_claim_must_arrive_within_half_of_its_lock() -> None:
+    """So that the locks of others can be renewed before and after it; in half a minute at the most."""
+    assert [5, 10, 30, 30] == [soon(seconds) for seconds in (1, 20, 300, 86_400)]
 
 
 async def test_a_host_that_cannot_be_looked_up_is_a_sentence() -> None:
@@ -135,7 +128,7 @@ async def test_a_session_that_kerberos_encrypts_is_told_from_plain_text(
     """PostgreSQL is asked only after a login by GSSAPI; that alone encrypts nothing."""
     connection = await connect(database_url, "relay", prepare_threshold=None)
     monkeypatch.setattr("relay.database._KERBEROS", f"SELECT {answer[0]}".encode())
-    stand_in = SimpleNamespace(pgconn=SimpleNamespace(used_gssapi=used), execute=connection.execute, fileno=connection.fileno, heard_at=0.0)
+    stand_in = SimpleNamespace(pgconn=SimpleNamespace(used_gssapi=used), execute=connection.execute, fileno=connection.fileno)
 
     assert kerberos == await _kerberos(cast("Connection", stand_in))
     assert not await _kerberos(connection)

@@ -11,7 +11,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from relay import migrate as migrations
-from relay.answers import Patience
 from relay.console import Console
 from relay.database import Session
 from relay.ear import Ear
@@ -79,7 +78,7 @@ async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
 ) -> None:
     """Else a chore over the whole queue would go on beside the next one, with its locks."""
     monkeypatch.setattr("relay.database.NOTICE", NOTICE.replace(b"10s", b"1s"))
-    session = Session(database_url, application_name="chore", answer=lambda: Patience(1, 1))
+    session = Session(database_url, application_name="chore", answer=lambda: 1)
     running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
     await session.open()
     assert 1 == await queue.value(running)

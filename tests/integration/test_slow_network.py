@@ -103,8 +103,44 @@ async def test_a_claim_that_cannot_arrive_in_time_is_followed_by_smaller_ones(
             while batch is None:
                 with suppress(StoreError):
                     batch = (await store.take()).batch
+        left = batch.deadline - time.monotonic()
         proxy.rate = 0
         await store.aclose()
 
     assert told.value.unanswered
+    assert left > 0, "it is handed on with time to send it"
     assert {LARGE - 1024} == {len(claim.payload) for claim in batch.claims}
+
+
+@pytest.mark.slow
+async def test_a_claim_that_arrives_late_is_renewed_and_followed_by_smaller_ones(
+    queue: Queue, make_store: MakeStore, database_url: str
+) -> None:
+    """Within its patience and past its deadline: it would go back unsent, to be claimed again the same way for ever."""
+    await queue.sql(BODY, LARGE - 1024, 2)
+    async with Proxy.before(database_url) as proxy:
+        store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
+        await store.register()
+        proxy.rate = int(LARGE / 2.8)  # past the deadline of 2.4 seconds, within the lock
+        late = await store.batch(limit=1)
+        left = late.deadline - time.monotonic()
+        proxy.rate = 0
+        smaller = await store.batch()
+        await store.aclose()
+
+    assert [LARGE - 1024] == [len(claim.payload) for claim in late.claims]
+    assert left > 0, "it is handed on with time to send it"
+    assert [LARGE - 1024] == [len(claim.payload) for claim in smaller.claims]
+
+
+async def test_claims_of_compressed_contents_grow_again_too(queue: Queue, store: MadeStore) -> None:
+    """The database takes them for a hundred times their stored size, so what they bring says nothing of what might come."""
+    await queue.sql(
+        "INSERT INTO queue_message (exchange, content)"
+        " SELECT 'orders', jsonb_build_object('text', repeat(md5(n::text), 200)) FROM generate_series(1, 2000) n"
+    )
+    usual = len((await store.batch()).claims)
+    store._shelf.pace.too_slow(200_000)
+    lengths = [len((await store.batch()).claims) for _ in range(12)]
+    assert lengths[0] < usual / 10
+    assert usual == max(lengths)

@@ -123,6 +123,23 @@ class FakeClaims:
         return self.seen
 
 
+class WaitingKeys(FakeClaims):
+    """Keys of messages whose wait is over, page by page, as often as they are asked for."""
+
+    def __init__(self, keys: int, head: Head) -> None:
+        super().__init__()
+        self.all = [f"k{n}" for n in range(keys)]
+        self.heads = dict.fromkeys(self.all, head)
+
+    async def list_waiting_keys(
+        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
+    ) -> tuple[list[str], Place | None]:
+        """The page behind a place."""
+        self.asked.append("list_waiting_keys")
+        end = after.seen + most
+        return self.all[after.seen : end], Place("", end) if end < len(self.all) else None
+
+
 class FakeSettles:
     """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id."""
 

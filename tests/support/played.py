@@ -32,7 +32,10 @@ class Played:
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
         self.told: list[Event] = []
-        self.store = Store(conninfo="", schema="app", name="one", policy=lambda: self.policy, emit=self.told.append)
+        self.leaving = False
+        self.store = Store(
+            conninfo="", schema="app", name="one", policy=lambda: self.policy, emit=self.told.append, leaving=lambda: self.leaving
+        )
         self.store.relay_id = 7
         self.answers: dict[str, list[Answer]] = defaultdict(list)
         self.asked: list[tuple[str, str]] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from relay.frontier import Snapshot
-from relay.lanes import KEYS_PER_CLAIM, PATROL_SHARE, Lanes, lane_of
+from relay.lanes import KEYS_PER_CLAIM, PAGE, PATROL_SHARE, Lanes, lane_of
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Retry
 from relay.ports import Due, Listed
-from tests.support.fakes import A_HEAD, FakeClaims, a_batch, a_claim, a_portion, at_once
+from tests.support.fakes import A_HEAD, FakeClaims, WaitingKeys, a_batch, a_claim, a_portion, at_once
 
 LOCKED = A_HEAD._replace(locked=True, ready=False)
 BLOCKED = A_HEAD._replace(ready=False)
@@ -168,6 +168,20 @@ def test_many_blocked_keys_leave_other_sources_their_turn() -> None:
         looks += 1
 
     assert (5, 10) == (looks, len(store.found))
+
+
+def test_a_look_at_waiting_keys_that_cannot_go_comes_to_its_end() -> None:
+    """Each page is asked for once, and all of it is looked for before the next one; then other looks begin anew."""
+    store = WaitingKeys(PAGE + 100, BLOCKED)
+    lanes = lanes_of(store)
+
+    for looks in range(1, 3):
+        for _ in range(100):
+            assert at_once(lanes.claim_waiting(limit=1000, limit_bytes=1000, held=[])) is None
+            if not lanes.unfinished:
+                break
+        assert 2 * looks == store.asked.count("list_waiting_keys")
+        assert looks * (PAGE + 100) == sum(map(len, store.found))
 
 
 def test_a_backlog_of_some_keys_does_not_keep_new_ones_from_being_listed() -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from relay.bounds import Head
 from relay.intake import Intake
+from relay.lanes import PAGE
 from relay.message import SUCCESS, Batch, Position
 from relay.ports import Claimed, Due
 from relay.share import Share
 from relay.source import FIRST_GAP
-from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
+from tests.support.fakes import A_HEAD, Clock, FakeClaims, WaitingKeys, a_batch, a_claim, a_portion, at_once
 
 ROOM = 500
 
@@ -324,3 +325,16 @@ def test_what_goes_again_is_debited_again(clock: Clock) -> None:
         clock.now += FIRST_GAP / 1000
 
     assert intake.limits.allowance("a") == 0
+
+
+def test_the_longer_a_limited_backlog_of_keys_waits_the_more_seldom_it_is_listed(clock: Clock) -> None:
+    """However many pages a look takes: it is one look, and the next one is as far away as after a short one."""
+    store = WaitingKeys(3 * PAGE, A_HEAD._replace(exchange="a"))
+    intake = intake_of(store, clock, a=0.001)
+    intake.limits.took(of("a", 1))
+    began = clock.now
+    while clock.now < began + 20:
+        assert claim(intake) is None
+        clock.now += max(intake.until_next_look(), 0.001)
+
+    assert 3 < store.asked.count("list_waiting_keys") < 3 * 30

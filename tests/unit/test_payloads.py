@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.payloads import FIRST, GROWTH, LARGE, LEAST, USUAL, Pace
+from relay.payloads import FIRST, GROWTH, LEAST, USUAL, Pace
 
 MIB = 1 << 20
 
@@ -28,33 +28,43 @@ def test_what_the_server_needs_for_each_piece_makes_them_longer_and_not_shorter(
     assert 2 * MIB == pace.piece
 
 
+SLOW = 1 << 40
+"""Bytes that no network brings in time."""
+
+
+def claimed(pace: Pace, seconds: float = 0.1, *, cut: bool = True, left: bool = False) -> int:
+    """Have a claim arrive under a lock with ten seconds left at its half; return what the next one may bring."""
+    pace.claimed(pace.of_claim(SLOW), seconds, half=10.0, cut=cut, left=left)
+    return pace.of_claim(SLOW)
+
+
 def test_claims_shrink_when_one_does_not_arrive_and_grow_while_they_come_quickly() -> None:
     """Down to what any network brings, and up to what was asked for."""
     pace = Pace()
-    assert 1 << 40 == pace.of_claim(1 << 40)
-    pace.unheard(1 << 40)
-    assert USUAL // GROWTH == pace.of_claim(1 << 40)
+    assert SLOW == claimed(pace)
+    pace.too_slow(SLOW)
+    assert USUAL // GROWTH == pace.of_claim(SLOW)
     assert 10 == pace.of_claim(10)
-    pace.claimed([bytes(USUAL)], 3.0)
-    assert USUAL // GROWTH == pace.of_claim(1 << 40)
-    for _ in range(4):
-        pace.claimed([bytes(USUAL)], 0.1)
-    assert 1 << 40 == pace.of_claim(1 << 40)
+    assert USUAL // GROWTH == claimed(pace, 3.0)
+    assert [USUAL // 2, USUAL, SLOW] == [claimed(pace) for _ in range(3)]
     for _ in range(20):
-        pace.unheard(pace.of_claim(1 << 40))
-    assert LEAST == pace.of_claim(1 << 40)
+        pace.too_slow(pace.of_claim(SLOW))
+    assert LEAST == pace.of_claim(SLOW)
 
 
-def test_claims_that_bring_little_let_no_larger_one_follow() -> None:
-    """They come quickly over any network; those that leave payloads behind for the bound alone are let grow."""
+def test_a_claim_that_comes_when_half_of_its_lock_is_over_is_followed_by_smaller_ones() -> None:
+    """It arrived, and is worth little: what it brought must be renewed before it is sent."""
     pace = Pace()
-    pace.unheard(1 << 40)
-    bound = USUAL // GROWTH
-    for payloads in ([], [b"small"], [bytes(bound // 2 - 1)], [None]):
-        pace.claimed(payloads, 0.1)
-        assert bound == pace.of_claim(1 << 40)
-    pace.claimed([bytes(bound // 4), bytes(bound // 4)], 0.1)
-    assert bound * 2 == pace.of_claim(1 << 40)
-    pace.unheard(LARGE)
-    pace.claimed([None], 0.1)
-    assert LARGE // GROWTH * 2 == pace.of_claim(1 << 40)
+    assert USUAL // GROWTH == claimed(pace, 10.1)
+    assert USUAL // GROWTH // GROWTH == claimed(pace, 10.1)
+
+
+def test_claims_that_show_nothing_let_no_larger_one_follow() -> None:
+    """Those that brought all that was due, and those whose payloads were left behind, until a piece as long as that comes in time."""
+    pace = Pace()
+    pace.too_slow(SLOW)
+    assert USUAL // GROWTH == claimed(pace, cut=False) == claimed(pace, left=True)
+    while pace.piece < USUAL // GROWTH:
+        assert USUAL // GROWTH == claimed(pace, left=True)
+        pace.came(pace.piece, 0.01, served=0.0, goal=1.0)
+    assert USUAL // GROWTH * 2 == claimed(pace, left=True)

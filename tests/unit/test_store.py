@@ -15,12 +15,13 @@ from relay import __version__
 from relay.answers import soon
 from relay.database import BY_INDEX
 from relay.errors import StoreError
+from relay.lowest import UNHEARD
 from relay.message import Batch, Claim, Position
 from relay.payloads import LARGE
 from relay.policy import Policy
 from relay.ports import Due
 from relay.retry import RetryPolicy
-from relay.store import LEASE, UNHEARD, Store
+from relay.store import LEASE, Store
 from tests.support.fakes import Clock, a_claim
 from tests.support.played import FAR, Played, due_rows
 from tests.support.queue import FIRST, PLENTY
@@ -34,7 +35,8 @@ FIFTY, SIXTY = Position(50, 1), Position(60, 2)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The store's own clock."""
     clock = Clock()
-    monkeypatch.setattr("relay.store.time", SimpleNamespace(monotonic=clock))
+    for module in ("store", "lowest"):
+        monkeypatch.setattr(f"relay.{module}.time", SimpleNamespace(monotonic=clock))
     return clock
 
 

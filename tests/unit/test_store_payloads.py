@@ -10,7 +10,7 @@ import pytest
 from relay.errors import StoreError
 from relay.events import LockLost
 from relay.message import Claim, Cut, Position
-from relay.payloads import GROWTH, LARGE, USUAL
+from relay.payloads import FIRST, GROWTH, LARGE, USUAL
 from relay.policy import Policy
 from relay.ports import Claimed, Due
 from tests.support.fakes import Clock, a_claim
@@ -224,6 +224,25 @@ async def test_a_fetch_that_is_cut_leaves_a_lock_in_nobodys_hand() -> None:
     assert Position(50, 5) == await played.low()
 
 
+@timeless
+async def test_a_relay_that_leaves_fetches_no_more() -> None:
+    """It would send nothing of it: what is not there yet goes back at once, also the payload that is under way."""
+    played = Played(Policy(max_body_bytes=1 << 30))
+
+    async def first_piece() -> list[tuple[bytes, float]]:
+        played.leaving = True
+        return [(bytes(FIRST), 0.0)]
+
+    played.answers["read_payload"].append(first_piece)
+    played.answers["release"].append([(50, 2), (50, 3)])
+
+    assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
+    assert 1 == played.asked.count(("claim", "read_payload"))
+    assert ("settle", "release") == played.asked[-1]
+    assert "{2,3}" == played.values[-1]["seqs"]
+    assert not played.store.unheard
+
+
 async def brought(played: Played, answer: Answer | None = None) -> tuple[int, int]:
     """Bytes that a claim may bring, and those of a message that travels with it."""
     await played.claim(answer=answer)
@@ -238,12 +257,13 @@ async def test_a_claim_that_did_not_arrive_in_time_is_followed_by_smaller_ones(c
 
     async def slow() -> list[tuple[object, ...]]:
         clock.now += 1.0
-        return due_rows()
+        return due_rows(a_claim(), found=2)
 
     with pytest.raises(StoreError):
         await played.claim(answer=StoreError("Silent.", unanswered=unanswered))
     assert (less, LARGE) == await brought(played, slow)
     assert (less, LARGE) == await brought(played)
+    assert (less, LARGE) == await brought(played, due_rows(a_claim(), found=2))
     assert min(2 * less, PLENTY) == (await brought(played))[0]
 
 

@@ -1,0 +1,49 @@
+"""How low locks may be: what a heartbeat must tell so that no lock is forgotten."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from relay.lowest import UNHEARD, Lowest
+from relay.message import START, Position
+
+LOW, MIDDLE, HIGH = Position(1, 1), Position(2, 2), Position(3, 3)
+
+
+@pytest.fixture
+def lowest() -> Lowest:
+    """Under locks of ten seconds."""
+    return Lowest(lambda: 10.0)
+
+
+def test_what_was_claimed_since_the_last_heartbeat_counts(lowest: Lowest) -> None:
+    """It may not have been in hand when the lowest there was looked for; once it was told it is."""
+    lowest.took(MIDDLE)
+    lowest.took(HIGH)
+    assert [MIDDLE, LOW] == [lowest.of(HIGH), lowest.of(LOW)]
+    lowest.tell()
+    assert HIGH == lowest.of(HIGH)
+
+
+def test_what_lacks_payloads_counts_however_long_that_takes(lowest: Lowest) -> None:
+    """And once more when it has them."""
+    with lowest.fetching(LOW):
+        lowest.tell()
+        assert LOW == lowest.of(HIGH)
+    assert LOW == lowest.of(HIGH)
+    lowest.tell()
+    assert HIGH == lowest.of(HIGH)
+
+
+def test_after_a_lost_answer_nothing_rises_until_locks_of_then_are_over(lowest: Lowest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows where it locked."""
+    now = 100.0
+    monkeypatch.setattr("relay.lowest.time", SimpleNamespace(monotonic=lambda: now))
+    lowest.told = LOW
+    lowest.lose()
+    assert (True, LOW) == (lowest.unheard, lowest.of(HIGH))
+    now += 10 + UNHEARD
+    assert (False, HIGH) == (lowest.unheard, lowest.of(HIGH))
+    assert START == Lowest(lambda: 1.0).told
