@@ -24,7 +24,7 @@ GOAL, SHARE = 1.0, 0.1
 USUAL = 32 << 20
 """Bytes that a claim is taken to bring when it was allowed more than that and did not arrive."""
 
-Read = Callable[[Claim, int, int], Awaitable[tuple[bytes, float] | None]]
+Read = Callable[[Claim, int, int], Awaitable[tuple[bytes, int, float] | None]]
 Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
 
 
@@ -85,10 +85,11 @@ class Fetcher:
     """Puts in the payloads that were left behind by one claim.
 
     Args:
-        read: a piece of one: from which byte, how many; with the seconds that the server needed. None where the lock is not ours any more.
+        read: a piece of one: from which byte, how many; with the bytes of all of it, and the seconds that the server needed. None where the
+            lock is not ours any more.
         renew: moves the locks of claims ahead; False if some of them are not ours any more.
         pace: how long pieces are.
-        most: bytes of a payload to fetch, one more than is allowed.
+        most: bytes that a payload may have.
         half: seconds after which a lock is to be renewed.
         since: monotonic seconds of the claim.
         leaving: the relay stops, and sends nothing any more.
@@ -139,22 +140,23 @@ class Fetcher:
     async def _payload(self, claim: Claim) -> bytes | None:
         """All of it, or what shows that it is too large; None where it is lost, or where the rest of it would come in vain."""
         pieces: list[bytes] = []
-        missing = self._most
-        while missing:
-            asked, began = min(self._pace.piece, missing), time.monotonic()
-            answer = await self._read(claim, self._most - missing + 1, asked)
+        have = 0
+        while True:
+            asked, began = self._pace.piece, time.monotonic()
+            answer = await self._read(claim, have + 1, asked)
             if answer is None:
                 return None
-            piece, served = answer
+            piece, length, served = answer
             pieces.append(piece)
-            missing -= len(piece)
-            if len(piece) < asked:
+            have += len(piece)
+            if length > self._most:
+                return Cut(piece)
+            if have >= length:
                 return b"".join(pieces)
             self._pace.came(asked, time.monotonic() - began, served=served, goal=min(GOAL, self._half * SHARE))
             await self._renew_in_time()
             if self._in_vain:
                 return None
-        return Cut(b"".join(pieces))
 
     @property
     def _in_vain(self) -> bool:

@@ -4,7 +4,7 @@
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
 -- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock. A claim that looks at
 -- messages which are not its own walks a bounded number of them, and adds how far it came where it found less than it may take. A large
--- payload does not travel with the claim: see read_payload.
+-- payload does not travel with the claim, nor one that is longer as text than its size lets expect: see read_payload.
 WITH @walked@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
@@ -18,7 +18,10 @@ WITH @walked@due AS MATERIALIZED (
     FROM chosen
     WHERE message.xid = ANY(ARRAY[chosen.xid]) AND message.seq = chosen.seq
     RETURNING message.xid, message.seq, message.id, message.exchange, message.routing_key,
-        CASE WHEN chosen.size <= %(large)s THEN coalesce(message.body, convert_to(message.content::text, 'UTF8')) END AS payload,
+        CASE WHEN chosen.size <= %(large)s THEN (
+            SELECT CASE WHEN octet_length(printed) <= 2 * chosen.size + 4096 THEN printed END
+            FROM (SELECT coalesce(message.body, convert_to(message.content::text, 'UTF8')) AS printed OFFSET 0) AS once
+        ) END AS payload,
         message.body IS NOT NULL AS is_binary,
         CASE WHEN message.options <> '{}' THEN message.options::text END AS options,
         message.ordering_key, message.replay_of, message.attempts, message.expires_at

@@ -1,7 +1,10 @@
--- A piece of a payload that did not travel with its claim, while the lock is ours, and the seconds that the server needed for it: of a long
--- content it prints all for each piece. Columns are computed in their order.
-SELECT
-    substring(coalesce(body, convert_to(content::text, 'UTF8')) FROM %(start)s::int FOR %(length)s::int),
+-- A piece of a payload that did not travel with its claim, while the lock is ours, how long all of it is, and the seconds that the server
+-- needed: of a long content it prints all for each piece.
+SELECT substring(printed FROM %(start)s::int FOR %(length)s::int), octet_length(printed),
     extract(epoch FROM clock_timestamp() - statement_timestamp())::float8
-FROM @schema@.queue_message
-WHERE xid = ANY(ARRAY[%(xid)s::text::xid8]) AND seq = %(seq)s AND lock_token = %(token)s::uuid
+FROM (
+    SELECT coalesce(body, convert_to(content::text, 'UTF8')) AS printed
+    FROM @schema@.queue_message
+    WHERE xid = ANY(ARRAY[%(xid)s::text::xid8]) AND seq = %(seq)s AND lock_token = %(token)s::uuid
+    OFFSET 0
+) AS once

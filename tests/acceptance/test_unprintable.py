@@ -16,6 +16,8 @@ async def test_a_content_that_cannot_be_printed_is_rejected_and_its_neighbours_a
     with psycopg.connect(database_url, autocommit=True) as connection:
         for _ in range(3):
             connection.execute("INSERT INTO queue_message (exchange, routing_key) VALUES (%s, %s)", (made.exchange, made.routing_key))
+        # Beside the triggers, which refuse it: it may be in a queue that is older than they are.
+        connection.execute("SET session_replication_role = replica")
         connection.execute(
             "INSERT INTO queue_message (exchange, routing_key, content) "
             "SELECT %s, %s, jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000)",

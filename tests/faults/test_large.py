@@ -10,6 +10,7 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
+from tests.support.fault_play import UNHURRIED
 from tests.support.fault_scene import Scene
 from tests.support.queue import until
 from tests.support.relays import peak_memory
@@ -74,7 +75,7 @@ async def test_a_body_over_the_limit_is_rejected_and_one_below_it_arrives(scene:
 @pytest.mark.ids("C9")
 async def test_many_large_bodies_take_no_more_memory_than_the_window(scene: Scene, say: Say, *, long_form: bool) -> None:
     """32 bodies, up to 90 MiB (in the short form 12) where 100 MiB are allowed: memory by bytes of the window, each arrives once."""
-    await scene.queue.sql("SELECT queue_message_config_set('max_body_bytes', %s)", str(100 * MIB))
+    await scene.configure(max_body_bytes=100 * MIB, lock_seconds=UNHURRIED)
     largest = (90 if long_form else 12) * MIB
     sizes = [largest, *(scene.chance.randint(largest // 2, largest) for _ in range(AT_ONCE - 1))]
     scene.chance.shuffle(sizes)

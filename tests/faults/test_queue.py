@@ -12,7 +12,7 @@ from psycopg import errors
 
 from relay import local
 from tests.support.fault_scene import Scene
-from tests.support.queue import Queue
+from tests.support.queue import Queue, unchecked
 
 ROOM = 64 << 20
 """Bytes that a process of the server may still take: less than the text needs."""
@@ -44,7 +44,10 @@ async def test_messages_wait_in_the_database_alone(scene: Scene, own_postgres: l
 @pytest.mark.fault(29, repeats=20)
 async def test_a_server_without_memory_rejects_nothing(queue: Queue) -> None:
     """A content that cannot be printed for want of memory just now is no content that can never be printed."""
-    await queue.sql("INSERT INTO queue_message (exchange, content) SELECT 'e', jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 900)")
+    async with unchecked(queue):
+        await queue.sql(
+            "INSERT INTO queue_message (exchange, content) SELECT 'e', jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 900)"
+        )
     pid = await queue.value("SELECT pg_backend_pid()")
     resource.prlimit(pid, resource.RLIMIT_AS, (mapped(pid) + ROOM, resource.RLIM_INFINITY))
 

@@ -7,9 +7,10 @@ import pytest
 from relay.encoding import Encoded, Encoder
 from relay.errors import StoreError
 from relay.events import Event, LockLost
-from relay.payloads import LARGE
+from relay.message import Cut
+from relay.payloads import FIRST, LARGE
 from relay.policy import Policy
-from tests.support.queue import MadeStore, MakeStore, Queue
+from tests.support.queue import MadeStore, MakeStore, Queue, unchecked
 
 INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"
 RANDOM = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 200000))"
@@ -38,16 +39,33 @@ async def test_a_large_payload_is_claimed_whole_and_in_its_place(queue: Queue, s
 
 
 async def test_of_a_payload_over_the_limit_no_more_is_fetched_than_shows_it(queue: Queue, make_store: MakeStore) -> None:
-    """One byte more than is allowed, whatever there is."""
+    """The first piece, which says how long all of it is."""
     store = make_store(policy=Policy(max_body_bytes=1000))
     await store.register()
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
 
     [claim] = (await store.batch()).claims
 
-    assert 1001 == len(claim.payload)
+    assert FIRST == len(claim.payload)
     encoder = Encoder(frame_max=131072, max_body_bytes=1 << 30, allowed_exchanges=None)
     assert not isinstance(encoder.encode(claim), Encoded), "a limit that was raised meanwhile must not let its beginning out"
+
+
+async def test_a_payload_longer_than_its_size_lets_expect_does_not_travel_with_its_claim(queue: Queue, make_store: MakeStore) -> None:
+    """Hundreds of bytes that are megabytes as text: a claim may bring hundreds of those, and no memory holds them."""
+    store = make_store(policy=Policy(max_body_bytes=1 << 20))
+    await store.register()
+    async with unchecked(queue):
+        await queue.sql(
+            "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 20)"
+        )
+        await queue.sql("INSERT INTO queue_message (exchange, content) SELECT 'orders', '1e100000'::jsonb")
+    assert 400 > await queue.value("SELECT max(pg_column_size(content)) FROM queue_message")
+
+    [cut, whole] = (await store.batch()).claims
+
+    assert (Cut, FIRST) == (type(cut.payload), len(cut.payload))
+    assert b"1" + b"0" * 100_000 == whole.payload
 
 
 async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +128,11 @@ async def test_a_large_content_that_cannot_be_printed_is_given_back_and_rejected
     """
     await queue.sql("ALTER TABLE queue_message ALTER COLUMN content SET STORAGE EXTERNAL")
     await queue.sql(INSERT)
-    await queue.sql(
-        "INSERT INTO queue_message (exchange, content) "
-        "SELECT 'orders', jsonb_agg(to_jsonb('1e131071'::numeric + (n <= 100)::int)) FROM generate_series(1, 9000) AS n"
-    )
+    async with unchecked(queue):
+        await queue.sql(
+            "INSERT INTO queue_message (exchange, content) "
+            "SELECT 'orders', jsonb_agg(to_jsonb('1e131071'::numeric + (n <= 100)::int)) FROM generate_series(1, 9000) AS n"
+        )
     assert LARGE < await queue.value("SELECT max(pg_column_size(content)) FROM queue_message")
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
 

@@ -22,7 +22,7 @@ from tests.support.poison import POISON, Poison
 BAD = {
     "exchange": "repeat('x', 256)", "routing_key": "repeat('x', 256)", "ordering_key": "repeat('x', 1025)",
     "options": "'{\"persistant\": true}'", "body": "'x', content = '[]'", "available_at": "'infinity'", "expires_at": "'-infinity'",
-    "created_at": "'10000-01-01 00:00:00+00'", "lock_expires_at": "'infinity'", "attempts": "-1",
+    "created_at": "'10000-01-01 00:00:00+00'", "lock_expires_at": "'infinity'", "attempts": "-1", "content": "'1e131071'",
 }  # fmt: skip
 """A value that is refused, as an UPDATE names it."""
 TABLE = sql.Identifier("public", "queue_message")
@@ -97,6 +97,26 @@ def test_an_error_names_table_column_and_constraint(connection: psycopg.Connecti
         diag = caught.value.diag
         assert ("queue_message", column, f"queue_message_{column}_check") == (diag.table_name, diag.column_name, diag.constraint_name)
         assert "docs/options.md" in (diag.message_hint or "")
+
+
+@pytest.mark.parametrize(
+    "text", ["repeat('1', 65536)", "repeat(repeat('0', 4000) || md5('x'), 300)", "'[' || repeat('1e308, ', 1000) || '1]'"]
+)
+def test_a_content_may_be_long_where_it_is_long(connection: psycopg.Connection[Any], text: str) -> None:
+    """Also where it is stored compressed, is changed, or comes from a table: 32 times as long as a jsonb holds it, or 64 KiB."""
+    value = f"to_jsonb({text})" if "repeat(repeat" in text else f"({text})::jsonb"
+    connection.execute(f"INSERT INTO queue_message (exchange, content) VALUES ('orders', {value})".encode())
+    connection.execute("INSERT INTO queue_message (exchange, content) SELECT exchange, content FROM queue_message")
+    connection.execute("UPDATE queue_message SET content = content")
+
+    assert (2,) == connection.execute("SELECT count(*) FROM queue_message").fetchone()
+
+
+@pytest.mark.parametrize("numbers", ["1e131071", "1e65536", ", ".join(["1e2000"] * 100), ", ".join(["1e131071"] * 1000)])
+def test_a_content_that_is_far_longer_as_text_than_it_takes_is_refused(connection: psycopg.Connection[Any], numbers: str) -> None:
+    """Whoever claims it would have to print it, and some hundreds of those stand in the way of all others."""
+    with pytest.raises(psycopg.errors.CheckViolation, match=r"^content (takes \d+ bytes and \d+ as text, .* as strings|is \d+ bytes long)"):
+        connection.execute("INSERT INTO queue_message (exchange, content) VALUES ('orders', %s)", (f"[{numbers}]",))
 
 
 def test_what_would_fail_every_claim_is_refused_without_triggers(connection: psycopg.Connection[Any]) -> None:

@@ -25,7 +25,7 @@ from tests.support.broker import Topology
 from tests.support.canary import PASSWORD, PAYLOAD, silent
 from tests.support.cli import Cli
 from tests.support.logins import login
-from tests.support.queue import Queue, until
+from tests.support.queue import Queue, unchecked, until
 from tests.support.relays import RelayProcess, Relays
 
 CONTENT = json.dumps({"secret": PAYLOAD, "more": [PAYLOAD] * 3})
@@ -98,7 +98,8 @@ async def _fill(queue: Queue, topology: Topology, unique: str) -> None:
     await _insert(queue, f"{unique}.fine", "leads.nowhere")
     await _insert(queue, f"{unique}.fine", content=json.dumps(PAYLOAD * 1000))
     await _insert(queue, f"{unique}.fine", options={"userId": "somebody-else", **HELD})
-    await queue.sql(f"INSERT INTO queue_message (exchange, routing_key, content) {UNPRINTABLE}", f"{unique}.fine", PAYLOAD)
+    async with unchecked(queue):
+        await queue.sql(f"INSERT INTO queue_message (exchange, routing_key, content) {UNPRINTABLE}", f"{unique}.fine", PAYLOAD)
     await queue.sql("INSERT INTO queue_message (exchange, routing_key, body) VALUES (%s, 'key', %s)", f"{unique}.fine", PAYLOAD.encode())
 
 

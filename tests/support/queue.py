@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
@@ -124,6 +125,14 @@ class MadeStore(Store):
     async def ids(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> list[str]:
         """Claim and return the ids."""
         return ids_of((await self.take(due, where, limit=limit)).batch)
+
+
+@asynccontextmanager
+async def unchecked(queue: Queue) -> AsyncIterator[None]:
+    """Insert what no message may be: as it was before a check was made, or beside the triggers."""
+    await queue.sql("SET session_replication_role = replica")
+    yield
+    await queue.sql("RESET session_replication_role")
 
 
 async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = PATIENCE) -> None:

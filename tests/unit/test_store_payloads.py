@@ -48,16 +48,16 @@ def payloads(claimed: Claimed) -> list[tuple[int, bytes]]:
 
 @timeless
 async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> None:
-    """On the connection that claims, and a byte more than is allowed at the most."""
+    """On the connection that claims; of one that is longer than allowed the first piece shows it."""
     played = Played(Policy(max_body_bytes=3))
-    played.answers["read_payload"] += [[(b"123", 0.0)], [(b"1234", 0.0)]]
+    played.answers["read_payload"] += [[(b"123", 3, 0.0)], [(b"123", 4, 0.0)]]
 
     claimed = await played.claim(small(1), large(2), small(3), large(4))
 
-    assert [(1, b"{}"), (2, b"123"), (3, b"{}"), (4, b"1234")] == payloads(claimed)
+    assert [(1, b"{}"), (2, b"123"), (3, b"{}"), (4, b"123")] == payloads(claimed)
     assert claimed.batch is not None
     assert [bytes, bytes, bytes, Cut] == [type(claim.payload) for claim in claimed.batch.claims]
-    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4}
+    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": FIRST}
     assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
     assert [("claim", "read_payload")] * 2 == played.asked[2:]
     assert not played.store.unheard
@@ -69,9 +69,9 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
     """With every claim of it, and the batch has the new deadline."""
     played = Played(Policy(max_body_bytes=3, lock_seconds=30.0))
 
-    async def slow() -> list[tuple[bytes, float]]:
+    async def slow() -> list[tuple[bytes, int, float]]:
         clock.now += seconds
-        return [(b"1234", 0.0)]
+        return [(b"123", 4, 0.0)]
 
     played.answers["read_payload"].append(slow)
     played.answers["renew_locks"].append([(2,)])
@@ -86,8 +86,8 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
 @timeless
 async def test_a_renewal_that_finds_a_lock_taken_over_ends_the_fetch() -> None:
     """The rest goes again at once; what is there is written before its old deadline, or not at all."""
-    played = Played(Policy(max_body_bytes=3, lock_seconds=0.0))
-    played.answers["read_payload"].append([(b"1234", 0.0)])
+    played = Played(Policy(lock_seconds=0.0))
+    played.answers["read_payload"].append([(b"123", 4, 0.0)])
     played.answers["renew_locks"].append([(2,)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
@@ -168,8 +168,8 @@ async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> N
 @timeless
 async def test_a_give_back_that_does_not_get_through_holds_up_nothing() -> None:
     """What it was for is found with the relay's own locks."""
-    played = Played(Policy(max_body_bytes=3, lock_seconds=0.0))
-    played.answers["read_payload"].append([(b"1234", 0.0)])
+    played = Played(Policy(lock_seconds=0.0))
+    played.answers["read_payload"].append([(b"123", 4, 0.0)])
     played.answers["renew_locks"].append([(1,)])
     played.answers["release"].append(AWAY)
 
@@ -183,9 +183,9 @@ async def test_a_report_counts_what_still_lacks_payloads() -> None:
     played = Played()
     lows: list[Position] = []
 
-    async def slow() -> list[tuple[bytes, float]]:
+    async def slow() -> list[tuple[bytes, int, float]]:
         lows.extend([await played.low(), await played.low()])
-        return [(b"1", 0.0)]
+        return [(b"1", 1, 0.0)]
 
     played.answers["read_payload"].append(slow)
     await played.claim(large(5), small(6))
@@ -199,10 +199,10 @@ async def test_a_claim_beside_a_fetch_is_not_forgotten() -> None:
     """The lower one of the two counts."""
     played = Played()
 
-    async def slow() -> list[tuple[bytes, float]]:
+    async def slow() -> list[tuple[bytes, int, float]]:
         await played.low()
         await played.claim(small(2))
-        return [(b"1", 0.0)]
+        return [(b"1", 1, 0.0)]
 
     played.answers["read_payload"].append(slow)
     await played.claim(large(5))
@@ -229,9 +229,9 @@ async def test_a_relay_that_leaves_fetches_no_more() -> None:
     """It would send nothing of it: what is not there yet goes back at once, also the payload that is under way."""
     played = Played(Policy(max_body_bytes=1 << 30))
 
-    async def first_piece() -> list[tuple[bytes, float]]:
+    async def first_piece() -> list[tuple[bytes, int, float]]:
         played.leaving = True
-        return [(bytes(FIRST), 0.0)]
+        return [(bytes(FIRST), 10 * FIRST, 0.0)]
 
     played.answers["read_payload"].append(first_piece)
     played.answers["release"].append([(50, 2), (50, 3)])
