@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from relay.errors import RelayError
 from relay.option_rules import SHORT_LIMIT, OptionsError, collect, parse
 from relay.options import plan
+from relay.written_numbers import as_stored, check_printed
 
 ORDERING_KEY_LIMIT: Final = 1024
 """Bytes; the database refuses more (sql/0002_validity.sql)."""
@@ -73,7 +75,7 @@ class Options(BaseModel):
             return given
         text = json_text(dict(given), "options")
         try:
-            plan(text, HEADERS_LIMIT)
+            plan(as_stored(text), HEADERS_LIMIT)
             found = {name: value for name, (_, value) in collect(parse(text)).items()}
         except OptionsError as error:
             raise ValueError(error.sentence) from None
@@ -132,6 +134,7 @@ class Message(BaseModel):
             if self._content != "{}":
                 raise ValueError("body and content are both given; leave content out, a message has one payload")
             _check_size("body", len(self.body), PAYLOAD_LIMIT)
+        _check_times(self.available_at, self.expires_at)
         return self
 
     @property
@@ -183,8 +186,21 @@ def _content_text(content: Any) -> str:
         text = str(content)
         _parse(text)
         _check_nul(text, "content")
-    _check_size("content", len(text.encode()), PAYLOAD_LIMIT)
+    size = len(text.encode())
+    _check_size("content", size, PAYLOAD_LIMIT)
+    check_printed(text, size)
     return text
+
+
+def _check_times(available_at: datetime | None, expires_at: datetime | None) -> None:
+    for name, moment in (("available_at", available_at), ("expires_at", expires_at)):
+        try:
+            if moment is not None:
+                moment.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"{name} is outside the years 1 to 9999") from None
+    if available_at is not None and expires_at is not None and expires_at <= available_at:
+        raise ValueError("expires_at is not after available_at; the message could never be sent")
 
 
 def _parse(text: str) -> None:
@@ -194,7 +210,7 @@ def _parse(text: str) -> None:
         # An escape may spell half of a surrogate pair.
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise ValueError(f"content is not JSON: {error.msg} at character {error.pos + 1}") from None
+        raise ValueError(f"content is not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("content is nested too deep") from None
     except UnicodeEncodeError:

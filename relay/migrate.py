@@ -50,7 +50,8 @@ def migrate(
     """Bring `schema` up to date and return the names of the migrations that this call applied.
 
     Everything but the jobs of pg_cron happens in one transaction: a database is never left halfway, and an
-    application that inserts meanwhile waits and finds the new table. A second call at the same time waits and finds nothing to do.
+    application that inserts meanwhile waits and finds the new table. A second call at the same time says so, waits for ten minutes at the
+    most, and finds nothing to do.
     Settings of `seed` that the database does not have yet are written. `say` gets what people should read.
 
     Raises:
@@ -237,7 +238,8 @@ def _translated(connection: psycopg.Connection) -> Iterator[None]:
         raise MigrationError(f"{read_only(connection.info)} ({reason(error)}).") from error
     except errors.LockNotAvailable as error:
         raise MigrationError(
-            "A long transaction holds the tables that must change and nothing was changed: run `relay migrate` again when it has ended."
+            "Another transaction holds what must change, and nothing was changed: find it in pg_locks and pg_stat_activity, and run "
+            "`relay migrate` again when it has ended."
         ) from error
     except psycopg.OperationalError as error:
         raise StoreError(f"PostgreSQL went away and nothing was changed: {reason(error)}; run `relay migrate` again.") from error

@@ -121,14 +121,18 @@ def host_name() -> str:
     return socket.gethostname()[:40] or "relay"
 
 
+DEFAULT_EXCHANGE = "amq.default"
+"""What the default exchange, whose name is empty, is called in a list."""
+
+
 def _split(value: object) -> object:
-    """Names between commas. One empty name is the default exchange; several are a slip that would forbid everything."""
+    """Names between commas; the default exchange has the one that RabbitMQ's permissions give it ("Access Control", rabbitmq.com)."""
     if not isinstance(value, str):
         return value
     names = tuple(part.strip() for part in value.split(","))
-    if names.count("") > 1:
-        raise ValueError("more than one empty name")
-    return names
+    if "" in names:
+        raise ValueError("an empty name")
+    return tuple("" if name == DEFAULT_EXCHANGE else name for name in names)
 
 
 CONNINFO = "a PostgreSQL URL (postgresql://user:password@host/database) or a conninfo (host=... dbname=...)"

@@ -57,6 +57,10 @@ class Row(NamedTuple):
     meaning: str
 
 
+EMPTY = {"http_port": None, "allowed_exchanges": ""}
+"""What an empty variable stands for: no port, and a list of no names, which is refused; for all others it is unset."""
+
+
 class Settings(BaseSettings):
     """Every setting by its name without the prefix; made by `load`, or by keyword arguments alone in a test."""
 
@@ -99,8 +103,9 @@ class Settings(BaseSettings):
     on_lock_expired: OnLockExpired = word("retry", OnLockExpired, "A message whose lock expired: again, or archived `lock_expired`")
     archive: Archived = word("all", Archived, "What is archived: every message, or only what is not a success")
     allowed_exchanges: Names | None = setting(
-        None, "names or globs, separated by commas", "Exchanges that messages may name, such as `orders,audit.*`", shown="all"
-    )
+        None, "names or globs between commas, amq.default for the default exchange; leave it out to allow all",
+        "Exchanges that messages may name, such as `orders,audit.*`", shown="all",
+    )  # fmt: skip
     max_body_bytes: int = whole(16 << 20, 1, 128 << 20, "Largest payload; RabbitMQ 4 takes no more by itself")
     retention_days: int = whole(30, 0, 36_500, "Days that the archive keeps successes, 0 for ever")
     dead_retention_days: int = whole(365, 0, 36_500, "Days that the archive keeps dead messages, 0 for ever")
@@ -200,7 +205,7 @@ def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Se
     """
     fields = {_variable(name): name for name in Settings.model_fields}
     secrets = [variable for variable, name in fields.items() if _is_secret(name)]
-    found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable("http_port")])
+    found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable(name) for name in EMPTY])
     given = {fields[variable]: each for variable, each in found.items()}
     settings, wrong = _checked(given)
     if mistakes or wrong:
@@ -219,7 +224,7 @@ def describe() -> list[Row]:
 
 def _checked(given: Mapping[str, Found]) -> tuple[Settings, list[str]]:
     """Settings of the texts that are right, and a sentence for each mistake."""
-    settings, wrong = _validate({name: each.text or None for name, each in given.items()})
+    settings, wrong = _validate({name: each.text or EMPTY[name] for name, each in given.items()})
     mistakes = [_sentence(name, given[name]) for name in wrong]
     mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
     if not settings.allow_insecure:

@@ -232,7 +232,7 @@ BEGIN
         OR greatest(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) >= '10000-01-01 00:00:00+00'
         OR NEW.attempts NOT BETWEEN 0 AND 2000000000
         OR (NEW.xid <> pg_current_xact_id() OR NEW.attempts <> 0 OR NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL
-            OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL) AND TG_OP = 'INSERT'
+            OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.expires_at <= NEW.available_at) AND TG_OP = 'INSERT'
     THEN
         printed := octet_length(NEW.content::text);
         PERFORM @schema@.queue_message_check_size('content', printed, 134217728);
@@ -266,6 +266,8 @@ BEGIN
         ELSIF NEW.attempts <> 0 OR num_nonnulls(NEW.lock_expires_at, NEW.lock_token, NEW.locked_by, NEW.last_error) > 0 THEN
             PERFORM @schema@.queue_message_refuse_new(NEW.id, 'ready', 'a new message is not locked and has no attempts; '
                 'leave out lock_expires_at, lock_token, locked_by, attempts and last_error.');
+        ELSIF NEW.expires_at <= NEW.available_at THEN
+            PERFORM @schema@.queue_message_refuse('expires_at', 'expires_at is not after available_at; the message could never be sent');
         END IF;
     END IF;
     RETURN NEW;

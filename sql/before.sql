@@ -1,8 +1,23 @@
 -- Runs before the numbered migrations, each time: one migration at a time, the schema, and the record of what was applied.
--- The lock is taken first and without a time limit; after it nothing may wait long, because whoever inserts would wait behind it.
-SELECT pg_advisory_xact_lock(7239420177240219);
-SET LOCAL lock_timeout = '5s';
+-- The lock is taken first and may be waited for; after it nothing may wait long, because whoever inserts would wait behind it.
 SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL lock_timeout = '10min';
+DO $do$
+DECLARE
+    lock bigint := 7239420177240219;
+    holder text;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(lock) THEN
+        SELECT format('process %s of %s', a.pid, a.usename) INTO holder
+        FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+        WHERE l.locktype = 'advisory' AND l.granted AND l.database = a.datid AND a.datname = current_database()
+            AND (l.classid::bigint << 32 | l.objid::bigint) = lock;
+        RAISE NOTICE 'Waiting for % to end its migration of this database, for ten minutes at the most.', coalesce(holder, 'another session');
+        PERFORM pg_advisory_xact_lock(lock);
+    END IF;
+END
+$do$;
+SET LOCAL lock_timeout = '5s';
 
 DO $do$
 BEGIN

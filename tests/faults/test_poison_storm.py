@@ -30,7 +30,7 @@ ONCE = {"seq at 2^63-1", "the highest id", "default exchange outside the allow-l
 """Entries that stand in the queue once at a time, or that would forbid another one."""
 ENTRIES = [entry for entry in POISON if not SCARCE & {*entry.needs} and entry.name not in ONCE]
 BAD = [entry for entry in ENTRIES if entry.outcome != "delivered"]
-SETTINGS = {"RELAY_ALLOWED_EXCHANGES": "[!f]*,", **HTTP}
+SETTINGS = {"RELAY_ALLOWED_EXCHANGES": "[!f]*,amq.default", **HTTP}
 """All exchanges, the default one too, but those that begin like `forbidden`."""
 GROUP = 12
 """Kinds of one transaction: 66 pairs."""

@@ -18,7 +18,7 @@ from relay.migrate import migrate
 from tests.support.logins import login
 
 pytestmark = pytest.mark.ids("A38")
-TIME = datetime(2031, 1, 31, 12, tzinfo=UTC)
+TIME, LATER = datetime(2031, 1, 31, 12, tzinfo=UTC), datetime(2031, 2, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_every_field_reaches_its_column(connection: psycopg.Connection[Any]) -> 
     """The row is what the message says; what it leaves out is the table's default."""
     message = Message(
         exchange="orders", routing_key="paid", content=JsonText('{"total": 1.10}'), options=Options(priority=3, headers={"a": [1, None]}),
-        ordering_key="customer-7", available_at=TIME, expires_at=TIME, id=UUID(int=7),
+        ordering_key="customer-7", available_at=TIME, expires_at=LATER, id=UUID(int=7),
     )  # fmt: skip
     assert UUID(int=7) == enqueue(connection, message)
     binary = enqueue(connection, {"exchange": "", "body": b"\x00\xff"})
@@ -76,7 +76,7 @@ def test_every_field_reaches_its_column(connection: psycopg.Connection[Any]) -> 
         "FROM queue_message ORDER BY seq"
     ).fetchall()
     assert [
-        (UUID(int=7), "orders", "paid", '{"total": 1.10}', None, {"priority": 3, "headers": {"a": [1, None]}}, "customer-7", TIME, TIME),
+        (UUID(int=7), "orders", "paid", '{"total": 1.10}', None, {"priority": 3, "headers": {"a": [1, None]}}, "customer-7", TIME, LATER),
         (binary, "", "", "{}", b"\x00\xff", {}, None, None, None),
     ] == rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import Queue
 
 import psycopg
 import pytest
@@ -91,6 +92,21 @@ def test_two_at_once_apply_everything_once(empty_database_url: str) -> None:
         one.join()
 
     assert sorted(applied) == [[], ALL]
+
+
+def test_who_has_the_lock_is_named_and_waited_for(database_url: str) -> None:
+    """Any login may hold it; whoever deploys must not wait without a word."""
+    heard: Queue[str] = Queue()
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(7239420177240219)")
+        waiting = threading.Thread(target=migrate, args=(database_url,), kwargs={"say": heard.put})
+        waiting.start()
+        said = heard.get(timeout=20)
+        other.execute("SELECT pg_advisory_unlock_all()")
+        waiting.join()
+        holder = other.info.backend_pid
+
+    assert said.startswith(f"Waiting for process {holder} of postgres")
 
 
 def test_a_newer_schema_is_left_alone(database_url: str) -> None:

@@ -119,6 +119,16 @@ def test_a_content_that_is_far_longer_as_text_than_it_takes_is_refused(connectio
         connection.execute("INSERT INTO queue_message (exchange, content) VALUES ('orders', %s)", (f"[{numbers}]",))
 
 
+def test_a_message_expires_after_it_is_available(connection: psycopg.Connection[Any]) -> None:
+    """Else it could never be sent, and everything behind its key would wait for its end; a retry may come after it."""
+    insert = "INSERT INTO queue_message (exchange, available_at, expires_at) VALUES ('orders', now() + %s::interval, now() + '1 hour')"
+    for too_late in ("1 hour", "700 years"):
+        with pytest.raises(psycopg.errors.CheckViolation, match="expires_at is not after available_at"):
+            connection.execute(insert.encode(), (too_late,))
+    connection.execute(insert.encode(), ("59 minutes",))
+    connection.execute("UPDATE queue_message SET available_at = expires_at + '1 hour'")
+
+
 def test_what_would_fail_every_claim_is_refused_without_triggers(connection: psycopg.Connection[Any]) -> None:
     """A replica runs with triggers disabled; the relay archives the rest as rejected, but a claim cannot subtract from infinity."""
     connection.execute("SET session_replication_role = replica")

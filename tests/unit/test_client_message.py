@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,8 @@ from relay.client_message import HEADERS_LIMIT, checked, time_ordered_uuid
 from relay.options import plan
 from tests.support.poison import POISON, Poison
 
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
+BEYOND = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=5)))
 PAYLOADS = ("content", "body")
 KNOWN = {"exchange", "routing_key", "options", "content", "body"}
 FIELDS = [entry for entry in POISON if set(entry.columns) <= KNOWN and entry.encodable]
@@ -47,6 +50,29 @@ def _whole(digits: str) -> int:
 def _deep(entry: Poison) -> bool:
     """Deeper than Python can read or write, so that no application has it."""
     return "000 deep" in entry.name
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"options": {"headers": {"b": 1e308}}}, "options.headers"),
+        ({"content": JsonText("1e131072")}, "more than 131072 digits"),
+        ({"content": JsonText("[1E+99999999999999999999]")}, "more than 131072 digits"),
+        ({"content": JsonText("1e131071")}, "takes 8 bytes and 131079 with its numbers written out"),
+        ({"available_at": BEYOND}, "available_at is outside the years 1 to 9999"),
+        ({"available_at": LATER, "expires_at": LATER}, "expires_at is not after available_at"),
+    ],
+)  # fmt: skip
+def test_what_postgresql_would_make_of_it_is_judged(fields: dict[str, Any], words: str) -> None:
+    """Numbers with their digits written out and times in UTC, as they will be stored."""
+    with pytest.raises(MessageError, match=re.escape(words)):
+        checked({"exchange": "orders", **fields})
+
+
+@pytest.mark.parametrize("content", ["1e308", "[1e-400, 1E5, 2.5e3]", '"1e131071"', f"[{', '.join(['1e308'] * 1000)}]"])
+def test_numbers_that_can_be_stored_are_taken_as_they_stand(content: str) -> None:
+    """Also those that no double holds."""
+    assert content == checked({"exchange": "orders", "content": JsonText(content)}).content_text
 
 
 @pytest.mark.parametrize("entry", [entry for entry in JUDGED if entry.outcome == "refused" and not _deep(entry)], ids=str)

@@ -281,7 +281,13 @@ def test_an_at_sign_where_it_may_stand_is_no_mistake(url: str) -> None:
     assert url == load({"RELAY_DATABASE_URL": url}, env_file=None).conninfo
 
 
-def test_an_allow_list_of_separators_alone_is_refused() -> None:
-    """It would forbid every exchange without a word."""
-    with pytest.raises(SettingsError, match="RELAY_ALLOWED_EXCHANGES"):
-        load({"RELAY_ALLOWED_EXCHANGES": " , "}, env_file=None)
+@pytest.mark.parametrize("names", ["", " ", " , ", "orders,", ",orders", "orders,,audit"])
+def test_an_allow_list_with_an_empty_name_is_refused(names: str) -> None:
+    """A comma too many would open the default exchange, straight into any queue, and a variable that came out empty all of them."""
+    with pytest.raises(SettingsError, match=r"RELAY_ALLOWED_EXCHANGES .* amq\.default for the default exchange"):
+        load({"RELAY_ALLOWED_EXCHANGES": names}, env_file=None)
+
+
+def test_the_default_exchange_has_a_name_in_an_allow_list() -> None:
+    """The one that the broker's permissions know."""
+    assert ("orders", "") == load({"RELAY_ALLOWED_EXCHANGES": "orders, amq.default"}, env_file=None).allowed_exchanges
