@@ -142,7 +142,7 @@ class Fetcher:
         pieces: list[bytes] = []
         have = 0
         while True:
-            asked, began = self._pace.piece, time.monotonic()
+            asked, began = min(self._pace.piece, self._most + 1 - have), time.monotonic()
             answer = await self._read(claim, have + 1, asked)
             if answer is None:
                 return None

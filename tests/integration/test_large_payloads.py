@@ -39,14 +39,14 @@ async def test_a_large_payload_is_claimed_whole_and_in_its_place(queue: Queue, s
 
 
 async def test_of_a_payload_over_the_limit_no_more_is_fetched_than_shows_it(queue: Queue, make_store: MakeStore) -> None:
-    """The first piece, which says how long all of it is."""
+    """One byte more than is allowed, whatever there is."""
     store = make_store(policy=Policy(max_body_bytes=1000))
     await store.register()
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
 
     [claim] = (await store.batch()).claims
 
-    assert FIRST == len(claim.payload)
+    assert 1001 == len(claim.payload)
     encoder = Encoder(frame_max=131072, max_body_bytes=1 << 30, allowed_exchanges=None)
     assert not isinstance(encoder.encode(claim), Encoded), "a limit that was raised meanwhile must not let its beginning out"
 

@@ -48,7 +48,7 @@ def payloads(claimed: Claimed) -> list[tuple[int, bytes]]:
 
 @timeless
 async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> None:
-    """On the connection that claims; of one that is longer than allowed the first piece shows it."""
+    """On the connection that claims; of one that is longer than allowed the first piece shows it: a byte more is asked for."""
     played = Played(Policy(max_body_bytes=3))
     played.answers["read_payload"] += [[(b"123", 3, 0.0)], [(b"123", 4, 0.0)]]
 
@@ -57,7 +57,7 @@ async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> Non
     assert [(1, b"{}"), (2, b"123"), (3, b"{}"), (4, b"123")] == payloads(claimed)
     assert claimed.batch is not None
     assert [bytes, bytes, bytes, Cut] == [type(claim.payload) for claim in claimed.batch.claims]
-    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": FIRST}
+    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4}
     assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
     assert [("claim", "read_payload")] * 2 == played.asked[2:]
     assert not played.store.unheard
