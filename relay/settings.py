@@ -224,7 +224,7 @@ def describe() -> list[Row]:
 
 def _checked(given: Mapping[str, Found]) -> tuple[Settings, list[str]]:
     """Settings of the texts that are right, and a sentence for each mistake."""
-    settings, wrong = _validate({name: each.text or EMPTY[name] for name, each in given.items()})
+    settings, wrong = _validate({name: each.text or EMPTY.get(name) for name, each in given.items()})
     mistakes = [_sentence(name, given[name]) for name in wrong]
     mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
     if not settings.allow_insecure:
