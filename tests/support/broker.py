@@ -80,7 +80,7 @@ class Topology:
         """Take messages off a queue: with `count`, wait until at least as many have come; without, take what is there now.
 
         Raises:
-            AssertionError: fewer than `count` came within `seconds`.
+            AssertionError: nothing came for `seconds`, and fewer than `count` by then.
         """
         source = await self._channel.get_queue(queue, ensure=False)
         if count is None:
@@ -109,18 +109,19 @@ async def _what_is_there(queue: AbstractQueue) -> AsyncIterator[AbstractIncoming
 
 async def _what_comes(queue: AbstractQueue, count: int, seconds: float) -> list[AbstractIncomingMessage]:
     came: list[AbstractIncomingMessage] = []
-    enough = asyncio.Event()
+    more = asyncio.Event()
 
     async def take(message: AbstractIncomingMessage) -> None:
         came.append(message)
-        if len(came) >= count:
-            enough.set()
+        more.set()
 
     tag = await queue.consume(take, no_ack=True)
     try:
-        await asyncio.wait_for(enough.wait(), seconds)
+        while len(came) < count:
+            await asyncio.wait_for(more.wait(), seconds)
+            more.clear()
     except TimeoutError:
-        pytest.fail(f"{len(came)} of {count} messages came to {queue.name} within {seconds:g} s")
+        pytest.fail(f"{len(came)} of {count} messages came to {queue.name}, and no more within {seconds:g} s")
     finally:
         await queue.cancel(tag)
     return came
