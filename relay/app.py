@@ -12,26 +12,26 @@ from contextlib import AsyncExitStack, suppress
 
 from relay import __version__, events
 from relay.amqp.publisher import RabbitPublisher
+from relay.claims.intake import Intake
+from relay.claims.share import Share
 from relay.encoding import Encoder
 from relay.engine import Engine
 from relay.errors import StoreError
 from relay.health import Health
 from relay.http import HttpServer
 from relay.inhand import InHand
-from relay.intake import Intake
 from relay.logs import LogSink, configure
 from relay.maintenance import HEARTBEAT, LockKeeper, Maintenance
 from relay.metrics import Metrics
-from relay.migrate import migrations
 from relay.policy import Policy
+from relay.postgres.migrate import migrations
+from relay.postgres.store import Store
+from relay.postgres.upkeep import Upkeep
+from relay.postgres.wakeup import Listener
 from relay.secret import Secret, Target
 from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
-from relay.share import Share
-from relay.store import Store
-from relay.upkeep import Upkeep
 from relay.waiting import pause, unless
-from relay.wakeup import Listener
 
 GRACE = 9.0
 """Seconds after the drain in which servers must have answered; half of it after a second signal."""

@@ -21,7 +21,7 @@ from uuid import UUID
 import psycopg
 
 from relay.client_message import JsonText, Message, MessageError, Options, checked
-from relay.statements import Statements
+from relay.postgres.statements import Statements
 
 __all__ = ["JsonText", "Message", "MessageError", "Options", "enqueue", "enqueue_async", "enqueue_many", "enqueue_many_async"]
 

@@ -13,9 +13,9 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
-from relay.pinned import ENCODING, pin, unreadable
-from relay.postgres_errors import no_connection, reason
-from relay.statements import Statements
+from relay.postgres.errors import no_connection, reason
+from relay.postgres.pinned import ENCODING, pin, unreadable
+from relay.postgres.statements import Statements
 
 OPERATOR = "Your role lacks a permission: be granted queue_message_operator"
 PRODUCER = "Your role lacks a permission: be granted queue_message_producer"

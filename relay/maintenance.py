@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from relay import events
+from relay.claims.intake import Intake
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.intake import Intake
 from relay.message import Batch, Position
 from relay.policy import Controls
 

@@ -286,8 +286,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _extra(field: FieldInfo) -> Mapping[str, Any]:
-    extra = field.json_schema_extra
-    return extra if isinstance(extra, dict) else {}
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _shown(field: FieldInfo) -> str:

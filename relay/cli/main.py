@@ -47,7 +47,7 @@ def migrate(
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
     """Bring the schema up to date, under an advisory lock and in one transaction."""
-    from relay import migrate as schema  # noqa: PLC0415 - see the module
+    from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
 
     chosen = settings()
     if check or sql:

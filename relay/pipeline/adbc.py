@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from relay.errors import PipelineError, UnreachableError
-from relay.pinned import PIN
 from relay.pipeline.archive import OUT_OF_BOUNDS
-from relay.postgres_errors import veiled
+from relay.postgres.errors import veiled
+from relay.postgres.pinned import PIN
 
 BYTES_OF_A_BATCH = 16 << 20
 """About how much of the answer is one Arrow batch: memory holds a few of them, or a few rows where one is larger."""

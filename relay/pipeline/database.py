@@ -13,9 +13,9 @@ from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import PipelineError, UnreachableError
-from relay.pinned import ENCODING, pin
 from relay.pipeline.archive import Column, check_names
-from relay.postgres_errors import no_connection, reason
+from relay.postgres.errors import no_connection, reason
+from relay.postgres.pinned import ENCODING, pin
 
 _USUAL = {
     "application_name": "relay pipeline",

@@ -15,7 +15,7 @@ from relay.pipeline.lake import Lake
 from relay.pipeline.replay_source import Source
 from relay.pipeline.selection import Selection
 from relay.pipeline.words import many
-from relay.postgres_errors import reason
+from relay.postgres.errors import reason
 
 Progress = Callable[[str], None]
 Row = dict[str, Any]

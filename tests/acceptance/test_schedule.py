@@ -11,7 +11,7 @@ import pytest
 
 from relay import local
 from relay.local.find import find_postgres
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support import docs
 from tests.support.broker import Topology
 from tests.support.logins import login

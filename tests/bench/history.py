@@ -10,8 +10,8 @@ from psycopg import sql
 from relay import local
 from relay.local.borrowed import database_at
 from relay.local.process import Say
-from relay.migrate import migrate
 from relay.pipeline.archive import Column
+from relay.postgres.migrate import migrate
 
 SETTINGS = ("autovacuum=off", "max_wal_size=8GB", "checkpoint_timeout=30min")
 """Of the private server: it begins no chore of its own while something is measured."""

@@ -11,7 +11,7 @@ import pytest
 
 from relay import local
 from relay.local.process import free_ports, poll
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until

@@ -10,7 +10,7 @@ import pytest
 from relay.maintenance import MaintenanceStore
 from relay.message import START, Position
 from relay.policy import Policy
-from relay.upkeep import Upkeep
+from relay.postgres.upkeep import Upkeep
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import MadeStore, ids_of
 

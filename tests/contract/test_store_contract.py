@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.frontier import Snapshot
+from relay.claims.frontier import Snapshot
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Outcome, Position, Result, Retry
 from relay.policy import Policy
 from relay.ports import Due, Row

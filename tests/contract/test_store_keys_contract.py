@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.frontier import Frontier
-from relay.intake import IntakeStore
-from relay.lanes import LEFT
+from relay.claims.frontier import Frontier
+from relay.claims.intake import IntakeStore
+from relay.claims.lanes import LEFT
 from relay.maintenance import LockStore
 from relay.message import START
 from relay.ports import Due, Seen, SettleStore

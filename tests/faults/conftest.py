@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.fault_scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
 from tests.support.ledgers import Producer

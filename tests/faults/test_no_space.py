@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import Queue, until
 from tests.support.relays import COMMAND, Relays

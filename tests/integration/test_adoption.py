@@ -12,7 +12,7 @@ from psycopg import sql
 
 from relay.errors import MigrationError
 from relay.local.process import poll
-from relay.migrate import migrate, migrations
+from relay.postgres.migrate import migrate, migrations
 from tests.support.logins import login
 
 SCRIPT = """

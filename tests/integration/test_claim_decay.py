@@ -8,13 +8,13 @@ from typing import Any, Literal
 import psycopg
 import pytest
 
-from relay.database import Session
-from relay.lanes import PAGE, Lanes
+from relay.claims.lanes import PAGE, Lanes
+from relay.claims.streams import Streams
 from relay.message import CONFIRMED, SUCCESS, Batch, GiveBack, Portion
-from relay.parameters import positions_of, probe, results_of, returns_of
-from relay.payloads import LARGE
 from relay.ports import Due, Row
-from relay.streams import Streams
+from relay.postgres.database import Session
+from relay.postgres.parameters import positions_of, probe, results_of, returns_of
+from relay.postgres.payloads import LARGE
 from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until
 

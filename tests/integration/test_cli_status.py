@@ -8,7 +8,7 @@ import re
 import psycopg
 import pytest
 
-from relay.statements import Statements
+from relay.postgres.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from relay.message import Archive, Position, Result
 from relay.ports import Row
-from relay.upkeep import Upkeep
+from relay.postgres.upkeep import Upkeep
 from tests.support.queue import MadeStore, Queue
 
 Step = Callable[[Queue, MadeStore], Awaitable[None]]

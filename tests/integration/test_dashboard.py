@@ -12,7 +12,7 @@ from relay import events
 from relay.message import SUCCESS, Archive, Result
 from relay.metrics import Metrics
 from relay.ports import Row
-from relay.statements import Statements
+from relay.postgres.statements import Statements
 from tests.support import dashboard
 from tests.support.logins import login
 from tests.support.promtool import promtool, said_wrong

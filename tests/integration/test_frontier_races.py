@@ -12,8 +12,8 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from relay.share import Share
-from relay.streams import Streams
+from relay.claims.share import Share
+from relay.claims.streams import Streams
 from tests.support.queue import PLENTY, MadeStore
 from tests.support.writers import Writer
 

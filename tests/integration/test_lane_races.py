@@ -11,7 +11,7 @@ from collections import defaultdict
 import psycopg
 import pytest
 
-from relay.lanes import Lanes
+from relay.claims.lanes import Lanes
 from relay.message import CONFIRMED, SUCCESS, Batch, Portion, Retry
 from relay.ports import Row
 from tests.support.queue import PLENTY, MadeStore, until

@@ -8,8 +8,8 @@ from relay.encoding import Encoded, Encoder
 from relay.errors import StoreError
 from relay.events import Event, LockLost
 from relay.message import Cut
-from relay.payloads import FIRST, LARGE
 from relay.policy import Policy
+from relay.postgres.payloads import FIRST, LARGE
 from tests.support.queue import MadeStore, MakeStore, Queue, unchecked
 
 INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"

@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from relay.errors import MigrationError, StoreError
-from relay.migrate import check, migrate, migrations
+from relay.postgres.migrate import check, migrate, migrations
 from tests.support.logins import login
 from tests.support.servers import Databases
 

@@ -13,7 +13,7 @@ import pytest
 from relay import local
 from relay.local.borrowed import BorrowedPostgres
 from relay.local.postgres import Postgres
-from relay.migrate import check, migrate, render
+from relay.postgres.migrate import check, migrate, render
 from tests.support.servers import Databases
 
 CATALOG = """

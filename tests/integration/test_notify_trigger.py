@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.queue import Queue
 
 MARK = "SELECT pg_notify('queue_message_notify', 'end')"

@@ -13,7 +13,7 @@ from psycopg import errors
 
 from relay.message import Archive, Result
 from relay.ports import Row
-from relay.upkeep import Upkeep
+from relay.postgres.upkeep import Upkeep
 from tests.support.queue import MakeStore, Queue
 
 SETTLE = """INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,

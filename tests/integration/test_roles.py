@@ -13,10 +13,10 @@ from psycopg.conninfo import make_conninfo
 
 from relay import local
 from relay.message import Archive, Position, Result, Retry
-from relay.migrate import Renderer, _text, check_roles, migrate, migrations
 from relay.ports import Due, Row
-from relay.statements import Statements
-from relay.upkeep import Upkeep
+from relay.postgres.migrate import Renderer, _text, check_roles, migrate, migrations
+from relay.postgres.statements import Statements
+from relay.postgres.upkeep import Upkeep
 from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue, until
 

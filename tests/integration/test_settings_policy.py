@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from relay.settings import POLICY, Settings, load
 from tests.support.queue import Queue
 

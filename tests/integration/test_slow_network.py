@@ -10,10 +10,10 @@ import pytest
 
 from relay.errors import StoreError
 from relay.message import Position
-from relay.payloads import LARGE
 from relay.policy import Policy
 from relay.ports import Due
-from relay.upkeep import Upkeep
+from relay.postgres.payloads import LARGE
+from relay.postgres.upkeep import Upkeep
 from tests.support.proxy import Proxy
 from tests.support.queue import SILENCE, MadeStore, MakeStore, Queue
 

@@ -8,8 +8,8 @@ import json
 import psycopg
 import pytest
 
+from relay.claims.frontier import Snapshot
 from relay.errors import StoreError
-from relay.frontier import Snapshot
 from relay.message import GiveBack, Retry
 from relay.ports import Due, Row
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of

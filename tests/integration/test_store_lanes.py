@@ -7,10 +7,10 @@ import asyncio
 import psycopg
 import pytest
 
-from relay.lanes import LANES, Lanes, lane_of
+from relay.claims.lanes import LANES, Lanes, lane_of
 from relay.message import CONFIRMED, SUCCESS, Batch, Outcome, Portion, Retry
-from relay.parameters import probe
 from relay.ports import Row
+from relay.postgres.parameters import probe
 from tests.support.plans import explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of, until
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.payloads import LARGE
 from relay.ports import Due
-from relay.store import Store
+from relay.postgres.payloads import LARGE
+from relay.postgres.store import Store
 from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, Queue
 

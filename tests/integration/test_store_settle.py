@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from relay import events
-from relay.database import Session
 from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Archive, Batch, Claim, GiveBack, Outcome, Portion, Result, Retry
 from relay.policy import Policy
 from relay.ports import Due, Row
+from relay.postgres.database import Session
 from relay.settlement import Settlement
 from tests.support.queue import MadeStore, MakeStore, Queue, positions_of
 

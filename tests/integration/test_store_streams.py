@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from relay.share import Share
-from relay.streams import STEPS, Streams
+from relay.claims.share import Share
+from relay.claims.streams import STEPS, Streams
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 
 

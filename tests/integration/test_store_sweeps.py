@@ -10,16 +10,16 @@ import psycopg
 import pytest
 
 from relay import events
+from relay.claims.intake import Intake
+from relay.claims.streams import Streams
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.intake import Intake
 from relay.maintenance import LockKeeper, Maintenance
 from relay.message import Position
 from relay.policy import Controls, Policy
 from relay.ports import Due
+from relay.postgres.upkeep import Upkeep
 from relay.retry import RetryPolicy
-from relay.streams import Streams
-from relay.upkeep import Upkeep
 from tests.support.queue import PLENTY, SILENCE, MadeStore, MakeStore, Queue, Where, ids_of, until
 
 FAR = Position(1 << 40, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from relay.message import Position
 from relay.ports import Due
-from relay.upkeep import Upkeep
+from relay.postgres.upkeep import Upkeep
 from tests.support.plans import PAD, explain
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, until
 

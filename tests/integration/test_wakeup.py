@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay import events
-from relay.wakeup import Listener
+from relay.postgres.wakeup import Listener
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
 from tests.support.proxy import Proxy
@@ -215,7 +215,7 @@ async def test_a_lost_session_is_told_once_and_comes_back_with_a_hint_and_the_ga
 
 async def test_a_server_that_turns_everybody_away_is_told_of_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried again in silence; idle and busy go on answering, and closing needs no server."""
-    monkeypatch.setattr("relay.wakeup.LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("relay.postgres.wakeup.LONGEST_PAUSE", 0.01)
     came: asyncio.Queue[None] = asyncio.Queue()
 
     def turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -274,7 +274,7 @@ async def test_in_mode_always_each_insert_is_a_hint_without_the_gate(queue: Queu
 
 async def test_the_proof_finds_a_peer_that_went_silent(database_url: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose packets vanish looks alive for minutes; a proof without an answer ends it, and the driver is not waited for."""
-    monkeypatch.setattr("relay.ear.HEARING", 0.3)
+    monkeypatch.setattr("relay.postgres.ear.HEARING", 0.3)
     async with Proxy.before(database_url) as proxy:
         heard = make(proxy.url(database_url), proof_every=0.1)
         await heard.up()
@@ -293,8 +293,8 @@ async def test_behind_a_pool_that_shares_sessions_the_relay_polls_and_says_so_on
     queue: Queue, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, say: Say
 ) -> None:
     """PgBouncer in transaction mode takes LISTEN and the gate without a word; neither may be left behind on a shared session."""
-    monkeypatch.setattr("relay.ear.HEARING", 0.5)
-    monkeypatch.setattr("relay.wakeup.LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("relay.postgres.ear.HEARING", 0.5)
+    monkeypatch.setattr("relay.postgres.wakeup.LONGEST_PAUSE", 0.1)
     with pgbouncer(queue.url, pool_mode="transaction", folder=tmp_path, say=say) as url:
         heard = make(url)
         await heard.listener.start()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.mutants.page import Surveyed, Survivor, write_survey
 from tests.mutants.ready import CONFTEST, SERVER, TEMPLATE
 from tests.mutants.runner import COPIED, ROOT
@@ -128,7 +128,7 @@ def prepare(group: Group, tree: Path) -> None:
         else:
             shutil.copy2(source, target)
     # What is no module is copied by mutmut once and never again.
-    shutil.rmtree(tree / "mutants" / "relay" / "queries", ignore_errors=True)
+    shutil.rmtree(tree / "mutants" / "relay" / "postgres" / "queries", ignore_errors=True)
     selection = [*group.tests, *(f"--deselect={test}" for test in group.slow)]
     settings = {
         "source_paths": ["relay"], "only_mutate": group.modules, "also_copy": ["sql"], "use_git_change_detection": False,

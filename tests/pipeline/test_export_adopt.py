@@ -12,7 +12,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from relay import local
 from relay.errors import ConflictError, PipelineError
-from relay.migrate import migrate
 from relay.pipeline import cluster as clusters
 from relay.pipeline import export, verify
 from relay.pipeline.archive import schema_of
@@ -20,6 +19,7 @@ from relay.pipeline.archive_table import OFFSET, TABLE, offset_of, prepare
 from relay.pipeline.cuts import STEP
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.postgres.migrate import migrate
 from tests.support.archives import insert, insert_many
 from tests.support.lakes import committed, files_below, in_lake, in_postgres
 from tests.support.servers import Databases, Say

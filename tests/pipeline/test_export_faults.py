@@ -18,11 +18,11 @@ import pytest
 from relay import local
 from relay.errors import UnreachableError
 from relay.local.process import poll
-from relay.migrate import migrate
 from relay.pipeline import export
 from relay.pipeline.cuts import STEP
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.postgres.migrate import migrate
 from tests.support import exporter
 from tests.support.archives import insert, insert_many
 from tests.support.lakes import committed, compare, files_below, in_lake, in_postgres, strangers

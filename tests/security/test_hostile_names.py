@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from relay.console import Console
-from relay.migrate import Renderer
 from relay.pipeline.database import Database
+from relay.postgres.migrate import Renderer
 from tests.support.cli import Cli
 from tests.support.queue import Queue
 from tests.support.relays import Relays

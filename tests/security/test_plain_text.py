@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support import elsewhere
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.queue import Queue, until

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.ledgers import Producer
 from tests.support.queue import Queue, until

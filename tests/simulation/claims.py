@@ -1,4 +1,4 @@
-"""What the statements of claims and of their keys do, by the tables in memory; each says which file of `relay/queries` it stands for."""
+"""What the statements of claims and of their keys do, by the tables in memory; each names its file of `relay/postgres/queries`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, Protocol
 
-from relay.lanes import LANES, lane_of
+from relay.claims.lanes import LANES, lane_of
 from tests.simulation.rows import START, Archived, At, Lane, RelayRow, Row
 
 GOOD, BAD = ("orders", "audit", "mail"), "bad"

@@ -14,8 +14,8 @@ from relay import events
 from relay.amqp.publisher import RabbitPublisher
 from relay.app import GRACE, Relay
 from relay.message import START, Position
+from relay.postgres.wakeup import Listener
 from relay.settings import Settings
-from relay.wakeup import Listener
 from tests.simulation.clock import Process, SimulatedLoop, Time
 from tests.simulation.server import Client, FakeSession, Server
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from relay.errors import StoreError
 from relay.ports import Due
-from relay.statements import Statements
+from relay.postgres.statements import Statements
 from tests.simulation.claims import CLAIMS, Found, Values, find_heads, list_keys, list_waiting_keys, look
 from tests.simulation.clock import SimulatedLoop
 from tests.simulation.database import BlockedError, Database, Transaction
@@ -66,7 +66,9 @@ def _names() -> dict[bytes, str]:
 
 def _files() -> list[Any]:
     parts = ("due_", "claim.sql", "size.sql", "step.sql", "reached.sql")
-    found = [file for file in (files("relay") / "queries").iterdir() if file.name.endswith(".sql") and not file.name.startswith(parts)]
+    found = [
+        file for file in (files("relay.postgres") / "queries").iterdir() if file.name.endswith(".sql") and not file.name.startswith(parts)
+    ]
     return sorted(found, key=lambda file: str(file.name))
 
 
@@ -201,7 +203,7 @@ def _nobody(loop: asyncio.AbstractEventLoop) -> asyncio.Future[Found]:
 
 
 class FakeSession:
-    """Stands for `relay.database.Session`: one connection, statements take turns."""
+    """Stands for `relay.postgres.database.Session`: one connection, statements take turns."""
 
     def __init__(self, server: Server, client: Client) -> None:
         self._server = server

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from relay.bounds import Bound, Head
-from relay.intake import ALONE_PATIENCE, Intake
+from relay.claims.bounds import Bound, Head
+from relay.claims.intake import ALONE_PATIENCE, Intake
 from relay.message import SUCCESS, Batch
 from relay.ports import Due, Seen
 from tests.simulation.connection import Connection

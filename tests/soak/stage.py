@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.soak.fleet import SURVIVOR, VICTIM, Fleet, Life
 from tests.support.broker import Topology
 from tests.support.proxy import Proxy

@@ -9,9 +9,9 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from relay.bounds import Bound, Head
+from relay.claims.bounds import Bound, Head
+from relay.claims.frontier import Frontier
 from relay.errors import StoreError
-from relay.frontier import Frontier
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Verdict
 from relay.ports import Claimed, Due, Listed, Place, Row, Seen, Written
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from relay.local.postgres import Postgres
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.ledgers import Producer
 from tests.support.queue import Queue

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.doc_tables import ROOT
 
 SCHEMA = "outbox"

@@ -9,7 +9,7 @@ import pytest
 from aiormq.exceptions import AMQPError
 
 from relay import local
-from relay.migrate import migrate
+from relay.postgres.migrate import migrate
 from tests.support.broker import Topology
 from tests.support.servers import Databases, Say
 

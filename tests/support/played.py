@@ -13,11 +13,11 @@ from relay.events import Event
 from relay.message import Claim, Position
 from relay.policy import Policy
 from relay.ports import Claimed, Due
-from relay.store import Store
+from relay.postgres.store import Store
 from tests.support.queue import FIRST, PLENTY
 
 ROLES = ("claim", "settle", "control")
-NAMES = [file.name.removesuffix(".sql") for file in (files("relay") / "queries").iterdir()]
+NAMES = [file.name.removesuffix(".sql") for file in (files("relay.postgres") / "queries").iterdir()]
 Answer = Sequence[Sequence[object]] | BaseException | Callable[[], Any]
 FAR = Position(99, 9)
 NONE_DUE = (None,) * len(Claim._fields)

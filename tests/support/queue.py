@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.bounds import NOWHERE
+from relay.claims.bounds import NOWHERE
 from relay.message import Batch, Claim
 from relay.policy import Policy
 from relay.ports import Claimed, Due
-from relay.store import Store
-from relay.upkeep import Upkeep
+from relay.postgres.store import Store
+from relay.postgres.upkeep import Upkeep
 
 PLENTY = 1 << 30
 PATIENCE = 60.0

@@ -97,7 +97,7 @@ def databases(postgres_server: local.Postgres | local.BorrowedPostgres) -> Itera
 @pytest.fixture(scope="session")
 def migrated_template(databases: Databases) -> str:
     """Name of a database with the schema, made once, to be copied."""
-    from relay.migrate import migrate  # noqa: PLC0415 - tests without a database do not need it
+    from relay.postgres.migrate import migrate  # noqa: PLC0415 - tests without a database do not need it
 
     name = databases.create()
     migrate(databases.url(name), schema="public")

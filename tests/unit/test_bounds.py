@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay import bounds as module
-from relay.bounds import NOWHERE, Bound, Bounds, Head
-from relay.frontier import Snapshot
+from relay.claims import bounds as module
+from relay.claims.bounds import NOWHERE, Bound, Bounds, Head
+from relay.claims.frontier import Snapshot
 from relay.message import Position
 
 STEPS = st.lists(

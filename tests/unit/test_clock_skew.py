@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.upkeep import ahead
+from relay.postgres.upkeep import ahead
 
 
 @pytest.mark.parametrize(

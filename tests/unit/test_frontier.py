@@ -6,11 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from relay.frontier import LAST_SEQ, Frontier, Snapshot
+from relay.claims.frontier import LAST_SEQ, Frontier, Snapshot
+from relay.claims.share import Share
+from relay.claims.stream import Stream
+from relay.claims.streams import Streams
 from relay.message import START, Position
-from relay.share import Share
-from relay.stream import Stream
-from relay.streams import Streams
 from tests.support.fakes import at_once
 from tests.support.model import ModelQueue
 

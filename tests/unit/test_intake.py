@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from relay.claims.intake import Intake
+from relay.claims.source import FIRST_GAP
+from relay.claims.streams import WALK
 from relay.errors import StoreError
-from relay.intake import Intake
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Result
 from relay.ports import Due
-from relay.source import FIRST_GAP
-from relay.streams import WALK
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
 
 MANY = 20

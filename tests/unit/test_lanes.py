@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relay.frontier import Snapshot
-from relay.lanes import KEYS_PER_CLAIM, PAGE, PATROL_SHARE, Lanes, lane_of
+from relay.claims.frontier import Snapshot
+from relay.claims.lanes import KEYS_PER_CLAIM, PAGE, PATROL_SHARE, Lanes, lane_of
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Retry
 from relay.ports import Due, Listed
 from tests.support.fakes import A_HEAD, FakeClaims, WaitingKeys, a_batch, a_claim, a_portion, at_once

@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from relay.bounds import Head
-from relay.intake import Intake
-from relay.lanes import PAGE
+from relay.claims.bounds import Head
+from relay.claims.intake import Intake
+from relay.claims.lanes import PAGE
+from relay.claims.share import Share
+from relay.claims.source import FIRST_GAP
 from relay.message import SUCCESS, Batch, Position
 from relay.ports import Claimed, Due
-from relay.share import Share
-from relay.source import FIRST_GAP
 from tests.support.fakes import A_HEAD, Clock, FakeClaims, WaitingKeys, a_batch, a_claim, a_portion, at_once
 
 ROOM = 500

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.aside import Aside
-from relay.limits import BURST, Limits
+from relay.claims.aside import Aside
+from relay.claims.limits import BURST, Limits
 from tests.support.fakes import Clock, a_batch, a_claim
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from relay.lowest import UNHEARD, Lowest
 from relay.message import START, Position
+from relay.postgres.lowest import UNHEARD, Lowest
 
 LOW, MIDDLE, HIGH = Position(1, 1), Position(2, 2), Position(3, 3)
 
@@ -40,7 +40,7 @@ def test_what_lacks_payloads_counts_however_long_that_takes(lowest: Lowest) -> N
 def test_after_a_lost_answer_nothing_rises_until_locks_of_then_are_over(lowest: Lowest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows where it locked."""
     now = 100.0
-    monkeypatch.setattr("relay.lowest.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("relay.postgres.lowest.time", SimpleNamespace(monotonic=lambda: now))
     lowest.told = LOW
     lowest.lose()
     assert (True, LOW) == (lowest.unheard, lowest.of(HIGH))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from relay import events, maintenance
+from relay.claims.intake import Intake
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.intake import Intake
 from relay.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
 from relay.message import Batch
 from relay.policy import Controls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.payloads import FIRST, GROWTH, LEAST, USUAL, Pace
+from relay.postgres.payloads import FIRST, GROWTH, LEAST, USUAL, Pace
 
 MIB = 1 << 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres_errors import veiled
+from relay.postgres.errors import veiled
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from relay.claims.share import MOST, REMEMBERED, Share
+from relay.claims.streams import PASSED_OVER, Streams
 from relay.message import Batch
 from relay.ports import Due
-from relay.share import MOST, REMEMBERED, Share
-from relay.streams import PASSED_OVER, Streams
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 160

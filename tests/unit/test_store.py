@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from relay import __version__
-from relay.answers import soon
-from relay.database import BY_INDEX
 from relay.errors import StoreError
-from relay.lowest import UNHEARD
 from relay.message import Batch, Claim, Position
-from relay.payloads import LARGE
 from relay.policy import Policy
 from relay.ports import Due
+from relay.postgres.answers import soon
+from relay.postgres.database import BY_INDEX
+from relay.postgres.lowest import UNHEARD
+from relay.postgres.payloads import LARGE
+from relay.postgres.store import LEASE, Store
 from relay.retry import RetryPolicy
-from relay.store import LEASE, Store
 from tests.support.fakes import Clock, a_claim
 from tests.support.played import FAR, Played, due_rows
 from tests.support.queue import FIRST, PLENTY
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The store's own clock."""
     clock = Clock()
     for module in ("store", "lowest"):
-        monkeypatch.setattr(f"relay.{module}.time", SimpleNamespace(monotonic=clock))
+        monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))
     return clock
 
 
@@ -55,7 +55,7 @@ def at(position: Position, **given: Any) -> Claim:
 def test_each_connection_has_a_name_and_settings_of_its_own(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], prepare: bool) -> None:
     """Two find rows by index and give up with the lock; the third may scan a table for long."""
     made: list[dict[str, Any]] = []
-    monkeypatch.setattr("relay.store.Session", lambda conninfo, **words: made.append({"conninfo": conninfo, **words}))
+    monkeypatch.setattr("relay.postgres.store.Session", lambda conninfo, **words: made.append({"conninfo": conninfo, **words}))
 
     Store(conninfo="host=x", schema="app", name="one", policy=lambda: Policy(lock_seconds=12.0), **given)
 

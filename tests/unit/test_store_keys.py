@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from relay.bounds import Bound, Head
-from relay.frontier import Frontier
+from relay.claims.bounds import Bound, Head
+from relay.claims.frontier import Frontier
 from relay.message import Position
 from relay.ports import Listed, Place, Seen
 from tests.support.played import Played

@@ -10,9 +10,9 @@ import pytest
 from relay.errors import StoreError
 from relay.events import LockLost
 from relay.message import Claim, Cut, Position
-from relay.payloads import FIRST, GROWTH, LARGE, USUAL
 from relay.policy import Policy
 from relay.ports import Claimed, Due
+from relay.postgres.payloads import FIRST, GROWTH, LARGE, USUAL
 from tests.support.fakes import Clock, a_claim
 from tests.support.played import FAR, Answer, Played, due_rows
 from tests.support.queue import PLENTY
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the store and of who fetches."""
     clock = Clock()
     for module in ("store", "payloads"):
-        monkeypatch.setattr(f"relay.{module}.time", SimpleNamespace(monotonic=clock))
+        monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))
     return clock
 
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from relay import events, wakeup
-from relay.wakeup import Listener, Work
+from relay import events
+from relay.postgres import wakeup
+from relay.postgres.wakeup import Listener, Work
 
 
 def judged(per_second: int, seconds: float, *, each: int = 1, work: Work | None = None, began: float = 1000.0) -> list[bool]:

@@ -16,8 +16,8 @@ import psycopg
 from psycopg import errors, sql
 
 from relay.errors import MigrationError, StoreError
-from relay.pinned import ENCODING, pin, unreadable
-from relay.postgres_errors import no_connection, read_only, reason
+from relay.postgres.errors import no_connection, read_only, reason
+from relay.postgres.pinned import ENCODING, pin, unreadable
 
 LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
@@ -195,7 +195,7 @@ def _pending(applied: list[Applied], say: Callable[[str], None]) -> list[Migrati
 def _folder() -> Traversable:
     """`sql/` inside an installed package, beside the package in a checkout."""
     inside = files("relay") / "sql"
-    return inside if inside.is_dir() else Path(__file__).resolve().parent.parent / "sql"
+    return inside if inside.is_dir() else Path(__file__).resolve().parents[2] / "sql"
 
 
 def _text(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from relay.limits import Limits
+from relay.claims.limits import Limits
 
 MOST = 100_000
 """Keys of one exchange that are kept; what is more must be listed again when these have gone."""

@@ -16,11 +16,11 @@ from collections.abc import Callable
 import psycopg
 
 from relay import events
-from relay.answers import HEARING
-from relay.ear import Ear, NotHeardError
-from relay.postgres_errors import reason
+from relay.postgres.answers import HEARING
+from relay.postgres.ear import Ear, NotHeardError
+from relay.postgres.errors import reason
+from relay.postgres.statements import Statements
 from relay.secret import Conninfo
-from relay.statements import Statements
 
 PROOF = 10.0
 """Seconds between two proofs that LISTEN is alive."""

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from relay.aside import Aside
-from relay.asked import Asked
-from relay.bounds import Bound, Bounds, Head
-from relay.frontier import Frontier, Snapshot
-from relay.limits import Limits
+from relay.claims.aside import Aside
+from relay.claims.asked import Asked
+from relay.claims.bounds import Bound, Bounds, Head
+from relay.claims.frontier import Frontier, Snapshot
+from relay.claims.limits import Limits
 from relay.literals import literal
 from relay.message import START, Archive, Batch, Outcome, Portion, Position
 from relay.ports import ClaimStore, Due, Listed, Place

@@ -11,22 +11,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
-from relay.answers import soon
-from relay.bounds import Bound, Head
-from relay.database import BY_INDEX, Session
+from relay.claims.bounds import Bound, Head
+from relay.claims.frontier import Frontier
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
-from relay.frontier import Frontier
 from relay.literals import literal
-from relay.lowest import Lowest
 from relay.message import START, Archive, Batch, Claim, Position, Result
-from relay.parameters import at, ids_of, positions_of, probe, results_of, returns_of
-from relay.payloads import LARGE
 from relay.policy import Policy
 from relay.ports import Claimed, Due, Listed, Place, Row, Seen
+from relay.postgres.answers import soon
+from relay.postgres.database import BY_INDEX, Session
+from relay.postgres.lowest import Lowest
+from relay.postgres.parameters import at, ids_of, positions_of, probe, results_of, returns_of
+from relay.postgres.payloads import LARGE
+from relay.postgres.shelf import Shelf
+from relay.postgres.statements import Statements
 from relay.secret import Conninfo
-from relay.shelf import Shelf
-from relay.statements import Statements
 
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
@@ -202,7 +202,7 @@ class Store:
         return bool(rows)
 
     async def keep_lanes(self) -> dict[int, int]:
-        """See `relay.lanes.LaneStore`."""
+        """See `relay.claims.lanes.LaneStore`."""
         values = {"relay_id": self.relay_id, "lease_seconds": LEASE, "now": None}
         [(share, lanes, epochs)] = await self._claims.fetch(self._statements["renew_lanes"], values)
         kept = dict(zip(lanes, epochs, strict=True))
@@ -214,15 +214,15 @@ class Store:
         return kept
 
     async def reject_unprintable(self) -> None:
-        """See `relay.lanes.LaneStore`."""
+        """See `relay.claims.lanes.LaneStore`."""
         await self._control.fetch(self._statements["reject_unprintable"], {})
 
     async def wake_successors(self, keys: Sequence[str]) -> None:
-        """See `relay.lanes.LaneStore`."""
+        """See `relay.claims.lanes.LaneStore`."""
         await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys)})
 
     async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
-        """See `relay.lanes.LaneStore`."""
+        """See `relay.claims.lanes.LaneStore`."""
         values = {"lanes": list(lanes), "pending": literal(pending), "most": most, **at("head", head)}
         [(snapshot, keys, more_late, more, xid, seq)] = await self._claims.fetch(self._statements["list_keys"], values)
         return Listed(keys or [], snapshot, None if xid is None else Position(xid, seq), more, more_late)
@@ -230,19 +230,19 @@ class Store:
     async def list_waiting_keys(
         self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
     ) -> tuple[list[str], Place | None]:
-        """See `relay.lanes.LaneStore`."""
+        """See `relay.claims.lanes.LaneStore`."""
         values = {"lanes": list(lanes), "except": list(held), "after": after.available_at, "seen": after.seen, "most": most, "now": None}
         [(keys, more, available_at, seen)] = await self._claims.fetch(self._statements["list_waiting_keys"], values)
         return keys or [], Place(available_at, seen) if more else None
 
     async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
-        """See `relay.lanes.LaneStore`."""
+        """See `relay.claims.lanes.LaneStore`."""
         rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held))
         heads = {keys[place - 1]: Head(Position(xid, seq), *rest) for place, xid, seq, *rest, _ in rows if place}
         return rows[0][-1], heads
 
     async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
-        """See `relay.intake.IntakeStore`."""
+        """See `relay.claims.intake.IntakeStore`."""
         values = {
             **at("head", fresh.head), "pending": literal(fresh.pending), "except": list(apart), "held": list(held), "now": None,
             **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.pending), "lanes": list(lanes),

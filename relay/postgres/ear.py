@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from relay.answers import HEARING, Connection, answered
-from relay.database import connect
-from relay.pinned import PIN
+from relay.postgres.answers import HEARING, Connection, answered
+from relay.postgres.database import connect
+from relay.postgres.pinned import PIN
+from relay.postgres.statements import Statements
 from relay.secret import Conninfo
-from relay.statements import Statements
 
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"

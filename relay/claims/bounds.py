@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from relay.frontier import Snapshot
+from relay.claims.frontier import Snapshot
 from relay.message import START, Position
 
 MOST_KEYS = 10_000

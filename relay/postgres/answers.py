@@ -23,7 +23,7 @@ SHORTEST, LONGEST = 5.0, 30.0
 def soon(lock_seconds: float) -> float:
     """Seconds for claims and settles: half of the lock time, since no lock is renewed on a connection while it waits for an answer.
 
-    A claim that needs longer over a slow network is followed by smaller ones; see `relay.payloads`.
+    A claim that needs longer over a slow network is followed by smaller ones; see `relay.postgres.payloads`.
     """
     return min(max(lock_seconds / 2, SHORTEST), LONGEST)
 

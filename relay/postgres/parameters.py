@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from relay.bounds import Bound
+from relay.claims.bounds import Bound
 from relay.literals import literal
 from relay.message import Archive, GiveBack, Position, Result, Retry
 from relay.ports import Row

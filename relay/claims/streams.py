@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relay.frontier import Frontier, Snapshot
-from relay.limits import LOOK, Limits
+from relay.claims.frontier import Frontier, Snapshot
+from relay.claims.limits import LOOK, Limits
+from relay.claims.share import MOST, Share
+from relay.claims.stream import EVERYTHING, EXCHANGE, OTHERS, Stream
 from relay.message import START, Batch, Position
 from relay.ports import ClaimStore
-from relay.share import MOST, Share
-from relay.stream import EVERYTHING, EXCHANGE, OTHERS, Stream
 
 WALK = 10_000
 """Messages that a claim looks at, at the most, where others than its own stand between: ten milliseconds, in which every claim waits."""

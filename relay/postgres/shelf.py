@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from relay.database import Session
 from relay.errors import StoreError
 from relay.events import LockLost, Sink
 from relay.message import Batch, Claim, GiveBack
-from relay.payloads import Completed, Fetcher, Pace
 from relay.policy import Policy
 from relay.ports import Row
-from relay.statements import Statements
+from relay.postgres.database import Session
+from relay.postgres.payloads import Completed, Fetcher, Pace
+from relay.postgres.statements import Statements
 
 
 class Locks(Protocol):
@@ -61,7 +61,7 @@ class Shelf:
         self.pace = Pace()
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float) -> Completed:
-        """Fetch the payloads that were left behind; see `relay.payloads`. Moves the batch's deadline.
+        """Fetch the payloads that were left behind; see `relay.postgres.payloads`. Moves the batch's deadline.
 
         Args:
             claims: as the claim statement returned them.

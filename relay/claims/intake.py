@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from relay.frontier import Frontier
-from relay.lanes import Lanes, LaneStore
-from relay.limits import Limits, alike
+from relay.claims.frontier import Frontier
+from relay.claims.lanes import Lanes, LaneStore
+from relay.claims.limits import Limits, alike
+from relay.claims.share import Share
+from relay.claims.source import FIRST_GAP, Source
+from relay.claims.streams import Streams
 from relay.message import Batch, Outcome, Portion, Position
 from relay.ports import Due, Seen
-from relay.share import Share
-from relay.source import FIRST_GAP, Source
-from relay.streams import Streams
 
 SUSPECTS = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from relay.frontier import Frontier, Snapshot
+from relay.claims.frontier import Frontier, Snapshot
 from relay.literals import literal
 from relay.message import Batch
 from relay.ports import Claimed, ClaimStore, Due

@@ -9,9 +9,9 @@ from typing import cast
 
 from relay.errors import StoreError
 from relay.message import Batch, Position
-from relay.parameters import at
 from relay.policy import Controls, Policy
-from relay.store import Store
+from relay.postgres.parameters import at
+from relay.postgres.store import Store
 
 FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""

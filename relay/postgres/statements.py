@@ -1,4 +1,4 @@
-"""The relay's SQL: one statement per file of `relay/queries`, rendered for one schema."""
+"""The relay's SQL: one statement per file of `relay/postgres/queries`, rendered for one schema."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ def _claim(due: str) -> str:
 
 @cache
 def _text(name: str) -> str:
-    return (files("relay") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    return (files("relay.postgres") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from relay.answers import CHORE, HEARING, Connection, answered
 from relay.errors import StoreError
 from relay.exposure import postgres_risk
-from relay.pinned import DEFAULTS, ENCODING, NOTICE, PINNED, unreadable
-from relay.postgres_errors import no_connection, read_only, reason
+from relay.postgres.answers import CHORE, HEARING, Connection, answered
+from relay.postgres.errors import no_connection, read_only, reason
+from relay.postgres.pinned import DEFAULTS, ENCODING, NOTICE, PINNED, unreadable
 from relay.secret import Conninfo, current
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}

@@ -1,0 +1,1 @@
+"""The PostgreSQL side: the store and its statements, notifications, migrations."""
