@@ -110,7 +110,7 @@ class LogSink:
                 return
             if kind in self._held:
                 values["suppressed"] = self._held.pop(kind)[1] + 1
-        self._logger.log(LEVELS[event.level], _word(kind.__name__), **values)
+        self._logger.log(LEVELS[event.level], name_of(kind), **values)
 
     def _hold(self, event: events.Event) -> None:
         """Keep the event for its second's end, of which a timer tells where a loop runs."""
@@ -146,13 +146,13 @@ class LogSink:
             self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
             event, before, came = self._held.pop(kind)
             values = _values(event) | ({"suppressed": before} if before else {}) | {"timestamp": came}
-            self._logger.log(LEVELS[kind.level], _word(kind.__name__), **values)
+            self._logger.log(LEVELS[kind.level], name_of(kind), **values)
 
 
 @cache
-def _word(kind: str) -> str:
-    """DatabaseDown becomes database_down."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
+def name_of(kind: type[events.Event]) -> str:
+    """What log lines call a kind of event: DatabaseDown is `database_down`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def _values(event: events.Event) -> dict[str, object]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 
+from relay import events
+from relay.logs import name_of
 from relay.settings import describe
 from tests.support.fault_signs import signs
 
@@ -25,9 +28,17 @@ def modules() -> str:
     return "\n".join(["| module | job |", "|---|---|", *rows])
 
 
+def log_lines() -> str:
+    """Every event that is written as a log line, with its level, its values and what it tells."""
+    every = (kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event))
+    kinds = [kind for kind in every if kind is not events.Event and kind.level != "none"]
+    return "\n".join(["| `event` | `level` | further values | meaning |", "|---|---|---|---|", *map(_log_line, kinds)])
+
+
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("README.md", "settings"): settings,
     ("docs/architecture.md", "modules"): modules,
+    ("docs/operations.md", "log lines"): log_lines,
     ("docs/operations.md", "signs"): signs,
 }
 """What stands between `<!-- name -->` and `<!-- /name -->` of a page."""
@@ -50,8 +61,17 @@ def write() -> None:
 
 def _job(path: Path) -> str:
     """The first sentence of a module's docstring; nothing for an empty module."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+    return _beginning(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _log_line(kind: type[events.Event]) -> str:
+    values = ", ".join(f"`{field.name}`" for field in fields(kind))
+    return f"| `{name_of(kind)}` | {kind.level} | {values} | {_beginning(kind.__doc__)} |"
+
+
+def _beginning(docstring: str | None) -> str:
+    """The first paragraph in one line, fit for a table."""
+    return " ".join((docstring or "").split("\n\n")[0].split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":
