@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -149,7 +148,6 @@ class LogSink:
             self._logger.log(LEVELS[kind.level], name_of(kind), **values)
 
 
-@cache
 def name_of(kind: type[events.Event]) -> str:
     """What log lines call a kind of event: DatabaseDown is `database_down`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
