@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from relay.maintenance import SWEEP
 from relay.message import START, Position
 
 UNHEARD = 10.0
 """Seconds beyond the lock time in which locks of a claim whose answer was lost are looked for."""
+SOONEST = 0.9 * SWEEP
+"""Seconds between two sweeps at least."""
 
 
 class Lowest:
@@ -26,7 +29,7 @@ class Lowest:
         """What the database knows."""
         self._since_told: list[Position] = []
         self._fetching: list[Position] = []
-        self._unheard_until = 0.0
+        self._sweeps_owed = 0
 
     def took(self, position: Position) -> None:
         """Something was claimed that is not in hand yet."""
@@ -43,13 +46,20 @@ class Lowest:
             self._fetching = []
 
     def lose(self) -> None:
-        """A lock may stand that nobody has in hand; a sweep of our own locks finds it."""
-        self._unheard_until = time.monotonic() + self._lock_seconds() + UNHEARD
+        """A lock may stand that nobody has in hand; a sweep of our own locks finds it.
+
+        Sweeps are counted that came through, and no seconds: this machine's clock may step ahead, and the database be away.
+        """
+        self._sweeps_owed = math.ceil((self._lock_seconds() + UNHEARD) / SOONEST) + 1
+
+    def swept(self) -> None:
+        """A sweep of our own locks came through."""
+        self._sweeps_owed = max(0, self._sweeps_owed - 1)
 
     @property
     def unheard(self) -> bool:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
-        return time.monotonic() < self._unheard_until
+        return self._sweeps_owed > 0
 
     def of(self, in_hand: Position) -> Position:
         """What to tell where this is the lowest in hand, which may have been found before the last claim was."""

@@ -185,6 +185,10 @@ class Store:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
         return self._lowest.unheard
 
+    def swept(self) -> None:
+        """A sweep of our own locks came through."""
+        self._lowest.swept()
+
     async def heartbeat(self, *, low: Position, head: Position, top: Position, state: str) -> bool:
         """Tell that this relay lives, how low it may hold locks, and its lowest and highest heads; False if its row is gone.
 

@@ -62,6 +62,8 @@ class Upkeep:
         silence = min(self._silence, self._lock_seconds)
         values = {"own": own, "silence": silence, "lock_seconds": self._lock_seconds, "apart": APART, "forgotten": FORGOTTEN}
         [row] = await self._store.run("sweep_silent", **values, below_xid=bound, now=None)
+        if own is not None:
+            self._store.swept()
         return row[0], row[1]
 
     async def sweep_all(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from relay.message import SUCCESS, Batch
 from relay.ports import Due, Seen
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
-from tests.simulation.world import World
+from tests.simulation.world import GOOD, KEYS, World
 from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
 
 
@@ -120,3 +120,18 @@ def test_the_clock_of_a_relay_that_stood_still_does_not_go_back() -> None:
         world.step(1.0)
         world.thaw(0, lag=True)
         assert -1.0 <= world.living[0].process.ahead < 0.0
+
+
+def test_what_a_lost_claim_locked_is_freed_although_the_relays_clock_steps_ahead() -> None:
+    """By that clock its locks had been looked for long enough before they expired; sweeps are counted now, and no seconds."""
+    with World(1).running() as world:
+        world.start()
+        world.step(30.0)
+        world.lose_statement(0, "ordered", "after", 0.0)
+        world.insert(GOOD[0], KEYS[0])
+        while world.living[0].client.fates:
+            world.step(0.01)
+        world.jump(0, 40.0)
+        for _ in range(20):
+            world.step(1.0)
+        assert {} == world.database.rows

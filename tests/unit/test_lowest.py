@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from relay.message import START, Position
-from relay.postgres.lowest import UNHEARD, Lowest
+from relay.postgres.lowest import SOONEST, UNHEARD, Lowest
 
 LOW, MIDDLE, HIGH = Position(1, 1), Position(2, 2), Position(3, 3)
 
@@ -37,13 +35,17 @@ def test_what_lacks_payloads_counts_however_long_that_takes(lowest: Lowest) -> N
     assert HIGH == lowest.of(HIGH)
 
 
-def test_after_a_lost_answer_nothing_rises_until_locks_of_then_are_over(lowest: Lowest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows where it locked."""
-    now = 100.0
-    monkeypatch.setattr("relay.postgres.lowest.time", SimpleNamespace(monotonic=lambda: now))
+def test_after_a_lost_answer_nothing_rises_until_sweeps_have_looked_beyond_locks_of_then(lowest: Lowest) -> None:
+    """Nobody knows where it locked; sweeps count and no clock, which may step ahead."""
     lowest.told = LOW
     lowest.lose()
+    for _ in range(12):
+        lowest.swept()
+    assert 10 + UNHEARD <= 12 * SOONEST
     assert (True, LOW) == (lowest.unheard, lowest.of(HIGH))
-    now += 10 + UNHEARD
+    lowest.swept()
     assert (False, HIGH) == (lowest.unheard, lowest.of(HIGH))
+    lowest.swept()
+    lowest.lose()
+    assert lowest.unheard
     assert START == Lowest(lambda: 1.0).told
