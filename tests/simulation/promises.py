@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from relay.app import SILENCE
 from tests.simulation.database import BAD, EPOCH, LIMITED, Database, Row
 from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError
@@ -13,6 +14,8 @@ HEARD = 0.3
 """Seconds in which a message is claimed while a relay holds the gate."""
 SWEPT = 5.0
 """Seconds after its lock has expired in which a message is free again, while some relay is well."""
+SILENCE_SWEPT = SILENCE + 3.0
+"""Seconds after the last heartbeat of who holds it, where that stands still or is gone."""
 
 
 class Promises:
@@ -57,6 +60,9 @@ class Promises:
         assert row.lock_expires_at is not None
         relays = list(self._relays())
         own = [relay for relay in relays if relay.id == row.locked_by and not relay.process.stopped]
+        holder = self._database.relays.get(row.locked_by or 0)
+        if not own and holder is not None and holder.heartbeat_at + SILENCE_SWEPT > self._database.now():
+            return False
         return any(self._is_well(relay, row.lock_expires_at) and row.at[0] <= relay.top(SWEPT).xid for relay in own or relays)
 
     def _is_well(self, relay: SimulatedRelay, since: float) -> bool:
