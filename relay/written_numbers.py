@@ -10,7 +10,7 @@ from typing import Final
 MOST_DIGITS: Final = 131_072
 """Before the point (PostgreSQL, "Arbitrary Precision Numbers")."""
 MOST_DECIMALS: Final = 16_383
-"""Behind it; what is more is rounded away."""
+"""Behind it; JSON with more is refused."""
 PRINTED_LIMIT: Final = 65_536
 """Bytes that a content may have as text, however little it takes (sql/0002_validity.sql)."""
 PRINTED_TIMES: Final = 32
@@ -50,9 +50,12 @@ def _digits(number: str) -> int:
         value = Decimal(number)
     except InvalidOperation:
         value = Decimal("Infinity")
-    if not value.is_finite() or value.adjusted() >= MOST_DIGITS:
+    if not value.is_finite() or (value and value.adjusted() >= MOST_DIGITS):
         raise ValueError(f"content holds a number of more than {MOST_DIGITS} digits, which PostgreSQL cannot store; write it as a string")
-    return max(0, value.adjusted()) + min(max(0, -_exponent(value)), MOST_DECIMALS)
+    decimals = max(0, -_exponent(value))
+    if decimals > MOST_DECIMALS:
+        raise ValueError(f"content holds a number of {decimals} decimals, and PostgreSQL stores {MOST_DECIMALS}; write it as a string")
+    return (max(0, value.adjusted()) if value else 0) + decimals
 
 
 def _stored(number: str) -> int | float:

@@ -188,6 +188,9 @@ class Intake:
             # Keys that a limit lets go stand below the lanes' head, where no look sees them.
             return False
         sources = self._looked_for()
+        if any(map(self._goes_on, sources)):
+            # So does the rest of what is looked at bit by bit.
+            return False
         return min(source.look_at for source in sources) <= self._clock() and all(source.rests(self._poll_interval) for source in sources)
 
     def _mind(self, source: Source, batch: Batch | None) -> None:

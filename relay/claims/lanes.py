@@ -209,12 +209,12 @@ class Lanes:
 
     async def _list(self) -> bool:
         """Ask for the keys of messages that are new; True if there are more."""
-        frontier, ripe = self.frontier, frozenset(self.frontier.ripe)
+        frontier, ripe, owned = self.frontier, frozenset(self.frontier.ripe), self._owned
         listed = await self._store.list_keys(lanes=self._owned, head=frontier.head, pending=ripe, most=PAGE)
         snapshot = Snapshot.parse(listed.snapshot)
         frontier.passed(listed.last, snapshot, exhausted=not listed.more)
         frontier.probed(ripe, snapshot, exhausted=not listed.more_late)
-        self._asked.ask(listed.keys)
+        self._ask(listed.keys, owned)
         self._list_at = self._clock() + LIST_AGAIN
         return listed.more or bool(frontier.ripe - ripe) or await self._patrol_on()
 
@@ -222,9 +222,9 @@ class Lanes:
         """Ask for the keys of the next page of the look at everything; True if that is not at its end."""
         if self._patrol is None:
             return False
-        began = self._clock()
-        listed = await self._store.list_keys(lanes=self._owned, head=self._patrol, pending=(), most=PAGE)
-        self._asked.ask(listed.keys)
+        began, owned = self._clock(), self._owned
+        listed = await self._store.list_keys(lanes=owned, head=self._patrol, pending=(), most=PAGE)
+        self._ask(listed.keys, owned)
         self._patrol = listed.last if listed.more else None
         self._patrol_cost += self._clock() - began
         self._patrol_at = self._clock() + self._patrol_cost / PATROL_SHARE
@@ -232,11 +232,16 @@ class Lanes:
 
     async def _list_waiting(self, held: list[str]) -> None:
         """Ask for the keys of the next page of those whose wait is over."""
-        keys, after = await self._store.list_waiting_keys(lanes=self._owned, held=held, after=self._after, most=PAGE)
+        owned = self._owned
+        keys, after = await self._store.list_waiting_keys(lanes=owned, held=held, after=self._after, most=PAGE)
         self._after = after or LEFT
         # Of many that wait for limits none is looked at each time; another head under one of them is found in its turn.
-        self._asked.ask(keys if len(keys) < KEYS_PER_CLAIM else [key for key in keys if key not in self.aside])
+        self._ask(keys if len(keys) < KEYS_PER_CLAIM else [key for key in keys if key not in self.aside], owned)
         self._asked.mark()
+
+    def _ask(self, keys: Sequence[str], owned: Mapping[int, int]) -> None:
+        """Ask for keys that were listed of these lanes, some of which may have been given up meanwhile."""
+        self._asked.ask(keys if self._owned is owned else [key for key in keys if lane_of(key) in self._owned])
 
     def _go_on(self) -> None:
         """Ask for keys that wait for limits, as many as these let go now."""

@@ -58,6 +58,7 @@ def _deep(entry: Poison) -> bool:
         ({"options": {"headers": {"b": 1e308}}}, "options.headers"),
         ({"content": JsonText("1e131072")}, "more than 131072 digits"),
         ({"content": JsonText("[1E+99999999999999999999]")}, "more than 131072 digits"),
+        ({"content": JsonText("[1.5e-16383]")}, "a number of 16384 decimals"),
         ({"content": JsonText("1e131071")}, "takes 8 bytes and 131079 with its numbers written out"),
         ({"available_at": BEYOND}, "available_at is outside the years 1 to 9999"),
         ({"available_at": LATER, "expires_at": LATER}, "expires_at is not after available_at"),
@@ -69,7 +70,9 @@ def test_what_postgresql_would_make_of_it_is_judged(fields: dict[str, Any], word
         checked({"exchange": "orders", **fields})
 
 
-@pytest.mark.parametrize("content", ["1e308", "[1e-400, 1E5, 2.5e3]", '"1e131071"', f"[{', '.join(['1e308'] * 1000)}]"])
+@pytest.mark.parametrize(
+    "content", ["1e308", "[1e-400, 1E5, 2.5e3]", "[0e200000, 1e-16383]", '"1e131071"', f"[{', '.join(['1e308'] * 1000)}]"]
+)
 def test_numbers_that_can_be_stored_are_taken_as_they_stand(content: str) -> None:
     """Also those that no double holds."""
     assert content == checked({"exchange": "orders", "content": JsonText(content)}).content_text

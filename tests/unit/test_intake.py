@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.claims.intake import Intake
@@ -9,8 +11,8 @@ from relay.claims.source import FIRST_GAP
 from relay.claims.streams import WALK
 from relay.errors import StoreError
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Result
-from relay.ports import Due
-from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
+from relay.ports import Due, Seen
+from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
 
 MANY = 20
 
@@ -281,3 +283,29 @@ def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:
 
     assert successor is claim(intake)
     assert [["k"], ["k"]] == store.found
+
+
+class ListedOnce(FakeClaims):
+    """What is listed is above the lanes' head, where a look sees it, until then."""
+
+    async def look(self, **asked: Any) -> Seen:
+        """See it as long as it is not listed."""
+        self.seen = self.seen._replace(ordered=bool(self.keys))
+        return await super().look(**asked)
+
+
+def test_a_look_at_many_keys_comes_to_its_end_although_the_relay_rested_before(clock: Clock) -> None:
+    """They stand below the lanes' head meanwhile, where no other look sees them; there was no hint of any."""
+    found = a_batch(a_claim(ordering_key="last"))
+    store = ListedOnce({Due.ORDERED: [found]})
+    intake = intake_of(store, clock)
+    idle(intake, clock)
+    blocked = [f"k{n}" for n in range(1500)]
+    store.keys, store.heads = [*blocked, "last"], dict.fromkeys(blocked, A_HEAD._replace(ready=False))
+
+    began, batches = clock.now, []
+    while clock.now < began + 3.0:
+        batches.append(claim(intake))
+        clock.now += max(0.001, intake.until_next_look())
+
+    assert found in batches

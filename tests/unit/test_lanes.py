@@ -226,6 +226,33 @@ def test_a_change_of_lanes_looks_from_the_left_and_drops_the_keys_of_others() ->
     assert [] == store.found
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_keys_of_lanes_that_were_given_up_while_they_were_listed_are_not_asked_for(waiting: bool) -> None:
+    """They would be looked for again and again, and never be ours to claim."""
+    lanes: Lanes
+
+    class Meanwhile(FakeClaims):
+        def _give_up(self) -> list[str]:
+            self.lanes = dict.fromkeys({*range(64)} - {lane_of("theirs")}, 1)
+            at_once(lanes.keep())
+            return ["theirs", "ours"]
+
+        async def list_keys(self, **asked: object) -> Listed:
+            del asked
+            return Listed(self._give_up(), "90:90:", None, more=False, more_late=False)
+
+        async def list_waiting_keys(self, **asked: object) -> tuple[list[str], None]:
+            del asked
+            return self._give_up(), None
+
+    store = Meanwhile()
+    lanes = lanes_of(store)
+    at_once((lanes.claim_waiting if waiting else lanes.claim)(limit=10, limit_bytes=1000, held=[]))
+    claim(lanes)
+
+    assert {"ours"} == {key for keys in store.found for key in keys}
+
+
 def test_a_list_under_way_does_not_undo_a_look_from_the_left() -> None:
     """Its answer moves the frontier that it began with, not the new one."""
     lanes: Lanes
