@@ -221,6 +221,9 @@ class Database:
         if relay is not None:
             self.suspects[row.at] = row
         self.wait(row, available_at)
+        if row.key is not None and (head := self.rows[self.by_key[row.key][0]]) is not row:
+            # It had been overtaken: committed late, it waited for this one.
+            head.since = self.now()
 
     def wait(self, row: Row, until: float) -> None:
         """Let a message be due at a moment."""
