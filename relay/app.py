@@ -281,12 +281,13 @@ class Relay:
         return min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds)
 
     async def _exit_when_idle(self, seconds: float) -> None:
-        """Leave after so many seconds in which nothing was in hand."""
+        """Leave after so many seconds in which nothing was in hand, nor on its way here."""
         taken, busy_at = self._in_hand.taken, time.monotonic()
         while time.monotonic() - busy_at < seconds:
             await asyncio.sleep(min(seconds / 10, 0.5))
-            if self._in_hand.messages or self._in_hand.taken > taken:
+            if self._in_hand.messages or self._in_hand.taken > taken or self._store.fetching:
                 taken, busy_at = self._in_hand.taken, time.monotonic()
+        self._stop.set()
         self._emit(events.Stopping("idle", "drain", 0))
         if self._engine:
             self._engine.stop()

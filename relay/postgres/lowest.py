@@ -30,6 +30,7 @@ class Lowest:
         self._since_told: list[Position] = []
         self._fetching: list[Position] = []
         self._sweeps_owed = 0
+        self._claimed_since = False
 
     def took(self, position: Position) -> None:
         """Something was claimed that is not in hand yet."""
@@ -45,16 +46,28 @@ class Lowest:
             self.took(position)
             self._fetching = []
 
+    @property
+    def fetches(self) -> bool:
+        """What was claimed lacks payloads."""
+        return bool(self._fetching)
+
     def lose(self) -> None:
         """A lock may stand that nobody has in hand; a sweep of our own locks finds it.
 
-        Sweeps are counted that came through, and no seconds: this machine's clock may step ahead, and the database be away.
+        Sweeps are counted that came through, and no seconds: this machine's clock may step ahead, and the database be away. They look
+        no higher than this relay has claimed, so none counts before the next claim.
         """
+        self._claimed_since = False
         self._sweeps_owed = math.ceil((self._lock_seconds() + UNHEARD) / SOONEST) + 1
+
+    def heard(self) -> None:
+        """A claim was answered."""
+        self._claimed_since = True
 
     def swept(self) -> None:
         """A sweep of our own locks came through."""
-        self._sweeps_owed = max(0, self._sweeps_owed - 1)
+        if self._claimed_since:
+            self._sweeps_owed = max(0, self._sweeps_owed - 1)
 
     @property
     def unheard(self) -> bool:

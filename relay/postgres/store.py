@@ -128,13 +128,15 @@ class Store:
 
     async def _claimed(self, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         try:
-            return await self._claims.fetch(statement, values)
+            rows = await self._claims.fetch(statement, values)
         except (StoreError, asyncio.CancelledError) as error:
             # It may have got through unheard.
             self._lowest.lose()
             if isinstance(error, StoreError) and error.unanswered:
                 self._shelf.pace.too_slow(values["limit_bytes"])
             raise
+        self._lowest.heard()
+        return rows
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
@@ -184,6 +186,11 @@ class Store:
     def unheard(self) -> bool:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
         return self._lowest.unheard
+
+    @property
+    def fetching(self) -> bool:
+        """What was claimed lacks payloads, which may take long."""
+        return self._lowest.fetches
 
     def swept(self) -> None:
         """A sweep of our own locks came through."""

@@ -163,6 +163,11 @@ class SimulatedRelay:
         """What it leaves under its locks."""
         return self._app.kept
 
+    @property
+    def unheard(self) -> bool:
+        """It may leave more, and says so."""
+        return self._app.store.unheard
+
     def stop(self) -> None:
         """SIGTERM: the first one drains, the second one cuts."""
         self.stops += 1

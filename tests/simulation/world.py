@@ -216,7 +216,7 @@ class World(People):
         locked = [row.id for row in self.database.locked() if row.locked_by == relay.id]
         if self.loop.now - relay.upset_at < TROUBLE + self.lock_seconds:
             return
-        if len(locked) != relay.kept:
+        if len(locked) != relay.kept and not relay.unheard:
             raise BrokenError(f"{relay.name} left {locked} locked, and kept {relay.kept}.")
         if locked and self._drained(relay):
             raise BrokenError(f"{relay.name} left {locked} locked although the broker confirms at once.")

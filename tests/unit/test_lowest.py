@@ -39,6 +39,7 @@ def test_after_a_lost_answer_nothing_rises_until_sweeps_have_looked_beyond_locks
     """Nobody knows where it locked; sweeps count and no clock, which may step ahead."""
     lowest.told = LOW
     lowest.lose()
+    lowest.heard()
     for _ in range(12):
         lowest.swept()
     assert 10 + UNHEARD <= 12 * SOONEST
@@ -49,3 +50,16 @@ def test_after_a_lost_answer_nothing_rises_until_sweeps_have_looked_beyond_locks
     lowest.lose()
     assert lowest.unheard
     assert START == Lowest(lambda: 1.0).told
+
+
+def test_a_sweep_before_the_next_claim_does_not_count(lowest: Lowest) -> None:
+    """It looks no higher than this relay has claimed, which is nowhere after a new connection as long as the broker is away."""
+    lowest.heard()
+    lowest.lose()
+    for _ in range(100):
+        lowest.swept()
+    assert lowest.unheard
+    lowest.heard()
+    for _ in range(100):
+        lowest.swept()
+    assert not lowest.unheard

@@ -211,6 +211,7 @@ async def test_a_claim_whose_answer_was_lost_may_have_locked_something(played: P
     assert not played.store.unheard
     with pytest.raises(type(failure)):
         await played.claim(answer=failure)
+    await played.claim()
     for _ in range(int((30 + UNHEARD) / SOONEST)):
         assert (True, SIXTY) == (played.store.unheard, await played.low(Position(60, 2)))
         played.store.swept()
