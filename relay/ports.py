@@ -93,6 +93,8 @@ class ClaimStore(Protocol):
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """Lock up to `limit` messages and about `limit_bytes` stored bytes (at least one message).
 
+        Those for which their payloads leave no room, as these turn out to be longer, are put back.
+
         Raises:
             StoreError: nothing may be assumed; what was claimed all the same comes back when its lock expires.
         """

@@ -8,12 +8,21 @@ from typing import Any
 from relay.claims.bounds import Bound
 from relay.literals import literal
 from relay.message import Archive, GiveBack, Position, Result, Retry
+from relay.policy import Policy
 from relay.ports import Row
+
+PATIENT = 4
+"""Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
 
 
 def at(name: str, position: Position) -> dict[str, object]:
     """Parameters of a position; an xid8 travels as text."""
     return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
+
+
+def lock_of(policy: Policy) -> dict[str, object]:
+    """Parameters of a claim: how long its lock holds, and whether what lost one may go in groups."""
+    return {"lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT)}
 
 
 def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:

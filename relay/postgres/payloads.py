@@ -22,7 +22,7 @@ FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
 GOAL, SHARE = 1.0, 0.1
 """Seconds that a piece may be on its way, and which share of the lock time: renewals and heartbeats wait for it."""
 USUAL = 32 << 20
-"""Bytes that a claim is taken to bring when it was allowed more than that and did not arrive."""
+"""Bytes that a claim is taken to bring when nothing but the window bounded it and it did not arrive in time."""
 
 Read = Callable[[Claim, int, int], Awaitable[tuple[bytes, int, float] | None]]
 Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
@@ -46,25 +46,33 @@ class Pace:
         """Bytes that a claim may bring where so many are wanted."""
         return wanted if self._most is None else min(wanted, self._most)
 
-    def claimed(self, asked: int, seconds: float, *, half: float, cut: bool, left: bool) -> None:
-        """Learn from a claim that arrived.
+    @property
+    def large(self) -> int:
+        """Bytes that a message may take for its payload to travel with the claim."""
+        return self.of_claim(LARGE)
+
+    def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int) -> None:
+        """Learn from a claim that brought something.
 
         Args:
-            asked: bytes that it might bring.
-            seconds: how long it took.
+            arrived: seconds that its statement took, without those for a connection, which say nothing of what a claim may bring.
+            whole: seconds until the payloads that it left behind were there too.
             half: seconds that leave too little of the lock.
-            cut: more was due than it might bring; the others show nothing, since most claims of a relay that rests find nothing at all.
-            left: payloads were left behind, so that only pieces show how quick the network is.
+            cut: more was due than it might bring; the others show nothing, as they brought less than that.
+            room: bytes of the window that were free. Where they were less than a claim may bring, it was cut for them, and shows nothing.
 
         """
-        if seconds > half:
-            self.too_slow(asked)
-        elif self._most is not None and cut and seconds < GOAL and (not left or self.piece >= self._most):
+        if arrived > half:
+            self.too_slow()
+        elif self._most is not None and self._most < room and cut and whole < GOAL:
             self._most = self._most * 2 if self._most < USUAL else None
 
-    def too_slow(self, asked: int) -> None:
-        """Learn from one that did not arrive in time: as much would not the next time."""
-        self._most = max(min(asked, USUAL) // GROWTH, LEAST)
+    def too_slow(self) -> None:
+        """Learn from one that did not arrive in time: as much would not the next time.
+
+        It is measured by what bounded the claims before it. The room that the window just had may have been next to nothing.
+        """
+        self._most = max(min(self._most or USUAL, USUAL) // GROWTH, LEAST)
 
 
 class Completed(NamedTuple):
@@ -74,7 +82,7 @@ class Completed(NamedTuple):
     lost: list[Claim]
     """Their lock is not ours any more."""
     back: list[Claim]
-    """They are to go again: there was no time for them, or no way."""
+    """They are to go again: there was no time for them, no room, or no way."""
     failed: Claim | None
     """The one that cannot be had, still locked."""
     failure: StoreError | None
@@ -90,17 +98,21 @@ class Fetcher:
         renew: moves the locks of claims ahead; False if some of them are not ours any more.
         pace: how long pieces are.
         most: bytes that a payload may have.
+        room: bytes that all of them may have together. What the database says of a payload's size is no bound: as text it may be longer.
         half: seconds after which a lock is to be renewed.
         since: monotonic seconds of the claim.
         leaving: the relay stops, and sends nothing any more.
 
     """
 
-    def __init__(self, *, read: Read, renew: Renew, pace: Pace, most: int, half: float, since: float, leaving: Callable[[], bool]) -> None:
+    def __init__(
+        self, *, read: Read, renew: Renew, pace: Pace, most: int, room: int, half: float, since: float, leaving: Callable[[], bool]
+    ) -> None:
         self._read = read
         self._renew = renew
         self._pace = pace
         self._most = most
+        self._room = room
         self._half = half
         self._leaving = leaving
         self._until = self._renew_at = since + half
@@ -108,14 +120,18 @@ class Fetcher:
         self._held: list[Claim] = []
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int]) -> Completed:
-        """Fetch one payload at least, however long it takes, and others within half of the lock; up to the first that cannot be had."""
+        """Fetch one payload at least, however large it is and long it takes, so that the next claim comes to others.
+
+        Further ones come while there is room and half of the lock is not over; up to the first that cannot be had.
+        """
         done = Completed([], [], [], None, None)
         self._held = [*claims]
+        self._room -= sum(len(claim.payload) for index, claim in enumerate(claims) if index not in left)
         begun = False
         for index, claim in enumerate(claims):
             if index not in left:
                 done.whole.append(claim)
-            elif done.failure or self._in_vain or (begun and time.monotonic() > self._until):
+            elif done.failure or self._in_vain or (begun and self._enough):
                 done.back.append(claim)
             else:
                 begun, done = True, await self._one(done, claim)
@@ -130,6 +146,7 @@ class Fetcher:
             return done._replace(failed=claim, failure=error if isinstance(error, StoreError) else StoreError(NO_MEMORY))
         if payload is not None:
             done.whole.append(claim._replace(payload=payload))
+            self._room -= len(payload)
         elif self._in_vain:
             done.back.append(claim)
         else:
@@ -157,6 +174,11 @@ class Fetcher:
             await self._renew_in_time()
             if self._in_vain:
                 return None
+
+    @property
+    def _enough(self) -> bool:
+        """What is there fills the room, or takes half of the lock."""
+        return self._room <= 0 or time.monotonic() > self._until
 
     @property
     def _in_vain(self) -> bool:

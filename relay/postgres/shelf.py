@@ -60,7 +60,7 @@ class Shelf:
         self._leaving = leaving
         self.pace = Pace()
 
-    async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float) -> Completed:
+    async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> Completed:
         """Fetch the payloads that were left behind; see `relay.postgres.payloads`. Moves the batch's deadline.
 
         Args:
@@ -68,9 +68,18 @@ class Shelf:
             left: which of them have no payload yet.
             batch: their token and deadline.
             half: seconds of half the time until that deadline.
+            room: bytes that all payloads may have together.
 
         """
+        try:
+            done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
+            await self._put_back(done, batch)
+        except asyncio.CancelledError:
+            self._left_locked()
+            raise
+        return done
 
+    def _fetcher(self, batch: Batch, *, half: float, room: int) -> Fetcher:
         async def read(claim: Claim, start: int, length: int) -> tuple[bytes, int, float] | None:
             values = {"xid": str(claim.xid), "seq": claim.seq, "token": batch.token, "start": start, "length": length}
             rows = await self._session.fetch(self._statements["read_payload"], values)
@@ -80,14 +89,9 @@ class Shelf:
             return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in held]) == len(held)
 
         most = self._policy().max_body_bytes
-        try:
-            fetcher = Fetcher(read=read, renew=renew, pace=self.pace, most=most, half=half, since=batch.claimed_tick, leaving=self._leaving)
-            done = await fetcher.complete(claims, left)
-            await self._put_back(done, batch)
-        except asyncio.CancelledError:
-            self._left_locked()
-            raise
-        return done
+        return Fetcher(
+            read=read, renew=renew, pace=self.pace, most=most, room=room, half=half, since=batch.claimed_tick, leaving=self._leaving
+        )
 
     async def _put_back(self, done: Completed, batch: Batch) -> None:
         """What is not handed on goes again at once; what cannot be had keeps its lock, and counts.

@@ -22,8 +22,7 @@ from relay.ports import Claimed, Due, Listed, Place, Row, Seen
 from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX, Session
 from relay.postgres.lowest import Lowest
-from relay.postgres.parameters import at, ids_of, positions_of, probe, results_of, returns_of
-from relay.postgres.payloads import LARGE
+from relay.postgres.parameters import at, ids_of, lock_of, positions_of, probe, results_of, returns_of
 from relay.postgres.shelf import Shelf
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
@@ -35,8 +34,6 @@ LEASE = 5.0
 does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
 QUICK = {"read_policy", "read_version"}
 """Maintenance statements that wait for nobody, and that nothing slow may hold up."""
-PATIENT = 4
-"""Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
 WIDTH = len(Claim._fields)
 
 
@@ -98,19 +95,19 @@ class Store:
 
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
-        policy, token, tick = self._policy(), str(uuid.uuid4()), time.monotonic()
-        pace = self._shelf.pace
-        most = pace.of_claim(limit_bytes)
+        policy, pace, token, tick = self._policy(), self._shelf.pace, str(uuid.uuid4()), time.monotonic()
         values = {
-            **where, "limit": limit, "limit_bytes": most, "large": pace.of_claim(LARGE), "token": token, "now": None,
-            "relay_id": self.relay_id, "lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT),
+            **where, **lock_of(policy), "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.large,
+            "relay_id": self.relay_id, "token": token, "now": None,
         }  # fmt: skip
         owed, self._owed = self._owed, None
         if owed:
             raise owed
         async with self._turn:
-            await self._settles.open()
-            rows = await self._claimed(self._statements.claim(due.value), values)
+            for session in (self._settles, self._claims):
+                await session.open()
+            sent = time.monotonic()
+            rows, came = await self._claimed(self._statements.claim(due.value), values), time.monotonic()
             claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
             if claims:
                 self._lowest.took(claims[0].position)
@@ -120,11 +117,12 @@ class Store:
         half = policy.lock_seconds * (1 - SAFETY) / 2
         batch = Batch(token, [], clock, tick, tick + 2 * half, due.value)
         left = {index for index, claim in enumerate(claims) if claim.payload is None}
-        pace.claimed(most, time.monotonic() - tick, half=half, cut=found > len(claims), left=bool(left))
-        if claims and (left or time.monotonic() > tick + half):
-            claims = await self._completed(claims, left, batch, half=half)
-        batch = Batch(token, claims, clock, tick, batch.deadline, due.value)
-        return Claimed(batch if claims else None, snapshot, exhausted=exhausted, walked=walked)
+        unready = left or (claims and came > tick + half)
+        whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
+        if claims:
+            pace.claimed(came - sent, time.monotonic() - sent, half=half, cut=found > len(claims), room=limit_bytes)
+        batch = Batch(token, whole, clock, tick, batch.deadline, due.value)
+        return Claimed(batch if whole else None, snapshot, exhausted=exhausted, walked=walked)
 
     async def _claimed(self, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         try:
@@ -133,7 +131,7 @@ class Store:
             # It may have got through unheard.
             self._lowest.lose()
             if isinstance(error, StoreError) and error.unanswered:
-                self._shelf.pace.too_slow(values["limit_bytes"])
+                self._shelf.pace.too_slow()
             raise
         self._lowest.heard()
         return rows
@@ -270,10 +268,10 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
-    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float) -> list[Claim]:
+    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
         """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
         with self._lowest.fetching(claims[0].position):
-            done = await self._shelf.complete(claims, left, batch, half=half)
+            done = await self._shelf.complete(claims, left, batch, half=half, room=room)
         if done.failure and not done.whole:
             raise done.failure
         self._owed = done.failure

@@ -9,12 +9,15 @@ from relay.errors import StoreError
 from relay.events import Event, LockLost
 from relay.message import Cut
 from relay.policy import Policy
+from relay.ports import Due
 from relay.postgres.payloads import FIRST, LARGE
-from tests.support.queue import MadeStore, MakeStore, Queue, unchecked
+from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
 
 INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"
 RANDOM = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 200000))"
 """6.4 million hex digits, which hardly compress."""
+LONG = "[" + ",".join(["1e308"] * 8000) + "]"
+"""Some 100 KB as `jsonb`, little when it is compressed, and 2.5 MB as text."""
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,32 @@ async def test_a_payload_longer_than_its_size_lets_expect_does_not_travel_with_i
 
     assert (Cut, FIRST) == (type(cut.payload), len(cut.payload))
     assert b"1" + b"0" * 100_000 == whole.payload
+
+
+async def test_what_is_longer_than_its_size_lets_expect_is_claimed_bit_by_bit(queue: Queue, store: MadeStore) -> None:
+    """The window has room for its bytes, whatever the database took them to be: the rest goes back, and each message comes once."""
+    ids = await queue.insert(6, content=LONG)
+    [(stored, printed)] = await queue.sql("SELECT max(pg_column_size(content)), max(octet_length(content::text)) FROM queue_message")
+    assert 6 * 100 * stored < 2 * printed
+    room = printed + 1
+
+    first = (await store.take(limit_bytes=room)).batch
+    rest = [(await store.take(Due.WAITING, limit_bytes=room)).batch for _ in range(3)]
+
+    batches = [batch for batch in (first, *rest) if batch]
+    assert [2 * printed] * 3 == [batch.size for batch in batches]
+    assert ids == [id_ for batch in batches for id_ in ids_of(batch)]
+    assert {(1, None)} == set(await queue.sql("SELECT attempts, last_error FROM queue_message"))
+
+
+async def test_a_head_for_which_there_is_no_room_stays_the_head_of_its_key(queue: Queue, store: MadeStore) -> None:
+    """What follows it waits for it, and the next claim takes it."""
+    heads = [(await queue.insert(2, content=LONG, ordering_key=key))[0] for key in ("a", "b")]
+    lanes = await store.keep_lanes()
+
+    one, other = [ids_of((await store.claim_heads("a", "b", lanes=lanes, limit_bytes=1_000_000)).batch) for _ in range(2)]
+
+    assert [[heads[0]], [heads[1]]] == [one, other]
 
 
 async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:

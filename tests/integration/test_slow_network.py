@@ -15,7 +15,7 @@ from relay.ports import Due
 from relay.postgres.payloads import LARGE
 from relay.postgres.upkeep import Upkeep
 from tests.support.proxy import Proxy
-from tests.support.queue import SILENCE, MadeStore, MakeStore, Queue
+from tests.support.queue import PLENTY, SILENCE, MadeStore, MakeStore, Queue
 
 MIB = 1 << 20
 BODY = "INSERT INTO queue_message (exchange, body) SELECT 'orders', decode(repeat('ab', %s), 'hex') FROM generate_series(1, %s)"
@@ -133,14 +133,41 @@ async def test_a_claim_that_arrives_late_is_renewed_and_followed_by_smaller_ones
     assert [LARGE - 1024] == [len(claim.payload) for claim in smaller.claims]
 
 
-async def test_claims_of_compressed_contents_grow_again_too(queue: Queue, store: MadeStore) -> None:
-    """The database takes them for a hundred times their stored size, so what they bring says nothing of what might come."""
+@pytest.mark.parametrize(("different", "times", "count"), [(1, 200, 2000), (120, 65, 500)])
+async def test_claims_of_compressed_contents_grow_again_too(queue: Queue, store: MadeStore, different: int, times: int, count: int) -> None:
+    """The database takes them for a hundred times their stored size, so what they bring says nothing of what might come.
+
+    Those of the second kind do not travel with claims that are small, and fit one piece.
+    """
+    text = "repeat((SELECT string_agg(md5(n || ' ' || m), '') FROM generate_series(1, %s) m), %s)"
     await queue.sql(
-        "INSERT INTO queue_message (exchange, content)"
-        " SELECT 'orders', jsonb_build_object('text', repeat(md5(n::text), 200)) FROM generate_series(1, 2000) n"
-    )
+        f"INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('text', {text}) FROM generate_series(1, %s) n",
+        different, times, count,
+    )  # fmt: skip
     usual = len((await store.batch()).claims)
-    store._shelf.pace.too_slow(200_000)
+    for _ in range(5):
+        store._shelf.pace.too_slow()
     lengths = [len((await store.batch()).claims) for _ in range(12)]
     assert lengths[0] < usual / 10
     assert usual == max(lengths)
+
+
+@pytest.mark.slow
+async def test_connections_that_are_made_slowly_make_no_claim_smaller(queue: Queue, make_store: MakeStore, database_url: str) -> None:
+    """They take longer than half of the lock, and the claim itself does not: the lock is renewed, and the next claim may bring as much."""
+    await queue.insert()
+    async with Proxy.before(database_url) as proxy:
+        store = make_store("far", policy=Policy(lock_seconds=10), url=proxy.url(database_url))
+        await store.register()
+        await store.aclose()
+        proxy.delay = 0.15
+        began = time.monotonic()
+        batch = await store.batch()
+        took = time.monotonic() - began
+        left = batch.deadline - time.monotonic()
+        proxy.delay = 0
+        await store.aclose()
+
+    assert took > 4.0, "the claim waited for its connections"
+    assert left > 0, "it is handed on with time to send it"
+    assert PLENTY == store._shelf.pace.of_claim(PLENTY)

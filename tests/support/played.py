@@ -48,10 +48,12 @@ class Played:
                 partial(self._say, role, "close"),
             )
 
-    async def claim(self, *claims: Claim, due: Due = Due.ABOVE_HEAD, limit: int = 10, answer: Answer | None = None) -> Claimed:
+    async def claim(
+        self, *claims: Claim, due: Due = Due.ABOVE_HEAD, limit: int = 10, limit_bytes: int = PLENTY, answer: Answer | None = None
+    ) -> Claimed:
         """Claim these, in this order, or meet another answer."""
         self.answers[f"due_{due.value}"].append(answer or due_rows(*claims))
-        return await self.store.claim(due, limit=limit, limit_bytes=PLENTY, where=FIRST)
+        return await self.store.claim(due, limit=limit, limit_bytes=limit_bytes, where=FIRST)
 
     async def low(self, low: Position = FAR) -> Position:
         """How low the relay says that it may hold locks, where that is all it knows; the database agrees."""

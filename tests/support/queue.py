@@ -113,14 +113,14 @@ class MadeStore(Store):
         """Take lanes, claim the heads of these keys and return their ids."""
         return ids_of((await self.claim_heads(*keys)).batch)
 
-    async def claim_heads(self, *keys: str, lanes: Mapping[int, int] | None = None) -> Claimed:
+    async def claim_heads(self, *keys: str, lanes: Mapping[int, int] | None = None, limit_bytes: int = PLENTY) -> Claimed:
         """Claim the heads of these keys that are ready, as the owner of the lanes with their epochs."""
         lanes = lanes or await self.keep_lanes()
         _, found = await self.find_heads(keys, [NOWHERE] * len(keys), held=[])
         positions = [head.position for head in found.values() if head.ready]
         at = {"xids": [str(position.xid) for position in positions], "seqs": [str(position.seq) for position in positions]}
         where = {name: "{" + ",".join(numbers) + "}" for name, numbers in at.items()}
-        return await self.take(Due.ORDERED, {**where, "lanes": list(lanes), "epochs": list(lanes.values())})
+        return await self.take(Due.ORDERED, {**where, "lanes": list(lanes), "epochs": list(lanes.values())}, limit_bytes=limit_bytes)
 
     async def ids(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> list[str]:
         """Claim and return the ids."""

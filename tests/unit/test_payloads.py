@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.postgres.payloads import FIRST, GROWTH, LEAST, USUAL, Pace
+from relay.postgres.payloads import FIRST, GOAL, GROWTH, LARGE, LEAST, USUAL, Pace
 
 MIB = 1 << 20
 
@@ -32,9 +32,9 @@ SLOW = 1 << 40
 """Bytes that no network brings in time."""
 
 
-def claimed(pace: Pace, seconds: float = 0.1, *, cut: bool = True, left: bool = False) -> int:
-    """Have a claim arrive under a lock with ten seconds left at its half; return what the next one may bring."""
-    pace.claimed(pace.of_claim(SLOW), seconds, half=10.0, cut=cut, left=left)
+def claimed(pace: Pace, seconds: float = 0.1, *, fetched: float = 0.0, cut: bool = True, room: int = SLOW) -> int:
+    """Have a claim arrive under a lock with ten seconds left at its half, and what it left behind; return what the next one may bring."""
+    pace.claimed(seconds, seconds + fetched, half=10.0, cut=cut, room=room)
     return pace.of_claim(SLOW)
 
 
@@ -42,14 +42,14 @@ def test_claims_shrink_when_one_does_not_arrive_and_grow_while_they_come_quickly
     """Down to what any network brings, and up to what was asked for."""
     pace = Pace()
     assert SLOW == claimed(pace)
-    pace.too_slow(SLOW)
+    pace.too_slow()
     assert USUAL // GROWTH == pace.of_claim(SLOW)
     assert 10 == pace.of_claim(10)
     assert USUAL // GROWTH == claimed(pace, 3.0)
     assert [USUAL // 2, USUAL, SLOW] == [claimed(pace) for _ in range(3)]
     for _ in range(20):
-        pace.too_slow(pace.of_claim(SLOW))
-    assert LEAST == pace.of_claim(SLOW)
+        pace.too_slow()
+    assert LEAST == pace.of_claim(SLOW) == pace.large
 
 
 def test_a_claim_that_comes_when_half_of_its_lock_is_over_is_followed_by_smaller_ones() -> None:
@@ -60,11 +60,18 @@ def test_a_claim_that_comes_when_half_of_its_lock_is_over_is_followed_by_smaller
 
 
 def test_claims_that_show_nothing_let_no_larger_one_follow() -> None:
-    """Those that brought all that was due, and those whose payloads were left behind, until a piece as long as that comes in time."""
+    """Those that brought all that was due, and those that were cut because the window had no more room than that."""
     pace = Pace()
-    pace.too_slow(SLOW)
-    assert USUAL // GROWTH == claimed(pace, cut=False) == claimed(pace, left=True)
-    while pace.piece < USUAL // GROWTH:
-        assert USUAL // GROWTH == claimed(pace, left=True)
-        pace.came(pace.piece, 0.01, served=0.0, goal=1.0)
-    assert USUAL // GROWTH * 2 == claimed(pace, left=True)
+    pace.too_slow()
+    assert USUAL // GROWTH == claimed(pace, cut=False) == claimed(pace, room=USUAL // GROWTH)
+    assert USUAL // GROWTH * 2 == claimed(pace, room=USUAL // GROWTH + 1)
+
+
+def test_what_was_left_behind_is_a_part_of_its_claim() -> None:
+    """However short its pieces are: both together come within a second, or no larger claim follows. Fetched long, it is not too large."""
+    pace = Pace()
+    pace.too_slow()
+    assert (USUAL // GROWTH, LARGE) == (claimed(pace, 0.1, fetched=GOAL), pace.large)
+    assert USUAL // GROWTH == claimed(pace, 9.9, fetched=9.9)
+    assert USUAL // GROWTH * 2 == claimed(pace, 0.1, fetched=GOAL - 0.2)
+    assert FIRST == pace.piece

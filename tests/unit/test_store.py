@@ -119,11 +119,11 @@ async def test_a_relay_leaves_by_its_id_and_closes_every_connection() -> None:
 
 @timeless
 async def test_nothing_is_claimed_before_it_can_be_settled() -> None:
-    """The connection that settles is opened first."""
+    """Both connections are opened first."""
     played = Played()
     await played.claim()
 
-    assert [("settle", "open"), ("claim", "due_above_head")] == played.asked
+    assert [("settle", "open"), ("claim", "open"), ("claim", "due_above_head")] == played.asked
 
 
 @pytest.mark.parametrize(("attempts", "trusted"), [(1, 0), (3, 0), (4, 1), (5, 1)])

@@ -12,10 +12,9 @@ from relay.events import LockLost
 from relay.message import Claim, Cut, Position
 from relay.policy import Policy
 from relay.ports import Claimed, Due
-from relay.postgres.payloads import FIRST, GROWTH, LARGE, USUAL
+from relay.postgres.payloads import FIRST
 from tests.support.fakes import Clock, a_claim
-from tests.support.played import FAR, Answer, Played, due_rows
-from tests.support.queue import PLENTY
+from tests.support.played import FAR, Played
 from tests.support.timeless import timeless
 
 AWAY = StoreError("Away.")
@@ -36,9 +35,9 @@ def large(seq: int) -> Claim:
     return a_claim(xid=50, seq=seq, id=f"50-{seq}", payload=None)
 
 
-def small(seq: int) -> Claim:
-    """A claim at (50, seq) with its payload."""
-    return a_claim(xid=50, seq=seq)
+def small(seq: int, length: int | None = None) -> Claim:
+    """A claim at (50, seq) with its payload, of such a length."""
+    return a_claim(xid=50, seq=seq, **({} if length is None else {"payload": bytes(length)}))
 
 
 def payloads(claimed: Claimed) -> list[tuple[int, bytes]]:
@@ -59,7 +58,7 @@ async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> Non
     assert [bytes, bytes, bytes, Cut] == [type(claim.payload) for claim in claimed.batch.claims]
     values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4}
     assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
-    assert [("claim", "read_payload")] * 2 == played.asked[2:]
+    assert [("claim", "read_payload")] * 2 == played.asked[3:]
     assert not played.store.unheard
 
 
@@ -147,7 +146,7 @@ async def test_what_cannot_be_printed_is_given_back_with_its_reason(due: Due, su
 
     assert batch is not None
     assert [1] == [claim.seq for claim in batch.claims]
-    assert [("claim", "read_payload"), ("settle", "release")] == played.asked[2:]
+    assert [("claim", "read_payload"), ("settle", "release")] == played.asked[3:]
     back = {"delays": [0.0, 0.0], "given_back": [1, 1], "errors": [None, "content_unprintable: Beyond a gigabyte."]}
     places = {"xids": "{50,50}", "seqs": "{3,2}", "token": batch.token}
     assert {**back, **places, "suspect": suspect, "now": None} == played.values[-1]
@@ -243,36 +242,32 @@ async def test_a_relay_that_leaves_fetches_no_more() -> None:
     assert not played.store.unheard
 
 
-async def brought(played: Played, answer: Answer | None = None) -> tuple[int, int]:
-    """Bytes that a claim may bring, and those of a message that travels with it."""
-    await played.claim(answer=answer)
-    return played.values[-1]["limit_bytes"], played.values[-1]["large"]
-
-
-@pytest.mark.parametrize(("unanswered", "less"), [(True, USUAL // GROWTH), (False, PLENTY)])
+@pytest.mark.parametrize(("travelled", "room", "fetched"), [(0, 1, 1), (0, 60, 1), (0, 61, 2), (60, 120, 1), (60, 121, 2), (99, 1, 1)])
 @timeless
-async def test_a_claim_that_did_not_arrive_in_time_is_followed_by_smaller_ones(clock: Clock, unanswered: bool, less: int) -> None:
-    """Until they arrive quickly; a server that refused one says nothing about the way."""
+async def test_no_more_is_fetched_than_the_window_has_room_for(travelled: int, room: int, fetched: int) -> None:
+    """Its bytes count, whatever size the database took it to have, and those that travelled; one comes in any case.
+
+    The others go back as if they had not been claimed, for the next claim to take.
+    """
     played = Played()
+    played.answers["read_payload"] += [[(bytes(60), 60, 0.0)] for _ in range(3)]
 
-    async def slow() -> list[tuple[object, ...]]:
-        clock.now += 1.0
-        return due_rows(a_claim(), found=2)
+    claimed = await played.claim(large(1), large(2), large(3), small(4, travelled), limit_bytes=room)
 
-    with pytest.raises(StoreError):
-        await played.claim(answer=StoreError("Silent.", unanswered=unanswered))
-    assert (less, LARGE) == await brought(played, slow)
-    assert (less, LARGE) == await brought(played)
-    assert (less, LARGE) == await brought(played, due_rows(a_claim(), found=2))
-    assert min(2 * less, PLENTY) == (await brought(played))[0]
+    assert [(seq, bytes(60)) for seq in range(1, fetched + 1)] + [(4, bytes(travelled))] == payloads(claimed)
+    back = "{" + ",".join(map(str, range(fetched + 1, 4))) + "}"
+    assert (back, [1] * (3 - fetched), [None] * (3 - fetched)) == tuple(
+        played.values[-1][name] for name in ("seqs", "given_back", "errors")
+    )
+    assert ("settle", "release") == played.asked[-1]
+    assert not played.told
+    assert not played.store.unheard
 
 
 @timeless
-async def test_a_message_that_is_larger_than_a_claim_may_be_travels_apart() -> None:
-    """It would hold up the claim as others of its size did."""
-    played = Played()
-    for _ in range(3):
-        with pytest.raises(StoreError):
-            await played.claim(answer=StoreError("Silent.", unanswered=True))
+async def test_what_does_not_come_fills_no_room() -> None:
+    """Neither a payload of somebody else's nor the rest of one that is over the limit."""
+    played = Played(Policy(max_body_bytes=3))
+    played.answers["read_payload"] += [[], [(b"123", 1 << 30, 0.0)], [(b"1", 1, 0.0)], [(b"1", 1, 0.0)]]
 
-    assert (1 << 19, 1 << 19) == await brought(played)
+    assert [(2, b"123"), (3, b"1")] == payloads(await played.claim(large(1), large(2), large(3), large(4), limit_bytes=4))

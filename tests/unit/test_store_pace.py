@@ -1,0 +1,161 @@
+"""How much a claim may bring, by how long those before it took; and what they are not blamed for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from relay.errors import StoreError
+from relay.message import Claim
+from relay.policy import Policy
+from relay.postgres.payloads import FIRST, GROWTH, LARGE, LEAST, USUAL
+from tests.support.fakes import Clock, a_claim
+from tests.support.played import Answer, Played, due_rows
+from tests.support.queue import PLENTY
+from tests.support.timeless import timeless
+
+LEFT = a_claim(payload=None)
+"""One whose payload does not travel with it."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the store and of who fetches."""
+    clock = Clock()
+    for module in ("store", "payloads"):
+        monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+async def brought(played: Played, answer: Answer | None = None) -> tuple[int, int]:
+    """Bytes that a claim may bring, and those of a message that travels with it."""
+    await played.claim(answer=answer)
+    values = next(values for values in reversed(played.values) if "limit_bytes" in values)
+    return values["limit_bytes"], values["large"]
+
+
+@pytest.mark.parametrize(("unanswered", "less"), [(True, USUAL // GROWTH), (False, PLENTY)])
+@timeless
+async def test_a_claim_that_did_not_arrive_in_time_is_followed_by_smaller_ones(clock: Clock, unanswered: bool, less: int) -> None:
+    """Until they arrive quickly; a server that refused one says nothing about the way."""
+    played = Played()
+
+    async def slow() -> list[tuple[object, ...]]:
+        clock.now += 1.0
+        return due_rows(a_claim(), found=2)
+
+    with pytest.raises(StoreError):
+        await played.claim(answer=StoreError("Silent.", unanswered=unanswered))
+    assert (less, LARGE) == await brought(played, slow)
+    assert (less, LARGE) == await brought(played)
+    assert (less, LARGE) == await brought(played, due_rows(a_claim(), found=2))
+    assert min(2 * less, PLENTY) == (await brought(played))[0]
+
+
+@timeless
+async def test_a_message_that_is_larger_than_a_claim_may_be_travels_apart() -> None:
+    """It would hold up the claim as others of its size did."""
+    played = Played()
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            await played.claim(answer=StoreError("Silent.", unanswered=True))
+
+    assert (1 << 19, 1 << 19) == await brought(played)
+
+
+@pytest.mark.parametrize(("lost", "piece", "length"), [(3, FIRST, FIRST), (4, LEAST, 25_000)])
+@timeless
+async def test_claims_of_payloads_that_fit_one_piece_grow_again(clock: Clock, lost: int, piece: int, length: int) -> None:
+    """The database takes compressed contents for larger than they are: they are fetched one by one, quickly, and no piece grows over it."""
+    played = Played()
+    for _ in range(lost):
+        with pytest.raises(StoreError):
+            await played.claim(answer=StoreError("Silent.", unanswered=True))
+    played.store._shelf.pace.piece = piece
+
+    async def quick() -> list[tuple[bytes, int, float]]:
+        clock.now += 0.01
+        return [(bytes(length), length, 0.0)]
+
+    bounds: list[int] = []
+    while (bounds[-1:] or [0]) != [PLENTY] and len(bounds) < 20:
+        played.answers["read_payload"].append(quick)
+        bounds.append((await brought(played, due_rows(LEFT, found=2)))[0])
+    least = USUAL // GROWTH**lost
+    assert [least << doubled for doubled in range(bounds.index(USUAL) + 1)] + [PLENTY] == bounds
+    assert piece == played.store._shelf.pace.piece
+
+
+@timeless
+async def test_a_payload_that_comes_slowly_lets_no_larger_claim_follow(clock: Clock) -> None:
+    """Though its claim came at once."""
+    played = Played()
+    played.store._shelf.pace.too_slow()
+
+    async def slow() -> list[tuple[bytes, int, float]]:
+        clock.now += 1.0
+        return [(b"1", 1, 0.0)]
+
+    played.answers["read_payload"].append(slow)
+    assert [USUAL // GROWTH] * 2 == [(await brought(played, due_rows(LEFT, found=2)))[0], (await brought(played))[0]]
+
+
+@pytest.mark.parametrize("claims", [[], [a_claim()]])
+@timeless
+async def test_a_wait_for_connections_makes_no_claim_smaller(clock: Clock, monkeypatch: pytest.MonkeyPatch, claims: list[Claim]) -> None:
+    """The lock counts from before it, and is renewed. One of several hosts may be a black hole, and each connection tries it first."""
+    played = Played(Policy(lock_seconds=30.0))
+
+    async def connect() -> None:
+        clock.now += 12.1
+
+    for session in (played.store._settles, played.store._claims):
+        monkeypatch.setattr(session, "open", connect)
+    played.answers["renew_locks"].append([(1,)])
+    batch = (await played.claim(*claims)).batch
+
+    assert (PLENTY, LARGE) == await brought(played)
+    assert [(100.0, 100.0 + 24.2 + 24.0)] * len(claims) == ([(batch.claimed_tick, batch.deadline)] if batch else [])
+
+
+@timeless
+async def test_a_claim_that_brought_nothing_makes_none_smaller(clock: Clock) -> None:
+    """However late it came: there was nothing that would have to be less."""
+    played = Played()
+
+    async def slow() -> list[tuple[object, ...]]:
+        clock.now += 12.1
+        return due_rows()
+
+    assert [(PLENTY, LARGE)] * 2 == [await brought(played, slow), await brought(played)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@timeless
+async def test_a_claim_is_not_made_smaller_by_the_room_of_a_moment(clock: Clock, late: bool) -> None:
+    """A window that was almost full says nothing of what the network brings."""
+    played = Played()
+
+    async def slow() -> list[tuple[object, ...]]:
+        if not late:
+            raise StoreError("Silent.", unanswered=True)
+        clock.now += 12.1
+        return due_rows(a_claim())
+
+    played.answers["renew_locks"].append([(1,)])
+    with suppress(StoreError):
+        await played.claim(limit_bytes=300_000, answer=slow)
+
+    assert (USUAL // GROWTH, LARGE) == await brought(played)
+
+
+@timeless
+async def test_a_claim_for_which_the_window_had_no_room_lets_no_larger_one_follow(clock: Clock) -> None:
+    """It came quickly because it was allowed next to nothing."""
+    played = Played()
+    played.store._shelf.pace.too_slow()
+    await played.claim(limit_bytes=1000, answer=due_rows(a_claim(), found=2))
+
+    assert (USUAL // GROWTH, LARGE) == await brought(played)
