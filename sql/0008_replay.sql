@@ -1,7 +1,8 @@
 -- Replay: an archived message becomes a new one, with lineage. Works for successes too.
 
 -- Enqueues one archived message again (the newest of that id) and returns the new message's id.
--- A deadline that has passed is left out, or the new message would only be rejected as expired.
+-- A deadline that has passed is left out, or the new message would only be rejected as expired. What was found to be unprintable stays so;
+-- the INSERT would take seconds to find it again, and PostgreSQL's own words for it are those of a server without memory.
 CREATE FUNCTION @schema@.queue_message_replay(message uuid, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
@@ -16,6 +17,9 @@ BEGIN
         RAISE EXCEPTION 'Message % is still in the queue; it goes out from there.', message USING ERRCODE = 'object_in_use';
     ELSIF old.id IS NULL THEN
         RAISE EXCEPTION 'No archived message has the id %.', message USING ERRCODE = 'no_data_found';
+    ELSIF old.error_code = 'content_unprintable' THEN
+        PERFORM @schema@.queue_message_refuse_new(message, 'content', 'its content is larger than a gigabyte as text; '
+            'write its numbers as strings and insert it anew.');
     END IF;
     INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
     VALUES (new_id, old.exchange, old.routing_key, old.content, old.body, old.options, old.ordering_key,
@@ -116,36 +120,90 @@ BEGIN
 END
 $body$;
 
+-- Why a message was refused, in one line: PostgreSQL's words without its id, which stands beside them, and without what a data exception
+-- quotes, a value perhaps out of a payload.
+CREATE FUNCTION @schema@.queue_message_refusal(state text, words text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
+    SELECT @schema@.queue_message_one_line(CASE
+        WHEN state IN ('23505', '55006') THEN 'a message with this id is in the queue already'
+        WHEN state LIKE '22%' THEN regexp_replace(words, '".*"', '"..."')
+        WHEN state LIKE '54%' THEN 'it is beyond a limit of PostgreSQL, as content of more than a gigabyte as text is (' || words || ')'
+        ELSE regexp_replace(words, '^Message [0-9a-f-]{36}: ', '') END, 1000)
+$body$;
+
+-- Replays one message of a page and returns its new id; with a job, notes it in the ledger.
+CREATE FUNCTION @schema@.queue_message_replay_found(message uuid, xid xid8, seq bigint, same_id boolean, by text, job text) RETURNS uuid
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    new_id uuid := message;
+BEGIN
+    -- With the same id several may be one message: the first of them has sent it on its way.
+    IF NOT same_id OR NOT EXISTS (SELECT FROM @schema@.queue_message q WHERE q.id = message AND q.replay_of = message) THEN
+        new_id := @schema@.queue_message_replay(message, same_id, by);
+    END IF;
+    IF job IS NOT NULL THEN
+        INSERT INTO @schema@.queue_message_replay_ledger (job, xid, seq, id) VALUES (job, xid, seq, new_id);
+    END IF;
+    RETURN new_id;
+END
+$body$;
+
 -- Replays what a filter selects (see queue_message_find), or with dry_run, the default, only says what it would replay.
 -- The last row returned is the position after which the next page begins. With a job, a ledger is written in the same transaction; the same
 -- job elsewhere waits for this transaction's end before it looks.
+-- A message that the queue refuses today says so in refused and is in no ledger; the others go. All are tried in one block, which costs
+-- nothing where none is refused. It undoes those before the one that is, so they are done again up to it, and the next block begins behind
+-- it: each message is refused once, however long that takes, and no other is done more than twice for one that is refused.
 CREATE FUNCTION @schema@.queue_message_replay_many(
     archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
     result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
     after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000,
     dry_run boolean DEFAULT true, same_id boolean DEFAULT false, by text DEFAULT session_user, job text DEFAULT NULL
-) RETURNS TABLE (id uuid, replayed_as uuid, archived_xid xid8, xid xid8, seq bigint)
+) RETURNS TABLE (id uuid, replayed_as uuid, archived_xid xid8, xid xid8, seq bigint, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
+DECLARE
+    ids uuid[];
+    archived_xids xid8[];
+    xids xid8[];
+    seqs bigint[];
+    total integer;
+    made uuid[];
+    refusals text[];
+    first integer := 1;
+    last integer;
+    place integer;
 BEGIN
     IF NOT dry_run AND queue_message_replay_many.job IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock(724017725, hashtext(@schema_literal@ || ' ' || queue_message_replay_many.job));
     END IF;
-    FOR id, archived_xid, xid, seq IN
-        SELECT f.id, f.archived_xid, f.xid, f.seq
-        FROM @schema@.queue_message_find(archived_from, archived_to, queue_message_replay_many.exchange, queue_message_replay_many.routing_key,
-            queue_message_replay_many.result, queue_message_replay_many.error_code, again, after_archived_xid, after_xid, after_seq, most,
-            queue_message_replay_many.job) f
-    LOOP
-        -- With the same id several may be one message: the first of them has sent it on its way.
-        replayed_as := CASE WHEN dry_run THEN NULL
-            WHEN same_id AND EXISTS (SELECT FROM @schema@.queue_message q
-                                     WHERE q.id = queue_message_replay_many.id AND q.replay_of = queue_message_replay_many.id) THEN id
-            ELSE @schema@.queue_message_replay(id, same_id, by) END;
-        IF NOT dry_run AND queue_message_replay_many.job IS NOT NULL THEN
-            INSERT INTO @schema@.queue_message_replay_ledger (job, xid, seq, id) VALUES (queue_message_replay_many.job, xid, seq, replayed_as);
-        END IF;
-        RETURN NEXT;
+    SELECT array_agg(f.id), array_agg(f.archived_xid), array_agg(f.xid), array_agg(f.seq), count(*)
+        INTO ids, archived_xids, xids, seqs, total
+    FROM @schema@.queue_message_find(archived_from, archived_to, queue_message_replay_many.exchange, queue_message_replay_many.routing_key,
+        queue_message_replay_many.result, queue_message_replay_many.error_code, again, after_archived_xid, after_xid, after_seq, most,
+        queue_message_replay_many.job) f;
+    made := array_fill(NULL::uuid, ARRAY[total]);
+    refusals := array_fill(NULL::text, ARRAY[total]);
+    last := total;
+    WHILE first <= total AND NOT dry_run LOOP
+        BEGIN
+            place := first;
+            WHILE place <= last LOOP
+                IF refusals[place] IS NULL THEN
+                    made[place] := @schema@.queue_message_replay_found(
+                        ids[place], xids[place], seqs[place], same_id, by, queue_message_replay_many.job);
+                END IF;
+                place := place + 1;
+            END LOOP;
+            first := place;
+            last := total;
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded OR object_in_use OR no_data_found THEN
+            made[place] := NULL;
+            refusals[place] := @schema@.queue_message_refusal(SQLSTATE, SQLERRM);
+            last := place - 1;
+        END;
     END LOOP;
+    RETURN QUERY SELECT page.* FROM unnest(ids, made, archived_xids, xids, seqs, refusals) AS page;
 END
 $body$;

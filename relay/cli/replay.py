@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from relay.cli.filters import Filter, Sending
 from relay.cli.output import count, show_json
-from relay.cli.support import INTERRUPTED, complain, console
+from relay.cli.support import INTERRUPTED, REFUSED, complain, console
 from relay.cli.types import Json
 
 if TYPE_CHECKING:
@@ -22,10 +23,47 @@ PAGE = 500
 PAGES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
 LONGEST_JOB = 255
+SHOWN = 20
+"""Refused messages that are named; all are counted."""
 _SAY_EVERY = 5.0
 """Seconds between two lines of progress where nobody watches."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
 """Where the first page begins."""
+Page = Sequence[dict[str, Any]]
+
+
+@dataclass
+class Tally:
+    """What came of a replay; its fields are those of the JSON."""
+
+    messages: int = 0
+    refused: int = 0
+    refusals: list[dict[str, str]] = field(default_factory=list)
+    dry_run: bool = False
+    interrupted: bool = False
+
+    @property
+    def words(self) -> str:
+        """The result in a line."""
+        refused = f", {self.refused} refused" if self.refused else ""
+        return f"{count(self.messages, 'message')} {'would be replayed' if self.dry_run else 'replayed'}{refused}"
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a message was refused, so that a script hears of it."""
+        return INTERRUPTED if self.interrupted else REFUSED if self.refused else 0
+
+    def add(self, page: Page) -> None:
+        """Count a page, and name what was refused."""
+        refused = [row for row in page if row["refused"] is not None]
+        shown = [{"id": str(row["id"]), "reason": row["refused"]} for row in refused[: SHOWN - len(self.refusals)]]
+        self.messages += len(page) - len(refused)
+        self.refused += len(refused)
+        self.refusals += shown
+        if shown:
+            _progress(None)
+        for each in shown:
+            complain(f"Message {each['id']} was refused: {each['reason']}")
 
 
 def replay(
@@ -41,6 +79,7 @@ def replay(
     Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out, and
     so are replays that went out, unless --result or --code selects them and not what they replay. One that died is like any other message.
     With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
+    A message that the queue refuses today is named, the others go, and the exit code is 1; the next run tries it again.
     """
     if not (wanted.since or wanted.exchange is not None or wanted.routing_key is not None or wanted.result or wanted.code):
         raise typer.BadParameter("Say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
@@ -58,25 +97,25 @@ def replay(
 
 
 def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
-    done, told = 0, time.monotonic()
-    interrupted = False
+    done, told = Tally(dry_run=sending.dry_run), time.monotonic()
     try:
         for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
-            done += len(page)
-            _progress(done)
-            told = _told(done, told)
+            done.add(page)
+            _progress(done.messages)
+            told = _told(done.messages, told)
     except KeyboardInterrupt:
-        interrupted = True
+        done.interrupted = True
     _progress(None)
     if as_json:
-        show_json({"messages": done, "dry_run": sending.dry_run, "interrupted": interrupted})
+        show_json(asdict(done))
     else:
-        typer.echo(f"{count(done, 'message')} {'would be replayed' if sending.dry_run else 'replayed'}")
-    if interrupted:
+        typer.echo(done.words)
+    if done.interrupted:
         complain("The replay was interrupted; run it again for the rest.")
-        raise typer.Exit(INTERRUPTED)
-    if not done:
+    elif not done.messages and not done.refused:
         complain(_why_none(opened, asked))
+    if done.exit_code:
+        raise typer.Exit(done.exit_code)
 
 
 def _why_none(opened: Console, asked: dict[str, Any]) -> str:
@@ -86,7 +125,8 @@ def _why_none(opened: Console, asked: dict[str, Any]) -> str:
     return f"All that matches was replayed before, or is a replay{'' if asked['job'] else '; --again takes it once more'}."
 
 
-def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator[list[dict[str, Any]]]:
+def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
+    """Page after page; what is refused counts to no limit, or those that stand first would use it up in each run."""
     size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
     rest = sending.limit
     place = _BEGIN
@@ -98,15 +138,19 @@ def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator
             yield page
         if len(page) < most:
             return
-        rest = None if rest is None else rest - len(page)
+        rest = None if rest is None else rest - _enqueued(page)
 
 
-def _paced(pages: Iterator[list[dict[str, Any]]], rate: float | None) -> Iterator[list[dict[str, Any]]]:
+def _enqueued(page: Page) -> int:
+    return sum(row["refused"] is None for row in page)
+
+
+def _paced(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
     """Hold the rate over the whole run: wait until all so far may have gone out."""
     began, done = time.monotonic(), 0
     for page in pages:
         yield page
-        done += len(page)
+        done += _enqueued(page)
         if rate:
             time.sleep(max(0.0, began + done / rate - time.monotonic()))
 

@@ -56,6 +56,7 @@ def test_what_was_replayed_is_left_out_unless_asked_for(cli: Cli, seeded: Seeded
     assert ["1 message replayed\n", "0 messages replayed\n", "1 message replayed\n"] == printed
 
 
+NONE = {"messages": 0, "refused": 0, "refusals": [], "dry_run": False, "interrupted": False}
 SETTLE = "SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message"
 
 
@@ -168,7 +169,7 @@ def test_why_nothing_is_replayed_is_told_apart(cli: Cli, seeded: Seeded) -> None
     """A filter that is wrong, and one whose work is done; a script that runs it again gets 0 as before."""
     seeded.archive("success")
 
-    assert {"messages": 0, "dry_run": False, "interrupted": False} == cli.json("replay", "--exchange", "order")
+    assert NONE == cli.json("replay", "--exchange", "order")
     assert cli.stderr.startswith("Nothing matches: the archive has no such message")
     for job, said in (("--again", "1 message replayed\n"), ("", "0 messages replayed\n")):
         assert said == cli("replay", "--exchange", "orders", *filter(None, ["--job", "j", job]))
@@ -197,7 +198,7 @@ def test_times_are_those_of_archiving(cli: Cli, seeded: Seeded) -> None:
     seeded.archive("success")
     soon, later = ((datetime.now(UTC) + timedelta(hours=hours)).isoformat() for hours in (1, 2))
 
-    assert {"messages": 1, "dry_run": True, "interrupted": False} == cli.json("replay", "--from", "1h", "--to", soon, "--dry-run")
+    assert {**NONE, "messages": 1, "dry_run": True} == cli.json("replay", "--from", "1h", "--to", soon, "--dry-run")
     assert 0 == cli.json("replay", "--from", soon, "--to", later, "--dry-run")["messages"]
 
 
@@ -240,3 +241,67 @@ def test_a_job_has_a_name(cli: Cli) -> None:
     """Which fits into the ledger."""
     for name in ("", "é" * 128):
         assert "--job must have 1 to 255 bytes" in cli.refused("replay", "--exchange", "e", "--job", name, code=2)
+
+
+def _refused_today(seeded: Seeded, many: int = 1) -> list[str]:
+    """Archive messages that the queue does not take any more; return their ids."""
+    seeded.run("SET session_replication_role = replica")
+    ids = [seeded.archive("failed", "x", routing_key="k" * 300) for _ in range(many)]
+    seeded.run("RESET session_replication_role")
+    return ids
+
+
+@pytest.mark.ids("B13")
+def test_what_the_queue_refuses_today_is_named_and_the_others_go(cli: Cli, seeded: Seeded) -> None:
+    """A script hears of it by the exit code, each time until it goes; a dry run does not try."""
+    seeded.archive("failed", "x", routing_key="0")
+    [bad] = _refused_today(seeded)
+    seeded.archive("failed", "x", routing_key="1")
+    command = ("replay", "--result", "failed")
+    why = "routing_key is 300 bytes long; the limit is 255 bytes"
+
+    assert "3 messages would be replayed\n" == cli(*command, "--dry-run")
+    assert "2 messages replayed, 1 refused\n" == cli(*command, code=1)
+    assert f"Message {bad} was refused: {why}.\n" == cli.stderr
+    assert ["0", "1"] == _waiting(seeded)
+    assert {**NONE, "refused": 1, "refusals": [{"id": bad, "reason": why}]} == cli.json(*command, code=1)
+    seeded.run("ALTER TABLE queue_message DISABLE TRIGGER queue_message_check")
+    assert "1 message replayed\n" == cli(*command)
+
+
+def test_what_is_refused_takes_no_place_of_a_limit(cli: Cli, seeded: Seeded) -> None:
+    """Or no run would get past those that stand first; nor does a rate wait for it."""
+    _refused_today(seeded, 10)
+    for number in range(2):
+        seeded.archive("failed", "x", routing_key=str(number))
+    began = time.monotonic()
+
+    assert "1 message replayed, 10 refused\n" == cli("replay", "--exchange", "orders", "--limit", "1", "--rate", "2", code=1)
+    assert ["0"] == _waiting(seeded)
+    assert time.monotonic() - began < 4
+
+
+def test_of_many_refused_messages_some_are_named(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are counted, also over several pages."""
+    ids = _refused_today(seeded, 5)
+    monkeypatch.setattr(cli_replay, "PAGE", 2)
+    monkeypatch.setattr(cli_replay, "SHOWN", 3)
+
+    told = cli.json("replay", "--exchange", "orders", code=1)
+
+    assert (5, ids[:3]) == (told["refused"], [each["id"] for each in told["refusals"]])
+    assert 3 == cli.stderr.count("was refused")
+
+
+def test_an_interrupted_replay_says_so_beside_what_was_refused(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the exit code of an interruption: there is more to do."""
+    _refused_today(seeded)
+
+    def interrupt(done: int | None) -> None:
+        if done is not None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_replay, "_progress", interrupt)
+
+    assert "0 messages replayed, 1 refused\n" == cli("replay", "--exchange", "orders", code=130)
+    assert "run it again for the rest" in cli.stderr
