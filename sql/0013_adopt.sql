@@ -18,7 +18,7 @@ BEGIN
     BEGIN
         EXECUTE format('INSERT INTO %I.queue_message (id, exchange, routing_key, content, options) SELECT %s FROM %s ORDER BY ctid',
                        @schema_literal@::text, @schema@.queue_message_adopted_columns(), source);
-    EXCEPTION WHEN check_violation THEN
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
         refused := @schema@.queue_message_adopt_each(source);
     END;
     EXECUTE format('DELETE FROM %s', source);
@@ -39,24 +39,45 @@ CREATE FUNCTION @schema@.queue_message_adopted_columns() RETURNS text LANGUAGE s
         'coalesce(content::jsonb, ''{}'') AS content, coalesce(options::jsonb, ''{}'') AS options'
 $body$;
 
--- Row by row, where one of them is refused; returns how many were.
+-- Row by row, where one of them is refused; returns how many were. Each is cast within its own block too: a column of type json may hold
+-- what jsonb does not. The variables keep after an error what they had before it, so they say how far the row got.
 CREATE FUNCTION @schema@.queue_message_adopt_each(source regclass) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
     one record;
+    options jsonb;
+    content jsonb;
+    judged boolean;
+    unprintable boolean;
     refused bigint := 0;
 BEGIN
-    FOR one IN EXECUTE format('SELECT %s FROM %s ORDER BY ctid', @schema@.queue_message_adopted_columns(), source) LOOP
+    FOR one IN EXECUTE format('SELECT * FROM %s ORDER BY ctid', source) LOOP
+        options := NULL;
+        content := NULL;
+        judged := false;
         BEGIN
+            options := coalesce(one.options::jsonb, '{}');
+            content := coalesce(one.content::jsonb, '{}');
+            judged := @schema@.queue_message_options_error(options) IS NULL;
             INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, options)
-            VALUES (one.id, one.exchange, one.routing_key, one.content, one.options);
-        EXCEPTION WHEN check_violation THEN
+            VALUES (one.id, coalesce(one.exchange, ''), coalesce(one.routing_key, ''), content, options);
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
             refused := refused + 1;
-            INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts,
-                result, error_code, error_detail, handled_by)
-            VALUES (pg_current_xact_id(), nextval(pg_get_serial_sequence(format('%I.queue_message', @schema_literal@::text), 'seq')), one.id,
-                one.exchange, one.routing_key, one.content, one.options, now(), 0, 'rejected', 'refused', SQLERRM, 'relay migrate');
+            -- All but the content as text was judged: it alone can be beyond a limit.
+            unprintable := judged AND SQLSTATE LIKE '54%';
+            -- What jsonb does not hold stays as text: content as the bytes that it is, options as a string, which no INSERT takes for options.
+            INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, created_at, attempts,
+                handled_by, result, error_code, error_detail)
+            SELECT pg_current_xact_id(), nextval(pg_get_serial_sequence(format('%I.queue_message', @schema_literal@::text), 'seq')), one.id,
+                coalesce(one.exchange, ''), coalesce(one.routing_key, ''),
+                coalesce(content, '{}'), CASE WHEN content IS NULL THEN convert_to(one.content::text, 'UTF8') END,
+                coalesce(options, to_jsonb(one.options::text)), now(), 0, 'relay migrate', why.*
+            FROM (SELECT 'rejected', 'content_unprintable', 'content is larger than a gigabyte as text: write its numbers shorter.'
+                  WHERE unprintable
+                  UNION ALL
+                  SELECT 'rejected', 'refused', @schema@.queue_message_refusal(SQLSTATE, SQLERRM)
+                  WHERE NOT unprintable) AS why;
         END;
     END LOOP;
     RETURN refused;

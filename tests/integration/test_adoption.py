@@ -83,6 +83,49 @@ def test_one_bad_message_keeps_no_other(empty_database_url: str, database: Conne
     assert "persistant" in detail
 
 
+@pytest.mark.slow
+@pytest.mark.ids("C2", "C8")
+def test_a_message_beyond_postgresql_s_limits_keeps_no_other(empty_database_url: str, database: Connection) -> None:
+    """A content that takes a few bytes and is a gigabyte as text, which the INSERT prints; or options of that kind."""
+    database.execute(SCRIPT.encode())
+    numbers = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))"
+    good = value(database, INSERT, "{}")
+    content = value(database, f"INSERT INTO queue_message (exchange, content) VALUES ('e', {numbers}) RETURNING id")
+    options = f"jsonb_build_object('expiration', {numbers})"
+    options = value(database, f"INSERT INTO queue_message (exchange, options) VALUES ('e', {options}) RETURNING id")
+
+    migrate(empty_database_url)
+
+    assert good == value(database, "SELECT id FROM queue_message")
+    dead = database.execute("SELECT id, error_code, error_detail FROM queue_message_dead ORDER BY seq").fetchall()
+    assert [(content, "content_unprintable"), (options, "refused")] == [row[:2] for row in dead]
+    assert dead[0][2] == "content is larger than a gigabyte as text: write its numbers shorter."
+    assert dead[1][2].startswith("it is beyond a limit of PostgreSQL")
+    assert 9000 == value(database, "SELECT jsonb_array_length(content) FROM queue_message_dead WHERE id = %s", content)
+
+
+@pytest.mark.ids("C8")
+def test_json_that_jsonb_does_not_hold_keeps_no_other(empty_database_url: str, database: Connection) -> None:
+    """A column of type json takes it. Content is kept as the bytes that it is; options as a text, which goes nowhere by itself."""
+    database.execute(SCRIPT.replace("jsonb", "json").encode())
+    good = value(database, INSERT, '{"n": 1}')
+    bad = '{"a": "\\u0000"}'
+    content = value(database, "INSERT INTO queue_message (exchange, content) VALUES ('e', %s) RETURNING id", bad)
+    options = value(database, "INSERT INTO queue_message (exchange, options, content) VALUES ('e', %s, '[1]') RETURNING id", bad)
+
+    migrate(empty_database_url)
+
+    assert good == value(database, "SELECT id FROM queue_message")
+    rows = database.execute("SELECT id, error_code, content, body, options FROM queue_message_dead ORDER BY seq").fetchall()
+    assert [(content, "refused", {}, bad.encode(), {}), (options, "refused", {}, b"[1]", bad)] == rows
+    [(detail,)] = database.execute("SELECT DISTINCT error_detail FROM queue_message_dead").fetchall()
+    assert detail == "unsupported Unicode escape sequence"
+    replayed = value(database, "SELECT queue_message_replay(%s)", content)
+    assert bad.encode() == value(database, "SELECT body FROM queue_message WHERE id = %s", replayed)
+    with pytest.raises(psycopg.errors.CheckViolation, match="options must be a JSON object"):
+        database.execute("SELECT queue_message_replay(%s)", (options,))
+
+
 def test_who_could_insert_can_insert(empty_database_url: str, database: Connection) -> None:
     """An application keeps its grant, and has no more than before."""
     database.execute(SCRIPT.encode())

@@ -32,7 +32,7 @@ OF_VALUES = {
     "INSERT INTO %I.queue_message (id, exchange, routing_key, content, options) SELECT %s FROM %s ORDER BY ctid": "a constant, a regclass",
     "DELETE FROM %s": "a regclass",
     "COMMENT ON TABLE %s IS %L": "a regclass",
-    "SELECT %s FROM %s ORDER BY ctid": "a constant, a regclass",
+    "SELECT * FROM %s ORDER BY ctid": "a regclass",
 }
 """Where the schema's SQL puts something in unquoted, and why that is no data."""
 
