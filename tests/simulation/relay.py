@@ -166,7 +166,7 @@ class SimulatedRelay:
     @property
     def unheard(self) -> bool:
         """It may leave more, and says so."""
-        return self._app.store.unheard
+        return bool(self._app.store.unheard)
 
     def stop(self) -> None:
         """SIGTERM: the first one drains, the second one cuts."""
