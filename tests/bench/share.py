@@ -26,10 +26,10 @@ from tests.support.relays import RelayProcess, Relays
 
 RATE = 200
 SECONDS = 60.0
-"""Of each measurement: when the flood has been alone the first of the others wait for all that is in flight, which is one in a hundred in 15."""
+"""Of each measurement. Where the flood was alone the first of the others wait for all that is in flight: in 15 seconds one in a hundred."""
 REUSED_WAL = "wal_init_zero=off"
-"""A new server fills each segment of WAL with zeros before its first use, twice a second here, and for 50 ms nobody commits; one that has run
-for a while uses its segments again."""
+"""A new server fills each segment of WAL with zeros before its first use, twice a second here, and for 50 ms nobody commits; a server that
+has run for a while uses its segments again."""
 CHUNK = 5_000
 PAUSE = 0.25
 """Seconds between two chunks of the flood while it is measured: 20,000 messages a second, more than goes out."""
