@@ -70,6 +70,8 @@ class Intake:
             self._limited,
             *self._limited_low,
         ]
+        self._looked_for = [source for source in self._turns if source is not self._limited]
+        """What a look stands for: not limited exchanges that stand apart, which have times of their own."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
@@ -173,25 +175,19 @@ class Intake:
         seen = await self._store.look(fresh=streams.main, apart=streams.apart, held=streams.held, lanes=lanes.owned, ordered=lanes.frontier)
         # While exchanges are apart the main stream must go on over their messages, else each look would go further than the one before.
         fresh = seen.fresh or bool(streams.apart)
-        for source in self._looked_for():
+        for source in self._looked_for:
             found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
         self._mind_limit(self._ordered, self.limits.until(lanes.aside.exchanges))
 
-    def _looked_for(self) -> list[Source]:
-        """What a look stands for: not limited exchanges that stand apart, which have times of their own."""
-        return [source for source in self._turns if source is not self._limited]
-
     def _rests(self) -> bool:
         """Everything came up empty so often that one look stands for all, and it is time for that."""
-        if self.limits.until(self.lanes.aside.exchanges) == 0.0:
-            # Keys that a limit lets go stand below the lanes' head, where no look sees them.
+        if not all(source.rests(self._poll_interval) for source in self._looked_for):
             return False
-        sources = self._looked_for()
-        if any(map(self._goes_on, sources)):
-            # So does the rest of what is looked at bit by bit.
+        if self.limits.until(self.lanes.aside.exchanges) == 0.0 or any(map(self._goes_on, self._looked_for)):
+            # Keys that a limit lets go stand below the lanes' head, where no look sees them, and so does the rest of a look bit by bit.
             return False
-        return min(source.look_at for source in sources) <= self._clock() and all(source.rests(self._poll_interval) for source in sources)
+        return min(source.look_at for source in self._looked_for) <= self._clock()
 
     def _mind(self, source: Source, batch: Batch | None) -> None:
         """A look that found nothing may have left out a flood: others must not wait longer for that."""
@@ -207,6 +203,8 @@ class Intake:
 
     def _mind_limits(self) -> None:
         """What waits for its limit is looked for as soon as that lets it go."""
+        if not (self.limits.names or self.lanes.aside.exchanges):
+            return
         waits = [(self._limited, self.streams.until_limited()), (self._ordered, self.limits.until(self.lanes.aside.exchanges))]
         waits += [(source, self.limits.until(source.left | source.unseen)) for source in self._limited_low]
         for source, wait in waits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from relay.message import Batch
 
@@ -118,10 +118,12 @@ class Limits:
             if bucket := self._buckets.get(claim.exchange):
                 bucket.take(1, now)
 
-    def until(self, exchanges: Iterable[str]) -> float | None:
+    def until(self, exchanges: Collection[str]) -> float | None:
         """Seconds until messages of one of these may be claimed; 0 where nothing limits one; None without any."""
+        if not exchanges:
+            return None
         now = self.clock()
-        return min((bucket.until(now) if (bucket := self._buckets.get(name)) else 0.0 for name in exchanges), default=None)
+        return min(bucket.until(now) if (bucket := self._buckets.get(name)) else 0.0 for name in exchanges)
 
 
 def alike(allowances: Mapping[str, int], last: int) -> list[dict[str, int]]:

@@ -67,7 +67,8 @@ def finish(world: World) -> None:
 def _let_go_by_limits(world: World, promised: float) -> None:
     """Some of each limited exchange go within the promised time and what their limit lets one relay wait; then the limits are lifted."""
     begun, rows, rates = world.database.now(), world.database.rows, world.database.limited
-    waiting = {name: {row.at for row in rows.values() if row.exchange == name and not _may_wait(world, row, begun)} for name in rates}
+    free = [row for row in rows.values() if not (_may_wait(world, row, begun) or _behind_other_limits(world, row))]
+    waiting = {name: {row.at for row in free if row.exchange == name} for name in rates}
     until = world.loop.now + promised + SOME * len(world.living) / min(rates.values(), default=math.inf)
     while (stuck := [at for places in waiting.values() for at in _too_many(places, rows)]) and world.loop.now < until:
         _resume_keys(world)
@@ -75,6 +76,12 @@ def _let_go_by_limits(world: World, promised: float) -> None:
     _expect_none("Not let go by their limits", [rows[at] for at in stuck])
     for name in [*rates]:
         world.limit(name, None)
+
+
+def _behind_other_limits(world: World, row: Row) -> bool:
+    """Before it under its key stands what has to wait for another exchange's limit."""
+    before = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at < row.at]
+    return any(one.exchange != row.exchange and one.exchange in world.database.limited for one in before)
 
 
 def _too_many(places: set[At], rows: Mapping[At, Row]) -> set[At]:
