@@ -7,13 +7,17 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from relay.events import Event
 from relay.message import Claim, Position
 from relay.policy import Policy
 from relay.ports import Claimed, Due
 from relay.postgres.store import Store
+from tests.support.fakes import Clock
 from tests.support.queue import FIRST, PLENTY
 
 ROLES = ("claim", "settle", "control")
@@ -86,3 +90,11 @@ def due_rows(*claims: Claim, found: int | None = None, reached: Sequence[object]
     header = ("20:20:", len(claims) if found is None else found, 5000.0, *reached)
     rows = [(*claim, None, *header[1:]) for claim in claims] or [(*NONE_DUE, None, *header[1:])]
     return [(*rows[0][: len(NONE_DUE)], *header), *rows[1:]]
+
+
+def clock_of(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Clock:
+    """A clock that stands, for these modules of `relay.postgres`."""
+    clock = Clock()
+    for module in modules:
+        monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))
+    return clock

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import uuid
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from relay.postgres.payloads import LARGE
 from relay.postgres.store import LEASE, Store
 from relay.retry import RetryPolicy
 from tests.support.fakes import Clock, a_claim
-from tests.support.played import FAR, Played, due_rows
+from tests.support.played import FAR, Played, clock_of, due_rows
 from tests.support.queue import FIRST, PLENTY
 from tests.support.timeless import timeless
 
@@ -34,9 +33,7 @@ FIFTY, SIXTY = Position(50, 1), Position(60, 2)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The store's own clock."""
-    clock = Clock()
-    monkeypatch.setattr("relay.postgres.store.time", SimpleNamespace(monotonic=clock))
-    return clock
+    return clock_of(monkeypatch, "store")
 
 
 @pytest.fixture

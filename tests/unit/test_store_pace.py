@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,7 @@ from relay.message import Claim
 from relay.policy import Policy
 from relay.postgres.payloads import FIRST, GROWTH, LARGE, LEAST, USUAL
 from tests.support.fakes import Clock, a_claim
-from tests.support.played import Answer, Played, due_rows
+from tests.support.played import Answer, Played, clock_of, due_rows
 from tests.support.queue import PLENTY
 from tests.support.timeless import timeless
 
@@ -23,10 +22,7 @@ LEFT = a_claim(payload=None)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the store and of who fetches."""
-    clock = Clock()
-    for module in ("store", "payloads"):
-        monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))
-    return clock
+    return clock_of(monkeypatch, "store", "payloads")
 
 
 async def brought(played: Played, answer: Answer | None = None) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,7 @@ from relay.policy import Policy
 from relay.ports import Claimed, Due
 from relay.postgres.payloads import FIRST
 from tests.support.fakes import Clock, a_claim
-from tests.support.played import FAR, Played
+from tests.support.played import FAR, Played, clock_of
 from tests.support.timeless import timeless
 
 AWAY = StoreError("Away.")
@@ -24,10 +23,7 @@ UNPRINTABLE = StoreError("Beyond a gigabyte.", unprintable=True)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the store and of who fetches."""
-    clock = Clock()
-    for module in ("store", "payloads"):
-        monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))
-    return clock
+    return clock_of(monkeypatch, "store", "payloads")
 
 
 def large(seq: int) -> Claim:
