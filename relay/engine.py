@@ -110,7 +110,8 @@ class Engine:
             self._intake.hint()
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._nudged.wait(), self._intake.until_next_look())
+            async with asyncio.timeout(self._intake.until_next_look()):
+                await self._nudged.wait()
 
     def _landed(self, batch: Batch, written: Written) -> None:
         """There is room again, and keys may have come free."""

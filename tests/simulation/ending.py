@@ -107,8 +107,10 @@ def _resume_keys(world: World) -> None:
 
 def _may_wait(world: World, row: Row, begun: float) -> bool:
     """It has a reason of its own, or stands behind one that has, or committed late and waits for one that has overtaken it."""
-    others = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at != row.at]
-    return any(_has_reason(world, one, begun) for one in [row, *(one for one in others if one.at < row.at or one.lock_expires_at)])
+    if row.key is None or _has_reason(world, row, begun):
+        return _has_reason(world, row, begun)
+    others = map(world.database.rows.__getitem__, world.database.by_key[row.key])
+    return any((one.at < row.at or one.lock_expires_at) and _has_reason(world, one, begun) for one in others)
 
 
 def _has_reason(world: World, row: Row, begun: float) -> bool:
