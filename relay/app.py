@@ -21,7 +21,7 @@ from relay.health import Health
 from relay.http import HttpServer
 from relay.inhand import InHand
 from relay.logs import LogSink, configure
-from relay.maintenance import HEARTBEAT, LockKeeper, Maintenance
+from relay.maintenance import HEARTBEAT, SWEEP_SOONEST, LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.policy import Policy
 from relay.postgres.migrate import migrations
@@ -166,6 +166,7 @@ class Relay:
             prepare=self._settings.prepare,
             emit=self._emit,
             leaving=self._stop.is_set,
+            sweep_soonest=SWEEP_SOONEST,
         )
 
     def _make_share(self) -> Share:

@@ -18,8 +18,12 @@ from relay.policy import Controls
 
 HEARTBEAT = 2.0
 """Seconds between two reports of a living relay."""
+JITTER = 0.1
+"""Share of its time by which a chore comes sooner or later, so that relays started together do not sweep together."""
 SWEEP = 2.0
 """Seconds between two looks at the locks of silent relays: with the heartbeat well below the five that are promised."""
+SWEEP_SOONEST = SWEEP * (1 - JITTER)
+"""Seconds between two of them at the least."""
 LANES = 2.5
 """Seconds between two renewals of the lanes' leases, which last twice as long."""
 GAUGES = 15.0
@@ -104,8 +108,7 @@ class Chores:
             self._emit(events.MaintenanceFailed(chore.name, str(error)))
             chore.due_at = time.monotonic() + min(chore.every, HEARTBEAT)
             return
-        # Spread, so that relays started together do not sweep together.
-        chore.due_at = time.monotonic() + every * (0.9 + random.random() / 5)  # noqa: S311 - jitter
+        chore.due_at = time.monotonic() + every * (1 - JITTER + 2 * JITTER * random.random())  # noqa: S311 - jitter
 
 
 class LockKeeper:

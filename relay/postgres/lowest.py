@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from relay.maintenance import SWEEP
 from relay.message import START, Position
 
 UNHEARD = 10.0
 """Seconds beyond the lock time in which locks of a claim whose answer was lost are looked for."""
-SOONEST = 0.9 * SWEEP
-"""Seconds between two sweeps at least."""
 
 
 class Lowest:
@@ -20,11 +17,13 @@ class Lowest:
 
     Args:
         lock_seconds: how long a lock lasts now.
+        sweep_soonest: seconds between two sweeps of our own locks, at the least.
 
     """
 
-    def __init__(self, lock_seconds: Callable[[], float]) -> None:
+    def __init__(self, lock_seconds: Callable[[], float], sweep_soonest: float) -> None:
         self._lock_seconds = lock_seconds
+        self._sweep_soonest = sweep_soonest
         self.told = START
         """What the database knows."""
         self._since_told: list[Position] = []
@@ -58,7 +57,7 @@ class Lowest:
         no higher than this relay has claimed, so none counts before the next claim.
         """
         self._claimed_since = False
-        self._sweeps_owed = math.ceil((self._lock_seconds() + UNHEARD) / SOONEST) + 1
+        self._sweeps_owed = math.ceil((self._lock_seconds() + UNHEARD) / self._sweep_soonest) + 1
 
     def heard(self) -> None:
         """A claim was answered."""

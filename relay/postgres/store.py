@@ -50,13 +50,14 @@ class Store:
         prepare: bool = True,
         emit: Sink = NOBODY,
         leaving: Callable[[], bool] = bool,
+        sweep_soonest: float = 1.0,
     ) -> None:
         self._statements = Statements(schema)
         self._sessions = self._make_sessions(conninfo, name, prepare=prepare)
         self._claims, self._settles, self._control = self._sessions
         self._name = name
         self._policy = policy
-        self._lowest = Lowest(lambda: policy().lock_seconds)
+        self._lowest = Lowest(lambda: policy().lock_seconds, sweep_soonest)
         self._shelf = Shelf(
             session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=self._lowest.lose, emit=emit,
             leaving=leaving,

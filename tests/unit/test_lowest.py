@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from relay.message import START, Position
-from relay.postgres.lowest import SOONEST, UNHEARD, Lowest
+from relay.postgres.lowest import UNHEARD, Lowest
 
 LOW, MIDDLE, HIGH = Position(1, 1), Position(2, 2), Position(3, 3)
+SOONEST = 1.8
 
 
 @pytest.fixture
 def lowest() -> Lowest:
     """Under locks of ten seconds."""
-    return Lowest(lambda: 10.0)
+    return Lowest(lambda: 10.0, SOONEST)
 
 
 def test_what_was_claimed_since_the_last_heartbeat_counts(lowest: Lowest) -> None:
@@ -49,7 +50,7 @@ def test_after_a_lost_answer_nothing_rises_until_sweeps_have_looked_beyond_locks
     lowest.swept()
     lowest.lose()
     assert lowest.unheard
-    assert START == Lowest(lambda: 1.0).told
+    assert START == Lowest(lambda: 1.0, SOONEST).told
 
 
 def test_a_sweep_before_the_next_claim_does_not_count(lowest: Lowest) -> None:

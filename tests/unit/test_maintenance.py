@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,7 +13,7 @@ from relay import events, maintenance
 from relay.claims.intake import Intake
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
+from relay.maintenance import SWEEP, SWEEP_SOONEST, Chore, Chores, LockKeeper, LockStore, Maintenance
 from relay.message import Batch
 from relay.policy import Controls
 from tests.support.fakes import FakeClaims, a_batch, a_claim
@@ -100,6 +101,18 @@ async def test_a_chore_that_is_not_due_waits() -> None:
     )
 
     assert 1 == seldom.taken
+
+
+async def test_no_two_sweeps_follow_each_other_sooner_than_others_count_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a lost claim locked is looked for by a number of sweeps, which must last as long as the lock."""
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    turns = Turns()
+    chore = Chore("sweep", SWEEP, turns.take)
+    began = time.monotonic()
+
+    await Chores(chore, emit=lambda event: None)._try(chore)
+
+    assert 0.0 <= chore.due_at - began - SWEEP_SOONEST < SOON + time.monotonic() - began
 
 
 async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from relay.policy import Policy
 from relay.ports import Due
 from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX
-from relay.postgres.lowest import SOONEST, UNHEARD
+from relay.postgres.lowest import UNHEARD
 from relay.postgres.payloads import LARGE
 from relay.postgres.store import LEASE, Store
 from relay.retry import RetryPolicy
@@ -209,7 +209,7 @@ async def test_a_claim_whose_answer_was_lost_may_have_locked_something(played: P
     with pytest.raises(type(failure)):
         await played.claim(answer=failure)
     await played.claim()
-    for _ in range(int((30 + UNHEARD) / SOONEST)):
+    for _ in range(int(30 + UNHEARD)):
         assert (True, SIXTY) == (played.store.unheard, await played.low(Position(60, 2)))
         played.store.swept()
     assert SIXTY == await played.low()
