@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from relay.message import START, Position
+from relay.ports import Due
 
 UNHEARD = 10.0
 """Seconds beyond the lock time in which locks of a claim whose answer was lost are looked for."""
+ABOVE_HEAD = {due.value for due in (Due.ABOVE_HEAD, Due.OTHERS_ABOVE_HEAD, Due.EXCHANGE_ABOVE_HEAD)}
+"""Claims whose locks a sweep of our own finds only up to the highest head. Those of all others stand below it, or are found by the indexes
+of waiting and of ordered messages."""
 
 
 class Lowest:
@@ -29,7 +33,8 @@ class Lowest:
         self._since_told: list[Position] = []
         self._fetching: list[Position] = []
         self._sweeps_owed = 0
-        self._claimed_since = False
+        self._as_high = True
+        """Sweeps look as high as a lost claim may have locked."""
 
     def took(self, position: Position) -> None:
         """Something was claimed that is not in hand yet."""
@@ -50,22 +55,22 @@ class Lowest:
         """What was claimed lacks payloads."""
         return bool(self._fetching)
 
-    def lose(self) -> None:
-        """A lock may stand that nobody has in hand; a sweep of our own locks finds it.
+    def lose(self, source: str) -> None:
+        """A lock of such a claim may stand that nobody has in hand; a sweep of our own locks finds it.
 
         Sweeps are counted that came through, and no seconds: this machine's clock may step ahead, and the database be away. They look
-        no higher than this relay has claimed, so none counts before the next claim.
+        no higher than the heads of this relay, so none counts before the next claim above one where that was such a claim.
         """
-        self._claimed_since = False
+        self._as_high = self._as_high and source not in ABOVE_HEAD
         self._sweeps_owed = math.ceil((self._lock_seconds() + UNHEARD) / self._sweep_soonest) + 1
 
-    def heard(self) -> None:
-        """A claim was answered."""
-        self._claimed_since = True
+    def heard(self, source: str) -> None:
+        """All that such a claim found is in hand, or nothing was there: its head moves past what the one before it had locked."""
+        self._as_high = self._as_high or source in ABOVE_HEAD
 
     def swept(self) -> None:
         """A sweep of our own locks came through."""
-        if self._claimed_since:
+        if self._as_high:
             self._sweeps_owed = max(0, self._sweeps_owed - 1)
 
     @property

@@ -34,7 +34,7 @@ class Shelf:
         statements: the relay's SQL.
         locks: renews and releases.
         policy: says how large a payload may be, and how long a lock holds.
-        left_locked: called when something stays locked that nobody has in hand.
+        left_locked: called with a claim's source when something of it stays locked that nobody has in hand.
         emit: takes lost locks.
         leaving: the relay stops: what is not there yet goes back.
 
@@ -47,7 +47,7 @@ class Shelf:
         statements: Statements,
         locks: Locks,
         policy: Callable[[], Policy],
-        left_locked: Callable[[], None],
+        left_locked: Callable[[str], None],
         emit: Sink,
         leaving: Callable[[], bool],
     ) -> None:
@@ -75,7 +75,7 @@ class Shelf:
             done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
             await self._put_back(done, batch)
         except asyncio.CancelledError:
-            self._left_locked()
+            self._left_locked(batch.source)
             raise
         return done
 
@@ -100,13 +100,13 @@ class Shelf:
         """
         rows = [Row(claim, GiveBack("", ""), None, None) for claim in done.back]
         if done.failed and done.failure:
-            self._left_locked()
+            self._left_locked(batch.source)
             if done.failure.unprintable:
                 rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
         lost = [claim.id for claim in done.lost]
         try:
             lost += await self._locks.release(batch, rows, again=False) if rows else []
         except StoreError:
-            self._left_locked()
+            self._left_locked(batch.source)
         if lost:
             self._emit(LockLost(tuple(lost)))

@@ -108,10 +108,8 @@ class Store:
             for session in (self._settles, self._claims):
                 await session.open()
             sent = time.monotonic()
-            rows, came = await self._claimed(self._statements.claim(due.value), values), time.monotonic()
-            claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
-            if claims:
-                self._lowest.took(claims[0].position)
+            rows, came = await self._claimed(due.value, values), time.monotonic()
+        claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
         snapshot, found, clock, *reached = rows[0][WIDTH:]
         walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
         exhausted = found < limit and len(claims) == found and not walked
@@ -122,19 +120,22 @@ class Store:
         whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
         if claims:
             pace.claimed(came - sent, time.monotonic() - sent, half=half, cut=found > len(claims), room=limit_bytes)
+        if not walked and len(whole) == len(claims):
+            self._lowest.heard(due.value)
         batch = Batch(token, whole, clock, tick, batch.deadline, due.value)
         return Claimed(batch if whole else None, snapshot, exhausted=exhausted, walked=walked)
 
-    async def _claimed(self, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async def _claimed(self, source: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         try:
-            rows = await self._claims.fetch(statement, values)
+            rows = await self._claims.fetch(self._statements.claim(source), values)
         except (StoreError, asyncio.CancelledError) as error:
             # It may have got through unheard.
-            self._lowest.lose()
+            self._lowest.lose(source)
             if isinstance(error, StoreError) and error.unanswered:
                 self._shelf.pace.too_slow()
             raise
-        self._lowest.heard()
+        if rows[0][0] is not None:
+            self._lowest.took(Position(*rows[0][:2]))
         return rows
 
     async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:

@@ -20,8 +20,7 @@ def relay() -> Relay:
 
 def test_the_store_counts_sweeps_by_the_time_that_lies_between_two_of_them(relay: Relay) -> None:
     """At the least, so that the last one comes when the locks of a lost claim have expired."""
-    relay._store._lowest.lose()
-    relay._store._lowest.heard()
+    relay._store._lowest.lose("waiting")
     for left in range(math.ceil((30 + UNHEARD) / SWEEP_SOONEST), -1, -1):
         assert relay._store.unheard
         relay._store.swept()

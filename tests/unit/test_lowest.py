@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from relay.message import START, Position
-from relay.postgres.lowest import UNHEARD, Lowest
+from relay.ports import Due
+from relay.postgres.lowest import ABOVE_HEAD, UNHEARD, Lowest
 
 LOW, MIDDLE, HIGH = Position(1, 1), Position(2, 2), Position(3, 3)
 SOONEST = 1.8
+ELSEWHERE = [due.value for due in Due if not due.value.endswith("above_head")]
 
 
 @pytest.fixture
@@ -39,8 +41,7 @@ def test_what_lacks_payloads_counts_however_long_that_takes(lowest: Lowest) -> N
 def test_after_a_lost_answer_nothing_rises_until_sweeps_have_looked_beyond_locks_of_then(lowest: Lowest) -> None:
     """Nobody knows where it locked; sweeps count and no clock, which may step ahead."""
     lowest.told = LOW
-    lowest.lose()
-    lowest.heard()
+    lowest.lose("waiting")
     for _ in range(12):
         lowest.swept()
     assert 10 + UNHEARD <= 12 * SOONEST
@@ -48,19 +49,39 @@ def test_after_a_lost_answer_nothing_rises_until_sweeps_have_looked_beyond_locks
     lowest.swept()
     assert (False, HIGH) == (lowest.unheard, lowest.of(HIGH))
     lowest.swept()
-    lowest.lose()
+    lowest.lose("waiting")
     assert lowest.unheard
     assert START == Lowest(lambda: 1.0, SOONEST).told
 
 
-def test_a_sweep_before_the_next_claim_does_not_count(lowest: Lowest) -> None:
-    """It looks no higher than this relay has claimed, which is nowhere after a new connection as long as the broker is away."""
-    lowest.heard()
-    lowest.lose()
-    for _ in range(100):
-        lowest.swept()
-    assert lowest.unheard
-    lowest.heard()
-    for _ in range(100):
-        lowest.swept()
+@pytest.mark.parametrize("lost", sorted(ABOVE_HEAD))
+@pytest.mark.parametrize("heard", sorted(ABOVE_HEAD))
+def test_no_sweep_counts_for_a_claim_above_a_head_before_the_next_one_has_moved_it(lowest: Lowest, lost: str, heard: str) -> None:
+    """It looks no higher than the heads: not while the broker is away, and not after claims that move none, such as of waiting messages.
+
+    A claim lost elsewhere meanwhile changes nothing of that.
+    """
+    lowest.heard(heard)
+    lowest.lose(lost)
+    for source in ELSEWHERE:
+        sweep(lowest)
+        assert lowest.unheard
+        lowest.heard(source)
+        lowest.lose(source)
+    lowest.heard(heard)
+    sweep(lowest)
     assert not lowest.unheard
+
+
+@pytest.mark.parametrize("lost", ELSEWHERE)
+def test_every_sweep_counts_for_a_claim_that_was_not_above_a_head(lowest: Lowest, lost: str) -> None:
+    """What it locked stands below the heads, or is found by an index of its own, whatever is claimed until then."""
+    lowest.lose(lost)
+    sweep(lowest)
+    assert not lowest.unheard
+
+
+def sweep(lowest: Lowest) -> None:
+    """More often than is ever owed."""
+    for _ in range(100):
+        lowest.swept()

@@ -218,6 +218,36 @@ async def test_a_claim_whose_answer_was_lost_may_have_locked_something(played: P
     assert not played.store.unheard
 
 
+@pytest.mark.parametrize("payload", [b"{}", None])
+@timeless
+async def test_sweeps_are_counted_when_the_head_has_moved_past_a_lost_claim(played: Played, payload: bytes | None) -> None:
+    """Not by a claim of something else, nor by one that only walked, that gave something back, or whose payloads are on their way."""
+
+    async def comes() -> list[tuple[bytes, int, float]]:
+        sweep(played.store)
+        assert played.store.unheard
+        return [(b"1", 1, 0.0)]
+
+    with pytest.raises(StoreError):
+        await played.claim(answer=AWAY)
+    await played.claim(at(FIFTY), due=Due.WAITING)
+    await played.claim(answer=due_rows(found=0, reached=([60, 2],)))
+    played.answers["read_payload"] += [[(b"1", 1, 0.0)], comes]
+    await played.claim(at(FIFTY, payload=None), at(SIXTY, payload=None), limit_bytes=1)
+    sweep(played.store)
+    assert played.store.unheard
+
+    await played.claim(at(SIXTY, payload=payload))
+    sweep(played.store)
+    assert not played.store.unheard
+
+
+def sweep(store: Store) -> None:
+    """More often than is ever owed."""
+    for _ in range(100):
+        store.swept()
+
+
 @pytest.mark.parametrize(("renewed", "deadline"), [(2, 150.0), (1, 1.0)])
 @timeless
 async def test_a_deadline_moves_only_with_every_lock(clock: Clock, renewed: int, deadline: float) -> None:
