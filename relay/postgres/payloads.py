@@ -22,7 +22,7 @@ FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
 GOAL, SHARE = 1.0, 0.1
 """Seconds that a piece may be on its way, and which share of the lock time: renewals and heartbeats wait for it."""
 USUAL = 32 << 20
-"""Bytes that a claim is taken to bring when nothing but the window bounded it and it did not arrive in time."""
+"""Bytes that a claim is taken to bring, at the most, when nothing but the window bounded it and it did not arrive in time."""
 
 Read = Callable[[Claim, int, int], Awaitable[tuple[bytes, int, float] | None]]
 Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
@@ -36,6 +36,8 @@ class Pace:
         """Bytes of the next piece of a payload."""
         self._most: int | None = None
         """Bytes of a claim since one did not arrive in time."""
+        self._widest = 0
+        """Bytes that a claim was ever wanted to bring: with nothing in hand that is all of the window."""
 
     def came(self, size: int, seconds: float, *, served: float, goal: float) -> None:
         """Learn from a piece: the server needs `served` seconds for each, however long it is, since it may print all of the content."""
@@ -44,12 +46,13 @@ class Pace:
 
     def of_claim(self, wanted: int) -> int:
         """Bytes that a claim may bring where so many are wanted."""
-        return wanted if self._most is None else min(wanted, self._most)
+        self._widest = max(self._widest, wanted)
+        return self._bounded(wanted)
 
     @property
     def large(self) -> int:
         """Bytes that a message may take for its payload to travel with the claim."""
-        return self.of_claim(LARGE)
+        return self._bounded(LARGE)
 
     def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int) -> None:
         """Learn from a claim that brought something.
@@ -72,7 +75,10 @@ class Pace:
 
         It is measured by what bounded the claims before it. The room that the window just had may have been next to nothing.
         """
-        self._most = max(min(self._most or USUAL, USUAL) // GROWTH, LEAST)
+        self._most = max(min(self._most or USUAL, USUAL, self._widest) // GROWTH, LEAST)
+
+    def _bounded(self, size: int) -> int:
+        return size if self._most is None else min(size, self._most)
 
 
 class Completed(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relay.postgres.payloads import FIRST, GOAL, GROWTH, LARGE, LEAST, USUAL, Pace
 
 MIB = 1 << 20
@@ -32,6 +34,13 @@ SLOW = 1 << 40
 """Bytes that no network brings in time."""
 
 
+def wide() -> Pace:
+    """One whose claims were never bounded."""
+    pace = Pace()
+    assert SLOW == pace.of_claim(SLOW)
+    return pace
+
+
 def claimed(pace: Pace, seconds: float = 0.1, *, fetched: float = 0.0, cut: bool = True, room: int = SLOW) -> int:
     """Have a claim arrive under a lock with ten seconds left at its half, and what it left behind; return what the next one may bring."""
     pace.claimed(seconds, seconds + fetched, half=10.0, cut=cut, room=room)
@@ -40,7 +49,7 @@ def claimed(pace: Pace, seconds: float = 0.1, *, fetched: float = 0.0, cut: bool
 
 def test_claims_shrink_when_one_does_not_arrive_and_grow_while_they_come_quickly() -> None:
     """Down to what any network brings, and up to what was asked for."""
-    pace = Pace()
+    pace = wide()
     assert SLOW == claimed(pace)
     pace.too_slow()
     assert USUAL // GROWTH == pace.of_claim(SLOW)
@@ -54,14 +63,28 @@ def test_claims_shrink_when_one_does_not_arrive_and_grow_while_they_come_quickly
 
 def test_a_claim_that_comes_when_half_of_its_lock_is_over_is_followed_by_smaller_ones() -> None:
     """It arrived, and is worth little: what it brought must be renewed before it is sent."""
-    pace = Pace()
+    pace = wide()
     assert USUAL // GROWTH == claimed(pace, 10.1)
     assert USUAL // GROWTH // GROWTH == claimed(pace, 10.1)
 
 
+@pytest.mark.parametrize("window", [MIB, 8 * MIB])
+def test_claims_of_a_small_window_shrink_at_once(window: int) -> None:
+    """To a part of what they might bring, not of what a larger window would let them, however little room there was just now."""
+    pace = Pace()
+    pace.of_claim(window)
+    pace.of_claim(1000)
+    pace.too_slow()
+    assert [window // 4] * 3 == [pace.of_claim(window), pace.large, claimed(pace, 3.0)]
+    while pace.of_claim(window) < window:
+        claimed(pace, room=window)
+    pace.too_slow()
+    assert window // 4 == pace.of_claim(window)
+
+
 def test_claims_that_show_nothing_let_no_larger_one_follow() -> None:
     """Those that brought all that was due, and those that were cut because the window had no more room than that."""
-    pace = Pace()
+    pace = wide()
     pace.too_slow()
     assert USUAL // GROWTH == claimed(pace, cut=False) == claimed(pace, room=USUAL // GROWTH)
     assert USUAL // GROWTH * 2 == claimed(pace, room=USUAL // GROWTH + 1)
@@ -69,7 +92,7 @@ def test_claims_that_show_nothing_let_no_larger_one_follow() -> None:
 
 def test_what_was_left_behind_is_a_part_of_its_claim() -> None:
     """However short its pieces are: both together come within a second, or no larger claim follows. Fetched long, it is not too large."""
-    pace = Pace()
+    pace = wide()
     pace.too_slow()
     assert (USUAL // GROWTH, LARGE) == (claimed(pace, 0.1, fetched=GOAL), pace.large)
     assert USUAL // GROWTH == claimed(pace, 9.9, fetched=9.9)

@@ -88,6 +88,7 @@ async def test_claims_of_payloads_that_fit_one_piece_grow_again(clock: Clock, lo
 async def test_a_payload_that_comes_slowly_lets_no_larger_claim_follow(clock: Clock) -> None:
     """Though its claim came at once."""
     played = Played()
+    await played.claim()
     played.store._shelf.pace.too_slow()
 
     async def slow() -> list[tuple[bytes, int, float]]:
@@ -133,6 +134,7 @@ async def test_a_claim_that_brought_nothing_makes_none_smaller(clock: Clock) -> 
 async def test_a_claim_is_not_made_smaller_by_the_room_of_a_moment(clock: Clock, late: bool) -> None:
     """A window that was almost full says nothing of what the network brings."""
     played = Played()
+    await played.claim()
 
     async def slow() -> list[tuple[object, ...]]:
         if not late:
@@ -151,6 +153,7 @@ async def test_a_claim_is_not_made_smaller_by_the_room_of_a_moment(clock: Clock,
 async def test_a_claim_for_which_the_window_had_no_room_lets_no_larger_one_follow(clock: Clock) -> None:
     """It came quickly because it was allowed next to nothing."""
     played = Played()
+    await played.claim()
     played.store._shelf.pace.too_slow()
     await played.claim(limit_bytes=1000, answer=due_rows(a_claim(), found=2))
 
