@@ -149,8 +149,7 @@ DECLARE
     created integer := 0;
 BEGIN
     IF (days_ahead BETWEEN 0 AND 366) IS NOT TRUE THEN
-        RAISE EXCEPTION 'Between 0 and 366 days can be made ahead, not %.', coalesce(days_ahead::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'Between 0 and 366 days can be made ahead, not %.', coalesce(days_ahead::text, 'NULL');
     END IF;
     -- One at a time; who finds another at it has nothing left to do.
     IF NOT pg_try_advisory_xact_lock(724017724, hashtext(@schema_literal@)) THEN

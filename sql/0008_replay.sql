@@ -120,15 +120,23 @@ BEGIN
 END
 $body$;
 
--- Why a message was refused, in one line: PostgreSQL's words without its id, which stands beside them, and without what a data exception
--- quotes, a value perhaps out of a payload.
+-- Why a message was refused, in one line, or null where the error is none of its own, so that others would meet it too: PostgreSQL's words
+-- without the message's id, which stands beside them. Of a data exception its name alone: the words quote a value, perhaps out of a payload,
+-- in the quotation marks of the server's language.
 CREATE FUNCTION @schema@.queue_message_refusal(state text, words text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
     SELECT @schema@.queue_message_one_line(CASE
         WHEN state IN ('23505', '55006') THEN 'a message with this id is in the queue already'
-        WHEN state LIKE '22%' THEN regexp_replace(words, '".*"', '"..."')
+        WHEN state LIKE '22%' THEN format('a value is refused: %s, SQLSTATE %s', CASE state
+            WHEN '22001' THEN 'string data right truncation' WHEN '22003' THEN 'numeric value out of range'
+            WHEN '22007' THEN 'invalid datetime format' WHEN '22008' THEN 'datetime field overflow' WHEN '22012' THEN 'division by zero'
+            WHEN '22021' THEN 'character not in repertoire' WHEN '22023' THEN 'invalid parameter value'
+            WHEN '22P02' THEN 'invalid text representation' WHEN '22P05' THEN 'untranslatable character'
+            ELSE 'data exception' END, state)
         WHEN state LIKE '54%' THEN 'it is beyond a limit of PostgreSQL, as content of more than a gigabyte as text is (' || words || ')'
         ELSE regexp_replace(words, '^Message [0-9a-f-]{36}: ', '') END, 1000)
+    -- The last is an id that is archived no more.
+    WHERE state ~ '^(22|23|54)' OR state IN ('55006', 'P0002')
 $body$;
 
 -- Replays one message of a page and returns its new id; with a job, notes it in the ledger.
@@ -198,9 +206,12 @@ BEGIN
             END LOOP;
             first := place;
             last := total;
-        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded OR object_in_use OR no_data_found THEN
+        EXCEPTION WHEN OTHERS THEN
             made[place] := NULL;
             refusals[place] := @schema@.queue_message_refusal(SQLSTATE, SQLERRM);
+            IF refusals[place] IS NULL THEN
+                RAISE;
+            END IF;
             last := place - 1;
         END;
     END LOOP;

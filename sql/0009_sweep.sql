@@ -89,7 +89,7 @@ BEGIN
                 PERFORM @schema@.queue_message_wake_key(one.ordering_key, clock);
             END IF;
         EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
-            RAISE WARNING 'message % cannot be archived: %', one.id, SQLERRM;
+            RAISE WARNING 'message % cannot be archived: %', one.id, @schema@.queue_message_refusal(SQLSTATE, SQLERRM);
         END;
     END LOOP;
     RETURN moved;

@@ -79,15 +79,26 @@ def sentence(error: Exception) -> PipelineError:
     """An error in one sentence, without passwords, without the statement, and without DETAIL, which quotes rows."""
     state = getattr(error, "sqlstate", None) or ""
     words = " ".join(re.split(r"DETAIL|CONTEXT|Query was", str(error))[0].split())
+    spoken = _SEVERITY.search(str(error))
     if OUT_OF_BOUNDS in words:
         row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,-?\d+)", words)
         return PipelineError(
             f"No lake can hold a row of the archive: {OUT_OF_BOUNDS}({row[1] if row else '?'}); "
             "let the archive's owner correct the row, and run this again."
         )
-    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", veiled(words, state))[:300].rstrip(".")
+    words = veiled(words, state) if state else _guessed(words, spoken[1] if spoken else "")
+    words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", words)[:300].rstrip(".")
     if state == "42501":
         return PipelineError(f"The pipeline's login lacks a permission: grant it the role queue_message_etl ({words}).")
-    if state.startswith(("57P", "08", "53300")) or (not state and "ERROR:" not in words):
+    if state.startswith(("57P", "08", "53300")) or (not state and (not spoken or spoken[1] == "FATAL")):
         return UnreachableError(f"PostgreSQL does not answer: check that it runs and RELAY_PIPELINE_DATABASE_URL ({words}).")
     return PipelineError(f"PostgreSQL refused to give rows: run this again, and see its log if that does not help ({words}).")
+
+
+_SEVERITY = re.compile(r"\]: ([^\s:]+(?: [^\s:]+)*):  ")
+"""How sure the server is, in its language; only it writes two spaces there, libpq's own words have none."""
+
+
+def _guessed(words: str, severity: str) -> str:
+    """Words without a SQLSTATE, which may be those of a data exception: in English up to what they quote, in another language none."""
+    return re.sub(r'".*', '"…"', words) if severity in {"", "ERROR", "FATAL"} else "in its own language"

@@ -59,8 +59,22 @@ def reason(error: psycopg.Error) -> str:
 
 
 def veiled(message: str, sqlstate: str | None) -> str:
-    """A message without what a data exception (SQLSTATE class 22) quotes: a value, perhaps out of a payload that a constraint casts."""
-    return re.sub(r'".*"', '"…"', message) if (sqlstate or "").startswith("22") else message
+    """A message, but of a data exception (SQLSTATE class 22) only its name.
+
+    The server quotes a value there, perhaps out of a payload that a constraint casts, in the quotation marks of its own language.
+    """
+    if not (sqlstate or "").startswith("22"):
+        return message
+    return f"a value is refused: {_condition(sqlstate or '')}, SQLSTATE {sqlstate}"
+
+
+def _condition(sqlstate: str) -> str:
+    """What SQL calls it, in words; of one that somebody made up, what its class is called."""
+    try:
+        name = psycopg.errors.lookup(sqlstate).__name__
+    except KeyError:
+        return "data exception"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def read_only(info: psycopg.ConnectionInfo) -> str:

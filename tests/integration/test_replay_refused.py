@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from psycopg import errors
 
+from relay.postgres.errors import veiled
 from tests.support.queue import Queue, unchecked
 
 LONG = "k" * 300
@@ -116,7 +117,7 @@ async def test_what_cannot_be_printed_is_refused_in_words(queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        ("(content ->> 'n')::int > 0", 'invalid input syntax for type integer: "..."'),
+        ("(content ->> 'n')::int > 0", "a value is refused: invalid text representation, SQLSTATE 22P02"),
         ('content <> \'{"n": "secret"}\'', 'new row for relation "queue_message" violates check constraint "rule"'),
     ],
 )
@@ -127,6 +128,28 @@ async def test_a_reason_quotes_no_value(queue: Queue, rule: str, why: str) -> No
     await queue.sql(f"ALTER TABLE queue_message ADD CONSTRAINT rule CHECK ({rule})")
 
     assert [why] == [row[2] for row in await replay(queue)]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("22001", "Wert zu lang: »secret«"),
+        ("22003", "Wert »secret« ist außerhalb des gültigen Bereichs für Typ integer"),
+        ("22007", "syntaxe en entrée invalide pour le type date : « secret »"),
+        ("22008", "значение поля типа date/time вне диапазона: «secret»"),
+        ("22012", "division by zero"),
+        ("22021", 'invalid byte sequence for encoding "UTF8": 0x73 secret'),
+        ("22023", "fuseau horaire « secret » non reconnu"),
+        ("22P02", "型integerの入力構文が不正です: 'secret'"),
+        ("22P05", "secret"),
+        ("22ZZZ", "secret"),
+    ],
+)
+async def test_a_reason_quotes_no_value_in_any_language(queue: Queue, state: str, words: str) -> None:
+    """Of a data exception only its name is told, the same by the database and by the relay."""
+    told = await queue.value("SELECT queue_message_refusal(%s, %s)", state, words)
+    assert "secret" not in told
+    assert veiled(words, state) == told
 
 
 async def test_what_is_no_message_s_fault_still_fails_the_page(queue: Queue) -> None:
