@@ -14,6 +14,7 @@ from relay.cli.filters import Filter, Sending
 from relay.cli.output import count, show_json
 from relay.cli.support import INTERRUPTED, REFUSED, complain, console
 from relay.cli.types import Json
+from relay.replays import LONGEST_JOB, SHOWN
 
 if TYPE_CHECKING:
     from relay.console import Console
@@ -22,9 +23,6 @@ PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
 PAGES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
-LONGEST_JOB = 255
-SHOWN = 20
-"""Refused messages that are named; all are counted."""
 _SAY_EVERY = 5.0
 """Seconds between two lines of progress where nobody watches."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
@@ -33,7 +31,7 @@ Page = Sequence[dict[str, Any]]
 
 
 @dataclass
-class Tally:
+class Done:
     """What came of a replay; its fields are those of the JSON."""
 
     messages: int = 0
@@ -97,7 +95,7 @@ def replay(
 
 
 def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
-    done, told = Tally(dry_run=sending.dry_run), time.monotonic()
+    done, told = Done(dry_run=sending.dry_run), time.monotonic()
     try:
         for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
             done.add(page)

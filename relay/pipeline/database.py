@@ -37,7 +37,7 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
 }
 _ETL = "queue_message_etl"
-_ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed"), "queue_message_replayer")
+_ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed", "read_refusal"), "queue_message_replayer")
 """Statements that need another role."""
 GONE = ("57P", "08", "53300")
 """SQLSTATEs, or their beginnings, of a server that goes away or takes no more connections."""

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import psycopg
 
 from relay.errors import PipelineError
-from relay.pipeline.database import Database
+from relay.pipeline.database import GONE, Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.replay_source import Source
 from relay.pipeline.selection import Selection
 from relay.pipeline.words import many
-from relay.postgres.errors import reason
+from relay.replays import LONGEST_JOB, SHOWN
 
 Progress = Callable[[str], None]
 Row = dict[str, Any]
@@ -25,12 +25,7 @@ BATCH_BYTES = 8 << 20
 """Contents of one transaction, but at least one message."""
 BATCHES_A_SECOND = 4
 """Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
-LONGEST_JOB = 255
-SHOWN = 20
-"""Refused messages that the result names; all are counted."""
 _SAY_EVERY = 2.0
-_GUILTY = ("22", "23", "54")
-"""SQLSTATE classes of a row's own fault: its neighbours may pass without it."""
 
 
 class Refusal(NamedTuple):
@@ -176,19 +171,25 @@ class _Work:
         try:
             self.enqueued += len(self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
         except PipelineError as error:
-            cause = error.__cause__
-            if not isinstance(cause, psycopg.Error) or (cause.sqlstate or "")[:2] not in _GUILTY:
+            words = self._words(error.__cause__)
+            if words is None:
                 raise
             if len(rows) == 1:
-                self._refuse(rows[0], cause)
+                self._refuse(rows[0], words)
                 return
             middle = len(rows) // 2
             self._enqueue(rows[:middle])
             self._enqueue(rows[middle:])
 
-    def _refuse(self, row: Row, error: psycopg.Error) -> None:
-        queued = isinstance(error, psycopg.errors.UniqueViolation)
-        words = "a message with this id is in the queue already" if queued else reason(error)
+    def _words(self, error: BaseException | None) -> str | None:
+        """Why one of the messages is refused; None where that is no fault of its own, and its neighbours would not pass without it."""
+        if not isinstance(error, psycopg.Error) or error.sqlstate is None or error.sqlstate.startswith(GONE):
+            return None
+        found: str | None
+        [found] = self._database.one("read_refusal", {"state": error.sqlstate, "words": error.diag.message_primary})
+        return found
+
+    def _refuse(self, row: Row, words: str) -> None:
         self.refused += 1
         if len(self.refusals) < SHOWN:
             self.refusals.append(Refusal(row["xid"], row["seq"], row["id"], row["exchange"], words))

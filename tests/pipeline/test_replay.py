@@ -230,6 +230,38 @@ def test_a_limit_says_what_it_leaves(lake: Lake, database: Database, archived: A
     assert (2, 3) == (result.enqueued, result.left)
 
 
+def test_a_lake_s_message_is_refused_in_the_words_of_the_archive_s(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """Whoever replays, and from wherever: a reason is the same, and quotes no value."""
+    archived({"content": '{"n": "secret"}'}, {"content": '{"n": 1}', "routing_key": "k" * 256}, {"content": '{"n": 2}'})
+    export(lake, database)
+    sql("ALTER TABLE queue_message ADD CONSTRAINT rule CHECK ((content ->> 'n')::int > 0)")
+
+    theirs = sql(
+        "SELECT id::text, refused FROM queue_message_replay_many(exchange => 'orders', dry_run => false) WHERE refused IS NOT NULL"
+    )
+
+    assert theirs == [(refusal.id, refusal.reason) for refusal in run(job="job").refusals]
+    assert "a value is refused: invalid text representation, SQLSTATE 22P02" == theirs[0][1]
+
+
+def test_what_is_no_message_s_fault_ends_a_replay(lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any) -> None:
+    """Nothing of its transaction is enqueued, and the same job does it when the cause is gone."""
+    archived(*({"routing_key": str(number)} for number in range(3)))
+    export(lake, database)
+    sql("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'not now' USING ERRCODE = 'lock_not_available'; END $$;
+        CREATE TRIGGER z AFTER INSERT ON queue_message FOR EACH ROW WHEN (NEW.routing_key = '2') EXECUTE FUNCTION refuse()""")
+
+    with pytest.raises(PipelineError, match="not now"):
+        run(job="job")
+
+    assert [] == keys(sql)
+    sql("DROP TRIGGER z ON queue_message")
+    assert 3 == run(job="job").enqueued
+
+
 def test_what_matches_nothing_is_said_and_an_id_that_is_not_there_refused(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:
