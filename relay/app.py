@@ -121,7 +121,7 @@ class Relay:
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(maintenance.run())]
             if self._settings.exit_after_idle is not None:
-                helpers.append(tasks.create_task(self._exit_when_idle(self._settings.exit_after_idle)))
+                helpers.append(tasks.create_task(self._exit_when_idle(engine, self._settings.exit_after_idle)))
             await engine.run(drain_seconds=self._drain_seconds)
             for helper in helpers:
                 helper.cancel()
@@ -281,14 +281,13 @@ class Relay:
     def _drain_seconds(self) -> float:
         return min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds)
 
-    async def _exit_when_idle(self, seconds: float) -> None:
-        """Leave after so many seconds in which nothing was in hand, nor on its way here."""
+    async def _exit_when_idle(self, engine: Engine, seconds: float) -> None:
+        """Leave after so many seconds in which nothing was in hand, and not while a claim may bring something; an empty one is no work."""
         taken, busy_at = self._in_hand.taken, time.monotonic()
-        while time.monotonic() - busy_at < seconds:
-            await asyncio.sleep(min(seconds / 10, 0.5))
-            if self._in_hand.messages or self._in_hand.taken > taken or self._store.fetching:
+        while time.monotonic() - busy_at < seconds or engine.claiming:
+            await asyncio.sleep(min(max(seconds / 10, 0.01), 0.5))
+            if self._in_hand.messages or self._in_hand.taken > taken:
                 taken, busy_at = self._in_hand.taken, time.monotonic()
         self._stop.set()
         self._emit(events.Stopping("idle", "drain", 0))
-        if self._engine:
-            self._engine.stop()
+        engine.stop()

@@ -44,6 +44,8 @@ class Engine:
         self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
         self._flight = Flight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
         self._ended = False
+        self.claiming = False
+        """A claim is unanswered, or the last one failed: there may be something to move."""
 
     async def run(self, *, drain_seconds: float) -> None:
         """Claim until `stop`, then let what is in flight finish within `drain_seconds` and cut the rest."""
@@ -96,7 +98,9 @@ class Engine:
         if room < min(self._batch_size, self._in_hand.window) * FULL_ENOUGH or room_bytes <= 0:
             await unless(self._stopping, self._nudged.wait())
             return None
+        self.claiming = True
         batch = await self._claimer.claim(min(room, self._batch_size), room_bytes)
+        self.claiming = self._claimer.failed
         if batch:
             self._in_hand.add(batch)
             self._wakeup.busy(len(batch.claims))

@@ -50,11 +50,6 @@ class Lowest:
             self.took(position)
             self._fetching = []
 
-    @property
-    def fetches(self) -> bool:
-        """What was claimed lacks payloads."""
-        return bool(self._fetching)
-
     def lose(self, source: str) -> None:
         """A lock of such a claim may stand that nobody has in hand; a sweep of our own locks finds it.
 

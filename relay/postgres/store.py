@@ -187,11 +187,6 @@ class Store:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
         return self._lowest.unheard
 
-    @property
-    def fetching(self) -> bool:
-        """What was claimed lacks payloads, which may take long."""
-        return self._lowest.fetches
-
     def swept(self) -> None:
         """A sweep of our own locks came through."""
         self._lowest.swept()

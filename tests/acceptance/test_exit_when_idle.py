@@ -30,6 +30,20 @@ async def test_a_relay_that_has_nothing_left_ends_by_itself(
 
 
 @pytest.mark.slow
+async def test_a_claim_on_its_way_is_no_idleness(relays: Relays, queue: Queue, topology: Topology, amqp_url: str, unique: str) -> None:
+    """3.9 MB come with their claim, over a network of 1 MB a second: each run left before, put the message back, and ended well."""
+    inbox = await topology.declare(unique, unique)
+    await queue.sql(BODY, inbox.exchange, inbox.routing_key, 39 * MIB // 10)
+    async with Proxy.before(queue.url) as proxy:
+        proxy.rate = MIB
+        relay = await relays.start(database=proxy.url(queue.url), broker=amqp_url, ready=False, settings={"RELAY_EXIT_AFTER_IDLE": "1"})
+        assert 0 == await relay.ended()
+        proxy.rate = 0
+
+    assert [("success", 1)] == await queue.sql(SENT)
+
+
+@pytest.mark.slow
 async def test_a_payload_on_its_way_is_no_idleness(relays: Relays, queue: Queue, topology: Topology, amqp_url: str, unique: str) -> None:
     """12 MB over a network of 3 MB a second: it was called idle for what it waited for, and each run put the message back."""
     inbox = await topology.declare(unique, unique)

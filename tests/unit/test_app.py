@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
+from typing import Any
 
 import pytest
 
@@ -25,3 +28,31 @@ def test_the_store_counts_sweeps_by_the_time_that_lies_between_two_of_them(relay
         assert relay._store.unheard
         relay._store.swept()
         assert relay._store.unheard == (left > 0)
+
+
+class Claiming:
+    """An engine that has a claim under way at the first looks, and then by turns."""
+
+    def __init__(self, first: int) -> None:
+        self._looks = itertools.chain([True] * first, itertools.cycle([False, True]))
+        self.looked = 0
+        self.stopped = 0
+
+    @property
+    def claiming(self) -> bool:
+        """Whether a claim is unanswered."""
+        self.looked += 1
+        return next(self._looks)
+
+    def stop(self) -> None:
+        """Count it."""
+        self.stopped += 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+async def test_an_idle_relay_leaves_as_soon_as_no_claim_is_unanswered(relay: Relay, seconds: float) -> None:
+    """Who looks for messages again and again is idle all the same: only what they bring is work."""
+    engine: Any = Claiming(9)
+    async with asyncio.timeout(20):
+        await relay._exit_when_idle(engine, seconds)
+    assert (10, 1) == (engine.looked, engine.stopped)

@@ -98,6 +98,41 @@ async def test_each_result_is_decided_by_itself() -> None:
 
 
 @timeless
+async def test_until_a_claim_was_answered_it_may_bring_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the moment at which what it brought is in hand."""
+    answer, claim = asyncio.Event(), a_claim()
+    rig = Rig(a_batch(claim))
+    rig.publisher.held, at_once = {claim.id}, rig.intake.claim
+
+    async def later(room: int, room_bytes: int) -> Batch | None:
+        await answer.wait()
+        return await at_once(room, room_bytes)
+
+    monkeypatch.setattr(rig.intake, "claim", later)
+    async with rig.running():
+        await asyncio.sleep(60)
+        assert rig.engine.claiming
+        answer.set()
+        await rig.until(lambda: not rig.engine.claiming)
+        assert 1 == rig.in_hand.messages
+        rig.publisher.let_go()
+
+
+@timeless
+async def test_a_claim_that_failed_found_out_nothing() -> None:
+    """There may be something to move until the next one, however long the broker keeps that waiting."""
+    rig = Rig(StoreError("Away."))
+    async with rig.running():
+        await rig.until(lambda: bool(rig.of(events.DatabaseDown)))
+        rig.publisher.ready_event.clear()
+        await rig.publisher.waited.wait()
+        assert rig.engine.claiming
+        rig.publisher.ready_event.set()
+        await rig.until_idle()
+        assert not rig.engine.claiming
+
+
+@timeless
 async def test_the_broker_does_not_wait_for_a_settle() -> None:
     """While one batch is being settled the next ones are claimed and published."""
     rig = Rig(a_batch(), a_batch(), a_batch())
