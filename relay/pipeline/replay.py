@@ -91,7 +91,7 @@ def run(
         selection: which messages.
         job: name of the ledger, 1 to 255 bytes.
         rate: at most so many messages a second.
-        limit: at most so many messages.
+        limit: at most so many messages; what is refused takes no place, or those that stand first would use it up in each run.
         dry_run: change nothing.
         same_id: keep the messages' ids, for consumers that drop what they had.
 
@@ -109,12 +109,13 @@ def run(
     _refuse_missing(source.missing)
     todo = source.found if limit is None else min(source.found, limit)
     say(_beginning(source, todo))
-    work = _Work(database, say, job, same_id=same_id, todo=todo)
+    work = _Work(database, say, job, same_id=same_id, found=source.found, todo=todo)
     if not dry_run:
         work.go(source.rows(todo), rate)
+    counts = source.counts(todo if dry_run else work.tried)
     return Replayed(
         job, dry_run, source.found + source.done_before, source.done_before, work.enqueued, work.refused,
-        source.found - work.enqueued - work.refused, tuple(Count(*key, many) for key, many in sorted(source.counts(todo).items())),
+        source.found - work.enqueued - work.refused, tuple(Count(*key, many) for key, many in sorted(counts.items())),
         tuple(work.refusals), time.monotonic() - began,
     )  # fmt: skip
 
@@ -149,22 +150,28 @@ def _beginning(source: Source, todo: int) -> str:
 class _Work:
     """Enqueues rows batch by batch, and counts."""
 
-    def __init__(self, database: Database, say: Progress, job: str, *, same_id: bool, todo: int) -> None:
-        self._database, self._say, self._job, self._same_id, self._todo = database, say, job, same_id, todo
+    def __init__(self, database: Database, say: Progress, job: str, *, same_id: bool, found: int, todo: int) -> None:
+        self._database, self._say, self._job, self._same_id = database, say, job, same_id
+        self._found, self._todo = found, todo
         self._began = self._said = time.monotonic()
-        self.enqueued = self.refused = 0
+        self.tried = self.enqueued = self.refused = 0
         self.refusals: list[Refusal] = []
 
     def go(self, rows: Iterator[Row], rate: float | None) -> None:
-        """Enqueue all, at most `rate` a second counted from the beginning."""
+        """Enqueue as many as are to do, at most `rate` a second counted from the beginning."""
         most = BATCH if rate is None else max(1, int(min(BATCH, rate / BATCHES_A_SECOND)))
-        tried = 0
-        for batch in _batches(rows, most):
+        batches = _batches(rows, lambda: min(most, self._todo - self.enqueued))
+        while self._left and (batch := next(batches, None)):
             self._enqueue(batch)
-            tried += len(batch)
-            self._tell(tried)
+            self.tried += len(batch)
+            self._tell()
             if rate is not None:
-                time.sleep(max(0.0, self._began + tried / rate - time.monotonic()))
+                time.sleep(max(0.0, self._began + self.enqueued / rate - time.monotonic()))
+
+    @property
+    def _left(self) -> int:
+        """Messages that this run may still enqueue."""
+        return min(self._todo - self.enqueued, self._found - self.tried)
 
     def _enqueue(self, rows: Sequence[Row]) -> None:
         """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""
@@ -195,25 +202,30 @@ class _Work:
             self.refusals.append(Refusal(row["xid"], row["seq"], row["id"], row["exchange"], words))
             self._say(f"Message {row['id']} was refused: {words}")
 
-    def _tell(self, tried: int) -> None:
+    def _tell(self) -> None:
         now = time.monotonic()
-        if now - self._said >= _SAY_EVERY or tried == self._todo:
+        if now - self._said >= _SAY_EVERY or not self._left:
             self._said = now
-            speed = tried / max(now - self._began, 1e-3)
-            self._say(f"{many(self.enqueued, 'message')} enqueued, {speed:,.0f} a second, {self._todo - tried:,} to go")
+            speed = self.enqueued / max(now - self._began, 1e-3)
+            self._say(f"{many(self.enqueued, 'message')} enqueued, {speed:,.0f} a second, {self._left:,} to go")
 
 
-def _batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
-    """Rows in lists of at most `most` and BATCH_BYTES."""
+def _batches(rows: Iterator[Row], room: Callable[[], int]) -> Iterator[list[Row]]:
+    """Rows in lists of at most BATCH_BYTES and of as many as there is room for when a list begins."""
     batch: list[Row] = []
-    held = 0
+    held = most = 0
     for row in rows:
         size = len(row["content"] or "") + len(row["body"] or b"")
-        if batch and (len(batch) == most or held + size > BATCH_BYTES):
+        if batch and held + size > BATCH_BYTES:
             yield batch
-            batch, held = [], 0
+            batch = []
+        if not batch:
+            held, most = 0, room()
         batch.append(row)
         held += size
+        if len(batch) >= most:
+            yield batch
+            batch = []
     if batch:
         yield batch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -74,12 +75,12 @@ class Source:
         grouped = self._places.slice(0, most).group_by(["exchange", "result"]).aggregate([([], "count_all")]).to_pylist()
         return Counter({(row["exchange"], row["result"]): row["count_all"] for row in grouped})
 
-    def rows(self, most: int) -> Iterator[dict[str, Any]]:
-        """The first `most` messages with their contents, in order; errors as `of`."""
-        for piece in _pieces(self._places.slice(0, most)):
+    def rows(self, wanted: int) -> Iterator[dict[str, Any]]:
+        """All messages with their contents, in order; not many more are read than `wanted` if these are taken. Errors as `of`."""
+        for piece in _pieces(self._places, wanted):
             yield from self._read(piece)
 
-    def _read(self, piece: pa.RecordBatch) -> list[dict[str, Any]]:
+    def _read(self, piece: pa.Table) -> list[dict[str, Any]]:
         places = {position: number for number, position in enumerate(_positions(piece))}
         rows: dict[int, dict[str, Any]] = {}
         largest = max(1, pc.max(piece["size"]).as_py())
@@ -105,7 +106,7 @@ def _length(column: str) -> pc.Expression:
     return pc.coalesce(pc.binary_length(pc.field(column)), 0)
 
 
-def _positions(batch: pa.RecordBatch) -> Iterator[Position]:
+def _positions(batch: pa.RecordBatch | pa.Table) -> Iterator[Position]:
     return zip(batch["xid"].to_pylist(), batch["seq"].to_pylist(), strict=True)
 
 
@@ -123,19 +124,17 @@ def _without(batch: pa.RecordBatch, done: Collection[Position]) -> pa.RecordBatc
     return batch.filter(pa.array([position not in done for position in _positions(batch)], pa.bool_()))
 
 
-def _pieces(places: pa.Table) -> Iterator[pa.RecordBatch]:
-    """What may be in memory at once."""
-    for part in places.to_batches(max_chunksize=PIECE):
-        start = held = 0
-        for number, size in enumerate(part["size"].to_pylist()):
-            if number > start and held + size > PIECE_BYTES:
-                yield part.slice(start, number - start)
-                start, held = number, 0
-            held += size
-        yield part.slice(start)
+def _pieces(places: pa.Table, first: int) -> Iterator[pa.Table]:
+    """What may be in memory at once; after the first piece twice as many each time, as who wants few seldom needs more."""
+    start, most = 0, max(1, min(first, PIECE))
+    while start < places.num_rows:
+        sizes = accumulate(places["size"].slice(start, most).to_pylist())
+        piece = places.slice(start, max(1, sum(size <= PIECE_BYTES for size in sizes)))
+        yield piece
+        start, most = start + piece.num_rows, min(2 * most, PIECE)
 
 
-def _around(piece: pa.RecordBatch) -> pc.Expression:
+def _around(piece: pa.Table) -> pc.Expression:
     """What files and row groups are chosen by; a little more than the piece may come."""
     between = None
     for name in ("archived_at", "xid", "seq"):

@@ -230,6 +230,41 @@ def test_a_limit_says_what_it_leaves(lake: Lake, database: Database, archived: A
     assert (2, 3) == (result.enqueued, result.left)
 
 
+def test_what_is_refused_takes_no_place_of_a_limit(lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any) -> None:
+    """Those that stand first would use it up in each run; what is beyond it is left to the next one."""
+    archived(*({"routing_key": "k" * 256 if number < 20 else str(number)} for number in range(24)))
+    export(lake, database)
+    said: list[str] = []
+
+    first = run(limit=2, job="job", say=said.append)
+    second = run(limit=20, job="job")
+
+    assert (24, 2, 20, 2) == (first.found, first.enqueued, first.refused, first.left)
+    assert 22 == sum(count.messages for count in first.counts)
+    assert said[-1].startswith("2 messages enqueued, ")
+    assert said[-1].endswith(" a second, 0 to go")
+    assert (2, 20, 0, 1) == (second.enqueued, second.refused, second.left, second.exit_code)
+    assert ["20", "21", "22", "23"] == keys(sql)
+
+
+def test_few_are_read_where_few_are_wanted(
+    lake: Lake, database: Database, archived: Archived, run: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice as many each time, as long as what was read is refused."""
+    archived(*({"routing_key": "k" * 256 if number < 3 else str(number)} for number in range(40)))
+    export(lake, database)
+    read, pieces = replay_source.Source._read, []
+
+    def counted(self: Any, piece: Any) -> Any:
+        pieces.append(piece.num_rows)
+        return read(self, piece)
+
+    monkeypatch.setattr(replay_source.Source, "_read", counted)
+
+    assert 2 == run(limit=2).enqueued
+    assert [2, 4] == pieces
+
+
 def test_a_lake_s_message_is_refused_in_the_words_of_the_archive_s(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:
