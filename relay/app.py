@@ -166,6 +166,7 @@ class Relay:
             prepare=self._settings.prepare,
             emit=self._emit,
             leaving=self._stop.is_set,
+            put_back=self._hint_waiting,
             sweep_soonest=SWEEP_SOONEST,
         )
 
@@ -260,6 +261,9 @@ class Relay:
     def _hint(self) -> None:
         if self._engine:
             self._engine.hint()
+
+    def _hint_waiting(self) -> None:
+        self._intake.hint_waiting()
 
     def _signalled(self, name: str) -> None:
         """The first signal drains, the second cuts."""

@@ -35,6 +35,7 @@ class Shelf:
         locks: renews and releases.
         policy: says how large a payload may be, and how long a lock holds.
         left_locked: called with a claim's source when something of it stays locked that nobody has in hand.
+        put_back: called when messages may have gone back, due at once.
         emit: takes lost locks.
         leaving: the relay stops: what is not there yet goes back.
 
@@ -48,6 +49,7 @@ class Shelf:
         locks: Locks,
         policy: Callable[[], Policy],
         left_locked: Callable[[str], None],
+        put_back: Callable[[], None],
         emit: Sink,
         leaving: Callable[[], bool],
     ) -> None:
@@ -56,6 +58,7 @@ class Shelf:
         self._locks = locks
         self._policy = policy
         self._left_locked = left_locked
+        self._on_put_back = put_back
         self._emit = emit
         self._leaving = leaving
         self.pace = Pace()
@@ -108,5 +111,8 @@ class Shelf:
             lost += await self._locks.release(batch, rows, again=False) if rows else []
         except StoreError:
             self._left_locked(batch.source)
+        if rows:
+            # Also where the answer was lost. They are not fresh any more: who looks for those alone would leave them until the next poll.
+            self._on_put_back()
         if lost:
             self._emit(LockLost(tuple(lost)))

@@ -50,6 +50,7 @@ class Store:
         prepare: bool = True,
         emit: Sink = NOBODY,
         leaving: Callable[[], bool] = bool,
+        put_back: Callable[[], None] = lambda: None,
         sweep_soonest: float = 1.0,
     ) -> None:
         self._statements = Statements(schema)
@@ -59,8 +60,8 @@ class Store:
         self._policy = policy
         self._lowest = Lowest(lambda: policy().lock_seconds, sweep_soonest)
         self._shelf = Shelf(
-            session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=self._lowest.lose, emit=emit,
-            leaving=leaving,
+            session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=self._lowest.lose,
+            put_back=put_back, emit=emit, leaving=leaving,
         )  # fmt: skip
         self._turn = asyncio.Lock()
         self._owed: StoreError | None = None

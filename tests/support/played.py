@@ -37,9 +37,11 @@ class Played:
         self.policy = policy or Policy()
         self.told: list[Event] = []
         self.leaving = False
+        self.put_back = 0
         self.store = Store(
-            conninfo="", schema="app", name="one", policy=lambda: self.policy, emit=self.told.append, leaving=lambda: self.leaving
-        )
+            conninfo="", schema="app", name="one", policy=lambda: self.policy, emit=self.told.append, leaving=lambda: self.leaving,
+            put_back=self._count,
+        )  # fmt: skip
         self.store.relay_id = 7
         self.answers: dict[str, list[Answer]] = defaultdict(list)
         self.asked: list[tuple[str, str]] = []
@@ -58,6 +60,9 @@ class Played:
         """Claim these, in this order, or meet another answer."""
         self.answers[f"due_{due.value}"].append(answer or due_rows(*claims))
         return await self.store.claim(due, limit=limit, limit_bytes=limit_bytes, where=FIRST)
+
+    def _count(self) -> None:
+        self.put_back += 1
 
     async def low(self, low: Position = FAR) -> Position:
         """How low the relay says that it may hold locks, where that is all it knows; the database agrees."""

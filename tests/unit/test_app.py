@@ -30,6 +30,17 @@ def test_the_store_counts_sweeps_by_the_time_that_lies_between_two_of_them(relay
         assert relay._store.unheard == (left > 0)
 
 
+def test_what_a_claim_puts_back_is_looked_for_at_once(relay: Relay) -> None:
+    """By every source that may find it, where all of them rest for an hour."""
+    sources = relay._intake._turns
+    for source in sources:
+        source.look_at, source.gap = math.inf, 3600.0
+    relay._store._shelf._on_put_back()
+    assert {"waiting", "suspect", "lanes_waiting", "limited_waiting", "limited_suspect"} == {
+        source.name for source in sources if source.look_at == 0.0 and not source.rests(3600.0)
+    }
+
+
 class Claiming:
     """An engine that has a claim under way at the first looks, and then by turns."""
 

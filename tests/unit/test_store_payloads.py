@@ -255,7 +255,7 @@ async def test_no_more_is_fetched_than_the_window_has_room_for(travelled: int, r
     assert (back, [1] * (3 - fetched), [None] * (3 - fetched)) == tuple(
         played.values[-1][name] for name in ("seqs", "given_back", "errors")
     )
-    assert ("settle", "release") == played.asked[-1]
+    assert (("settle", "release"), 1) == (played.asked[-1], played.put_back), "whoever claims is told of it"
     assert not played.told
     assert not played.store.unheard
 
@@ -267,3 +267,6 @@ async def test_what_does_not_come_fills_no_room() -> None:
     played.answers["read_payload"] += [[], [(b"123", 1 << 30, 0.0)], [(b"1", 1, 0.0)], [(b"1", 1, 0.0)]]
 
     assert [(2, b"123"), (3, b"1")] == payloads(await played.claim(large(1), large(2), large(3), large(4), limit_bytes=4))
+    assert 1 == played.put_back
+    assert [(5, b"{}")] == payloads(await played.claim(small(5)))
+    assert 1 == played.put_back
