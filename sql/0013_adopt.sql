@@ -39,45 +39,67 @@ CREATE FUNCTION @schema@.queue_message_adopted_columns() RETURNS text LANGUAGE s
         'coalesce(content::jsonb, ''{}'') AS content, coalesce(options::jsonb, ''{}'') AS options'
 $body$;
 
--- Row by row, where one of them is refused; returns how many were. Each is cast within its own block too: a column of type json may hold
--- what jsonb does not. The variables keep after an error what they had before it, so they say how far the row got.
+-- What is archived of content. What jsonb does not hold, a column of type json may: it stays as the bytes that it is, and goes out as those.
+CREATE FUNCTION @schema@.queue_message_adopted_content(given anyelement, OUT content jsonb, OUT body bytea, OUT unprintable boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+BEGIN
+    unprintable := false;
+    BEGIN
+        content := coalesce(given::jsonb, '{}');
+    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+        content := '{}';
+        body := convert_to(given::text, 'UTF8');
+    END;
+    PERFORM octet_length(content::text);
+EXCEPTION WHEN program_limit_exceeded THEN
+    unprintable := true;
+END
+$body$;
+
+-- What is archived of options: as jsonb only what can be printed too, for whoever reads the archive prints it. The rest as a string, which no
+-- INSERT takes for options.
+CREATE FUNCTION @schema@.queue_message_adopted_options(given anyelement) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+BEGIN
+    PERFORM octet_length(given::jsonb::text);
+    RETURN coalesce(given::jsonb, '{}');
+EXCEPTION
+    WHEN data_exception THEN
+        RETURN to_jsonb(left(given::text, 1000000));
+    WHEN program_limit_exceeded THEN
+        RETURN to_jsonb('These options are beyond a limit of PostgreSQL, as more than a gigabyte as text is.'::text);
+END
+$body$;
+
+-- Row by row, where one of them is refused; returns how many were. Of such a one content and options are each kept as well as can be.
 CREATE FUNCTION @schema@.queue_message_adopt_each(source regclass) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
     one record;
-    options jsonb;
-    content jsonb;
-    judged boolean;
-    unprintable boolean;
+    kept record;
     refused bigint := 0;
 BEGIN
     FOR one IN EXECUTE format('SELECT * FROM %s ORDER BY ctid', source) LOOP
-        options := NULL;
-        content := NULL;
-        judged := false;
         BEGIN
-            options := coalesce(one.options::jsonb, '{}');
-            content := coalesce(one.content::jsonb, '{}');
-            judged := @schema@.queue_message_options_error(options) IS NULL;
             INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, options)
-            VALUES (one.id, coalesce(one.exchange, ''), coalesce(one.routing_key, ''), content, options);
+            VALUES (one.id, coalesce(one.exchange, ''), coalesce(one.routing_key, ''), coalesce(one.content::jsonb, '{}'),
+                coalesce(one.options::jsonb, '{}'));
         EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
             refused := refused + 1;
-            -- All but the content as text was judged: it alone can be beyond a limit.
-            unprintable := judged AND SQLSTATE LIKE '54%';
-            -- What jsonb does not hold stays as text: content as the bytes that it is, options as a string, which no INSERT takes for options.
+            SELECT * INTO kept FROM @schema@.queue_message_adopted_content(one.content);
             INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, created_at, attempts,
                 handled_by, result, error_code, error_detail)
             SELECT pg_current_xact_id(), nextval(pg_get_serial_sequence(format('%I.queue_message', @schema_literal@::text), 'seq')), one.id,
-                coalesce(one.exchange, ''), coalesce(one.routing_key, ''),
-                coalesce(content, '{}'), CASE WHEN content IS NULL THEN convert_to(one.content::text, 'UTF8') END,
-                coalesce(options, to_jsonb(one.options::text)), now(), 0, 'relay migrate', why.*
+                coalesce(one.exchange, ''), coalesce(one.routing_key, ''), kept.content, kept.body,
+                @schema@.queue_message_adopted_options(one.options), now(), 0, 'relay migrate', why.*
             FROM (SELECT 'rejected', 'content_unprintable', 'content is larger than a gigabyte as text: write its numbers shorter.'
-                  WHERE unprintable
+                  WHERE kept.unprintable
                   UNION ALL
                   SELECT 'rejected', 'refused', @schema@.queue_message_refusal(SQLSTATE, SQLERRM)
-                  WHERE NOT unprintable) AS why;
+                  WHERE NOT kept.unprintable) AS why;
         END;
     END LOOP;
     RETURN refused;

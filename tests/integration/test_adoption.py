@@ -32,6 +32,10 @@ SCRIPT = """
     CREATE TRIGGER do_notify AFTER INSERT ON queue_message FOR EACH ROW EXECUTE PROCEDURE queue_message_notify();
 """
 INSERT = "INSERT INTO queue_message (exchange, routing_key, content) VALUES ('amq.direct', 'key', %s) RETURNING id"
+NUMBERS = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))"
+"""A few bytes, and a gigabyte as text."""
+NO_JSONB = '{"a": "\\u0000"}'
+"""What the type json holds, and jsonb does not."""
 Connection = psycopg.Connection[Any]
 
 
@@ -86,13 +90,12 @@ def test_one_bad_message_keeps_no_other(empty_database_url: str, database: Conne
 @pytest.mark.slow
 @pytest.mark.ids("C2", "C8")
 def test_a_message_beyond_postgresql_s_limits_keeps_no_other(empty_database_url: str, database: Connection) -> None:
-    """A content that takes a few bytes and is a gigabyte as text, which the INSERT prints; or options of that kind."""
+    """A content that takes a few bytes and is a gigabyte as text, which the INSERT prints; or options of that kind, which no row keeps."""
     database.execute(SCRIPT.encode())
-    numbers = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))"
     good = value(database, INSERT, "{}")
-    content = value(database, f"INSERT INTO queue_message (exchange, content) VALUES ('e', {numbers}) RETURNING id")
-    options = f"jsonb_build_object('expiration', {numbers})"
-    options = value(database, f"INSERT INTO queue_message (exchange, options) VALUES ('e', {options}) RETURNING id")
+    content = value(database, f"INSERT INTO queue_message (exchange, content) VALUES ('e', {NUMBERS}) RETURNING id")
+    options = f"jsonb_build_object('expiration', {NUMBERS})"
+    options = value(database, f"INSERT INTO queue_message (exchange, options, content) VALUES ('e', {options}, '[1]') RETURNING id")
 
     migrate(empty_database_url)
 
@@ -102,26 +105,40 @@ def test_a_message_beyond_postgresql_s_limits_keeps_no_other(empty_database_url:
     assert dead[0][2] == "content is larger than a gigabyte as text: write its numbers shorter."
     assert dead[1][2].startswith("it is beyond a limit of PostgreSQL")
     assert 9000 == value(database, "SELECT jsonb_array_length(content) FROM queue_message_dead WHERE id = %s", content)
+    [kept] = database.execute("SELECT content, body, options FROM queue_message_dead WHERE id = %s", [options]).fetchall()
+    assert ([1], None, "These options are beyond a limit of PostgreSQL, as more than a gigabyte as text is.") == kept
+
+
+@pytest.mark.slow
+@pytest.mark.ids("C8")
+def test_options_that_jsonb_does_not_hold_beside_content_that_cannot_be_printed(empty_database_url: str, database: Connection) -> None:
+    """A table of mixed types may have both in one row; the code is that of the content, by which an export knows not to print it."""
+    database.execute(SCRIPT.replace("options jsonb", "options json").encode())
+    both = value(database, f"INSERT INTO queue_message (exchange, options, content) VALUES ('e', %s, {NUMBERS}) RETURNING id", NO_JSONB)
+
+    migrate(empty_database_url)
+
+    rows = database.execute("SELECT id, error_code, jsonb_array_length(content), body, options FROM queue_message_dead").fetchall()
+    assert [(both, "content_unprintable", 9000, None, NO_JSONB)] == rows
 
 
 @pytest.mark.ids("C8")
 def test_json_that_jsonb_does_not_hold_keeps_no_other(empty_database_url: str, database: Connection) -> None:
-    """A column of type json takes it. Content is kept as the bytes that it is; options as a text, which goes nowhere by itself."""
+    """A column of type json takes it. Content is kept as the bytes that it is, options as a text, which goes nowhere by itself."""
     database.execute(SCRIPT.replace("jsonb", "json").encode())
     good = value(database, INSERT, '{"n": 1}')
-    bad = '{"a": "\\u0000"}'
-    content = value(database, "INSERT INTO queue_message (exchange, content) VALUES ('e', %s) RETURNING id", bad)
-    options = value(database, "INSERT INTO queue_message (exchange, options, content) VALUES ('e', %s, '[1]') RETURNING id", bad)
+    content = value(database, "INSERT INTO queue_message (exchange, content) VALUES ('e', %s) RETURNING id", NO_JSONB)
+    options = value(database, "INSERT INTO queue_message (exchange, options, content) VALUES ('e', %s, '[1]') RETURNING id", NO_JSONB)
 
     migrate(empty_database_url)
 
     assert good == value(database, "SELECT id FROM queue_message")
     rows = database.execute("SELECT id, error_code, content, body, options FROM queue_message_dead ORDER BY seq").fetchall()
-    assert [(content, "refused", {}, bad.encode(), {}), (options, "refused", {}, b"[1]", bad)] == rows
+    assert [(content, "refused", {}, NO_JSONB.encode(), {}), (options, "refused", [1], None, NO_JSONB)] == rows
     [(detail,)] = database.execute("SELECT DISTINCT error_detail FROM queue_message_dead").fetchall()
     assert detail == "a value is refused: untranslatable character, SQLSTATE 22P05"
     replayed = value(database, "SELECT queue_message_replay(%s)", content)
-    assert bad.encode() == value(database, "SELECT body FROM queue_message WHERE id = %s", replayed)
+    assert NO_JSONB.encode() == value(database, "SELECT body FROM queue_message WHERE id = %s", replayed)
     with pytest.raises(psycopg.errors.CheckViolation, match="options must be a JSON object"):
         database.execute("SELECT queue_message_replay(%s)", (options,))
 
