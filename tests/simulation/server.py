@@ -88,6 +88,11 @@ class Client:
         self.note: Callable[[str], None] = lambda _name: None
         """Hears of a statement that did not get through as it should."""
 
+    def forget(self, name: str, values: Values) -> None:
+        """Nobody hears the answer to a statement that is carried out, or may be."""
+        if name in CLAIMS:
+            self.unheard[values["token"]] = None
+
     def fate_of(self, name: str) -> Fate | None:
         """Take the first fate that waits for such a statement."""
         for place, fate in enumerate(self.fates):
@@ -119,8 +124,8 @@ class Server:
             return
         client.note(name)
         self.trace("fate", client.name, name, fate.kind)
-        if name in CLAIMS and fate.kind in {"after", "late"}:
-            client.unheard[values["token"]] = None
+        if fate.kind in {"after", "late"}:
+            client.forget(name, values)
         if fate.kind in {"before", "late"}:
             self.loop.world_later(delay, partial(self.fail, answer))
         if fate.kind == "late":
@@ -220,7 +225,11 @@ class FakeSession:
             answer: asyncio.Future[Found] = self._server.loop.create_future()
             if not self._client.dead:
                 self._server.submit(self._client, NAMES[statement], values, answer)
-            return await answer
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                self._client.forget(NAMES[statement], values)
+                raise
 
     async def open(self) -> None:
         """Nothing is open between two statements."""

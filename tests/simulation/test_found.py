@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import pytest
 
@@ -12,7 +13,7 @@ from relay.message import SUCCESS, Batch
 from relay.ports import Due, Seen
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
-from tests.simulation.world import GOOD, KEYS, World
+from tests.simulation.world import GOOD, KEYS, TROUBLE, World
 from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
 
 
@@ -135,3 +136,26 @@ def test_what_a_lost_claim_locked_is_freed_although_the_relays_clock_steps_ahead
         for _ in range(20):
             world.step(1.0)
         assert {} == world.database.rows
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_claim_whose_answer_was_lost_excuses_no_other_lock_that_a_relay_leaves(left: int) -> None:
+    """Once a claim was lost, whatever a relay left behind when it ended in order was taken for what that had locked."""
+    with World(1).running() as world:
+        world.start()
+        world.step(30.0)
+        world.lose_statement(0, "claim", "after", 0.0)
+        world.insert(GOOD[0])
+        while world.living[0].client.fates:
+            world.step(0.001)
+        world.broker.block(True)
+        for _ in range(left):
+            world.insert(GOOD[0])
+        world.step(world.lock_seconds + TROUBLE)
+        for row in [row for row in world.database.rows.values() if not row.lock_expires_at]:
+            world.database.lock(row, world.database.now() + 60.0, "left", world.living[0].id)
+        assert world.living[0].unheard
+        world.drain(0)
+        with pytest.raises(BrokenError, match="left") if left else nullcontext():
+            world.step(1.0)
+        assert left or not world.living
