@@ -34,9 +34,10 @@ BEGIN
 END
 $body$;
 
+-- A null is no name and no payload, and refused as any INSERT of one is: nobody wrote what the defaults would send. Of options it says that
+-- there are none.
 CREATE FUNCTION @schema@.queue_message_adopted_columns() RETURNS text LANGUAGE sql IMMUTABLE AS $body$
-    SELECT 'id, coalesce(exchange, '''') AS exchange, coalesce(routing_key, '''') AS routing_key, '
-        'coalesce(content::jsonb, ''{}'') AS content, coalesce(options::jsonb, ''{}'') AS options'
+    SELECT 'id, exchange, routing_key, content::jsonb AS content, coalesce(options::jsonb, ''{}'') AS options'
 $body$;
 
 -- What is archived of content. What jsonb does not hold, a column of type json may: it stays as the bytes that it is, and goes out as those.
@@ -57,13 +58,16 @@ EXCEPTION WHEN program_limit_exceeded THEN
 END
 $body$;
 
--- What is archived of options: as jsonb only what can be printed too, for whoever reads the archive prints it. The rest as a string, which no
--- INSERT takes for options.
-CREATE FUNCTION @schema@.queue_message_adopted_options(given anyelement) RETURNS jsonb
+-- What is archived of options: as jsonb only what can be printed too, for whoever reads the archive prints it. The rest as a string, which
+-- no INSERT takes for options; so are those of a row which no replay may send.
+CREATE FUNCTION @schema@.queue_message_adopted_options(given anyelement, sendable boolean) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
     PERFORM octet_length(given::jsonb::text);
+    IF NOT sendable THEN
+        RETURN to_jsonb(left(coalesce(given::text, ''), 1000000));
+    END IF;
     RETURN coalesce(given::jsonb, '{}');
 EXCEPTION
     WHEN data_exception THEN
@@ -80,25 +84,29 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     one record;
     kept record;
+    nulls text;
     refused bigint := 0;
 BEGIN
     FOR one IN EXECUTE format('SELECT * FROM %s ORDER BY ctid', source) LOOP
         BEGIN
             INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, options)
-            VALUES (one.id, coalesce(one.exchange, ''), coalesce(one.routing_key, ''), coalesce(one.content::jsonb, '{}'),
-                coalesce(one.options::jsonb, '{}'));
+            VALUES (one.id, one.exchange, one.routing_key, one.content::jsonb, coalesce(one.options::jsonb, '{}'));
         EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
             refused := refused + 1;
+            nulls := nullif(concat_ws(', ', CASE WHEN one.exchange IS NULL THEN 'exchange' END,
+                CASE WHEN one.routing_key IS NULL THEN 'routing_key' END, CASE WHEN one.content IS NULL THEN 'content' END), '');
             SELECT * INTO kept FROM @schema@.queue_message_adopted_content(one.content);
             INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, created_at, attempts,
                 handled_by, result, error_code, error_detail)
             SELECT pg_current_xact_id(), nextval(pg_get_serial_sequence(format('%I.queue_message', @schema_literal@::text), 'seq')), one.id,
                 coalesce(one.exchange, ''), coalesce(one.routing_key, ''), kept.content, kept.body,
-                @schema@.queue_message_adopted_options(one.options), now(), 0, 'relay migrate', why.*
+                @schema@.queue_message_adopted_options(one.options, nulls IS NULL), now(), 0, 'relay migrate', why.*
             FROM (SELECT 'rejected', 'content_unprintable', 'content is larger than a gigabyte as text: write its numbers shorter.'
                   WHERE kept.unprintable
                   UNION ALL
-                  SELECT 'rejected', 'refused', @schema@.queue_message_refusal(SQLSTATE, SQLERRM)
+                  SELECT 'rejected', 'refused', coalesce(
+                      'null in ' || nulls || ', which no INSERT takes; kept as empty, with options as a string, so that no replay sends it.',
+                      @schema@.queue_message_refusal(SQLSTATE, SQLERRM))
                   WHERE NOT kept.unprintable) AS why;
         END;
     END LOOP;

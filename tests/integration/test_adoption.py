@@ -143,6 +143,38 @@ def test_json_that_jsonb_does_not_hold_keeps_no_other(empty_database_url: str, d
         database.execute("SELECT queue_message_replay(%s)", (options,))
 
 
+NULLS = """
+    CREATE TABLE queue_message (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), exchange text, routing_key text, content json, options jsonb)
+"""
+
+
+@pytest.mark.ids("C8")
+@pytest.mark.parametrize(
+    ("row", "null"),
+    [
+        ("NULL, 'plain', '{\"n\": 1}', NULL", "exchange"),
+        ("'orders', NULL, '{\"n\": 1}', NULL", "routing_key"),
+        ("'orders', 'k', NULL, NULL", "content"),
+        ("NULL, NULL, NULL, '{\"priority\": 3}'", "exchange, routing_key, content"),
+    ],
+)
+def test_what_nobody_addressed_or_wrote_is_not_sent(empty_database_url: str, database: Connection, row: str, null: str) -> None:
+    """A null is no name and no payload: it is archived with the columns in the sentence, and no replay sends what stands there instead."""
+    database.execute(NULLS.encode())
+    insert = "INSERT INTO queue_message (exchange, routing_key, content, options) VALUES "
+    good = value(database, f"{insert} ('orders', '', 'null', NULL) RETURNING id")
+    bad = value(database, f"{insert} ({row}) RETURNING id")
+
+    migrate(empty_database_url)
+
+    assert [(good, None, {})] == database.execute("SELECT id, content, options FROM queue_message").fetchall()
+    [(id_, code, detail)] = database.execute("SELECT id, error_code, error_detail FROM queue_message_dead").fetchall()
+    assert (bad, "refused") == (id_, code)
+    assert detail.startswith(f"null in {null}, which no INSERT takes")
+    with pytest.raises(psycopg.errors.CheckViolation, match="options must be a JSON object"):
+        database.execute("SELECT queue_message_replay(%s)", (bad,))
+
+
 def test_who_could_insert_can_insert(empty_database_url: str, database: Connection) -> None:
     """An application keeps its grant, and has no more than before."""
     database.execute(SCRIPT.encode())
