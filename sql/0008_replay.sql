@@ -1,5 +1,11 @@
 -- Replay: an archived message becomes a new one, with lineage. Works for successes too.
 
+CREATE FUNCTION @schema@.queue_message_refuse_unprintable(message uuid) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
+    SELECT @schema@.queue_message_refuse_new(message, 'content', 'its content is larger than a gigabyte as text; '
+        'write its numbers as strings and insert it anew.')
+$body$;
+
 -- Enqueues one archived message again (the newest of that id) and returns the new message's id.
 -- A deadline that has passed is left out, or the new message would only be rejected as expired. What was found to be unprintable stays so;
 -- the INSERT would take seconds to find it again, and PostgreSQL's own words for it are those of a server without memory.
@@ -18,8 +24,7 @@ BEGIN
     ELSIF old.id IS NULL THEN
         RAISE EXCEPTION 'No archived message has the id %.', message USING ERRCODE = 'no_data_found';
     ELSIF old.error_code = 'content_unprintable' THEN
-        PERFORM @schema@.queue_message_refuse_new(message, 'content', 'its content is larger than a gigabyte as text; '
-            'write its numbers as strings and insert it anew.');
+        PERFORM @schema@.queue_message_refuse_unprintable(message);
     END IF;
     INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
     VALUES (new_id, old.exchange, old.routing_key, old.content, old.body, old.options, old.ordering_key,

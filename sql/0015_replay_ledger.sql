@@ -38,7 +38,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
         INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
         SELECT f.id, g.exchange, g.routing_key, g.content::jsonb, g.body, g.options::jsonb, g.ordering_key,
             CASE WHEN g.expires_at > now() THEN g.expires_at END, g.id
-        FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq) ORDER BY g.place
+        FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq)
+        -- A lake has no content of what PostgreSQL could not print.
+        WHERE g.content IS NOT NULL OR @schema@.queue_message_refuse_unprintable(g.id)
+        ORDER BY g.place
     ), noted AS (
         INSERT INTO @schema@.queue_message_audit (action, subject, became)
         SELECT 'replay_job', queue_message_replay_rows.job, jsonb_build_object('messages', count(*)) FROM fresh HAVING count(*) > 0

@@ -10,6 +10,8 @@ from psycopg import sql
 
 from relay.errors import PipelineError
 
+UNPRINTABLE = "content_unprintable"
+"""The code of a content of more than a gigabyte as text, which PostgreSQL stores and cannot hand out; the lake has null in its place."""
 INSTANT = pa.timestamp("us", "UTC")
 DAY = pa.field("day", pa.date32(), nullable=False)
 """The lake's partition: the UTC day of `archived_at`."""
@@ -54,12 +56,20 @@ class Column(NamedTuple):
         return pa.field(self.name, _ARROW.get(self.kind, pa.string()), nullable=self.name not in NOT_NULL)
 
     @property
+    def readable(self) -> sql.Composable:
+        """The column's value, null where PostgreSQL has no text of it: a statement that meets such a value fails for all rows."""
+        name = sql.Identifier(self.name)
+        if self.name != "content":
+            return name
+        return sql.SQL("CASE WHEN error_code IS DISTINCT FROM {} THEN {} END").format(sql.Literal(UNPRINTABLE), name)
+
+    @property
     def expression(self) -> sql.Composable:
         """What the server is asked for."""
-        name = sql.Identifier(self.name)
-        if self.kind == "xid8":
-            return sql.SQL("{0}::text::bigint AS {0}").format(name)
-        return name if self.kind in _AS_IT_IS else sql.SQL("{0}::text AS {0}").format(name)
+        if self.kind in _AS_IT_IS:
+            return sql.Identifier(self.name)
+        cast = "({0})::text::bigint AS {1}" if self.kind == "xid8" else "({0})::text AS {1}"
+        return sql.SQL(cast).format(self.readable, sql.Identifier(self.name))
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:

@@ -79,8 +79,8 @@ def digests(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[int]:
 
 
 def _column_text(column: Column) -> sql.Composed:
-    text = _TEXT.get(column.kind, "{0}::text" if column.kind in _SAFE else "replace({0}::text, '~', '~0')")
-    found: sql.Composable = sql.SQL(text).format(sql.Identifier(column.name))
+    text = _TEXT.get(column.kind, "({0})::text" if column.kind in _SAFE else "replace(({0})::text, '~', '~0')")
+    found: sql.Composable = sql.SQL(text).format(column.readable)
     if column.older is not None and column.below:
         shown = "CASE WHEN archived_xid < {}::xid8 THEN nullif({}, {}) ELSE {} END"
         found = sql.SQL(shown).format(sql.Literal(str(column.below)), found, sql.Literal(column.older), found)

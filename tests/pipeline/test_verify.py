@@ -10,11 +10,13 @@ import psycopg
 import pytest
 
 from relay.errors import LakeError, PipelineError
-from relay.pipeline import progress, verify
+from relay.pipeline import progress, replay, verify
 from relay.pipeline.checksum import MASK
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.selection import Selection
 from relay.pipeline.verify import Compared, Finding
+from tests.support import archives
 from tests.support.exporting import Rows, export
 from tests.support.logins import login
 
@@ -57,6 +59,24 @@ def retain(sql: Sql, day: str) -> str:
     """What retention does with a day now that an export is registered."""
     sql("SELECT queue_message_config_set('export_registered', 'true')")
     return str(sql("SELECT (queue_message_drop_day(%s, true)).action", day)[0][0])
+
+
+@pytest.mark.slow
+def test_a_content_that_cannot_be_printed_keeps_no_other_row_from_the_lake(
+    lake: Lake, database: Database, archived: Archived, verified: Verify
+) -> None:
+    """It is null there; the row counts as verified, so that retention may delete it, and a replay says what is wrong with it."""
+    archived({"result": "failed"})
+    with database.connection() as connection:
+        archives.insert_unprintable(connection)
+    export(lake, database)
+
+    rows = lake.dataset("archive").to_table(columns=["error_code", "content"]).to_pylist()
+    assert {None: '{"total": 1}', "content_unprintable": None} == {row["error_code"]: row["content"] for row in rows}
+    assert {DEAD: ("verified", 2)} == {name: (one.state, one.rows) for name, one in verified().items()}
+    done = replay.run(lake=lake, database=database, say=lambda _line: None, selection=Selection(exchange="orders"))
+    assert (1, 1) == (done.enqueued, done.refused)
+    assert "its content is larger than a gigabyte as text; write its numbers as strings and insert it anew." == done.refusals[0].reason
 
 
 def test_equal_days_are_verified_and_then_dropped(lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql) -> None:

@@ -29,6 +29,14 @@ BULK = """
         %(at)s - interval '3 s', 1, 'success', 'relay-1', %(at)s - interval '2 s', %(at)s - interval '1 s', %(at)s, %(at)s
     FROM generate_series(0, %(count)s - 1) AS n
 """
+UNPRINTABLE = """
+    INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result, archived_at,
+        error_code, error_detail, handled_by)
+    SELECT pg_current_xact_id(), (SELECT max(seq) + 1 FROM queue_message_archive), gen_random_uuid(), 'orders', '',
+        to_jsonb(%s::text) || jsonb_agg('1e131071'::jsonb), '{}', now(), 0, 'rejected', %s, 'content_unprintable',
+        'content is larger than a gigabyte as text: write its numbers shorter.', 'relay migrate'
+    FROM generate_series(1, 9000)
+"""
 
 
 def insert(connection: psycopg.Connection[Any], *rows: Row, leave_out: str = "") -> list[tuple[int, int]]:
@@ -42,6 +50,11 @@ def insert_many(connection: psycopg.Connection[Any], count: int, *, archived_at:
     """Archive so many successes at once, of five exchanges and fifty keys; `first` is the lowest seq."""
     connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [archived_at])
     connection.execute(BULK, {"count": count, "at": archived_at, "first": first})
+
+
+def insert_unprintable(connection: psycopg.Connection[Any], text: str = "") -> None:
+    """Archive, after others, a content that begins with a text, takes a few bytes and is more than a gigabyte as text."""
+    connection.execute(UNPRINTABLE, [text, SETTLED])
 
 
 def _archived_at(row: Row) -> datetime:
