@@ -24,8 +24,8 @@ from relay.exposure import is_here
 
 LONGEST = 10.0
 """Seconds that a connection may live, whatever it does: nobody can hold one by sending slowly."""
-AT_ONCE = 100
-"""Connections at the same time; more are answered 503."""
+AT_ONCE = 400
+"""Connections at the same time. Each one more closes the oldest: nobody keeps a probe out by holding many."""
 KEEP_ALIVE = 5
 """Seconds that a connection may wait for its next request."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
@@ -142,7 +142,6 @@ def _config(app: Starlette) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         headers=_HEADERS,
-        limit_concurrency=AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=_HEAD_BYTES,
@@ -202,15 +201,22 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 on a connection that ends in time."""
+    """HTTP/1.1 on a connection that ends in time, or for a newer one."""
 
     def connection_made(self, transport: Any) -> None:
         """Set the end."""
         super().connection_made(transport)
         self._end = self.loop.call_later(LONGEST, transport.abort)
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the end."""
         with suppress(AttributeError):
             self._end.cancel()
         super().connection_lost(exc)
+
+    def _make_room(self) -> None:
+        # Whatever it does: an answer takes a moment, so that the oldest is one that waits for its client, not the other way round.
+        living = [each for each in self.connections if isinstance(each, _Protocol) and not each.transport.is_closing()]
+        if len(living) > AT_ONCE:
+            min(living, key=lambda each: each._end.when()).transport.abort()  # noqa: SLF001 - of its own kind

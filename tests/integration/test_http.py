@@ -216,15 +216,21 @@ async def test_a_connection_that_sends_nothing_is_ended(serve: Serve, monkeypatc
     assert 200 == (await served.ask("/livez")).status
 
 
-async def test_more_connections_than_allowed_are_turned_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They cost the relay neither memory nor time."""
-    monkeypatch.setattr("relay.http.AT_ONCE", 2)
+async def test_each_connection_more_than_allowed_closes_the_oldest(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest is answered, and so is one that was neither the oldest nor the newest."""
+    monkeypatch.setattr("relay.http.AT_ONCE", 3)
     served = serve()
     await served.start()
-    held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+    held = []
+    for _ in range(3):
+        held.append(await asyncio.open_connection("127.0.0.1", served.port))
+        held[-1][1].write(b"GET /livez HTT")
+        await asyncio.sleep(0.05)  # so that it is older than the next one
 
-    assert 503 == (await served.ask("/metrics")).status
+    assert 200 == (await served.ask("/livez")).status
+    held[1][1].write(b"P/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
+    assert [b"", b"HTTP/1.1 200"] == [(await asyncio.wait_for(reader.read(), 20))[:12] for reader, _ in held[:2]]
     for _, writer in held:
         await close(writer)
 
