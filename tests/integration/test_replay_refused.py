@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from psycopg import errors
 
 from relay.postgres.errors import veiled
+from tests.support import docs
 from tests.support.queue import Queue, unchecked
 
 LONG = "k" * 300
@@ -165,6 +167,25 @@ async def test_what_is_no_message_s_fault_still_fails_the_page(queue: Queue) -> 
     assert 0 == await queue.waiting()
     await queue.sql("DROP TRIGGER z ON queue_message")
     assert [True, False, True] == [new is not None for _, new, _ in await replay(queue)]
+
+
+async def test_an_operator_with_psql_gets_past_a_page_of_refused_ones(queue: Queue) -> None:
+    """By the statements of docs/operations.md, word for word: what one call shows is what the next one takes."""
+    page = docs.text_of(docs.ROOT / "docs" / "operations.md").partition("-- Send successes of the last hour again")[2]
+    block = re.sub(r"(?m)^--.*$", "", page.partition("\n")[2].partition("-- Hold and let go")[0])
+    look, replay_first, replay_next = (statement for statement in block.split(";") if statement.strip())
+    async with unchecked(queue):
+        await queue.sql("INSERT INTO queue_message (exchange, routing_key) SELECT 'orders', repeat('k', 300) FROM generate_series(1, 1000)")
+        await queue.insert()
+    await archive(queue, "success", "")
+
+    assert [(1000,)] == await queue.sql(look)
+    [(found, sent, why, *place)] = await queue.sql(replay_first)
+    assert (1000, 0, WHY) == (found, sent, why)
+    for name, value in zip(("after_archived_xid", "after_xid", "after_seq"), place, strict=True):
+        replay_next = re.sub(rf"{name} => ('?)\d+", rf"{name} => \g<1>{value}", replay_next)
+    [(found, sent, why, *_)] = await queue.sql(replay_next)
+    assert (1, 1, None) == (found, sent, why)
 
 
 async def test_a_dry_run_tries_nothing(queue: Queue) -> None:
