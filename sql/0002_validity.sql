@@ -210,7 +210,9 @@ $$;
 -- each expression is set up once a transaction. It is true where something is wrong, so that NULL passes, on to NOT NULL.
 -- content is measured as it will be printed: a number such as 1e131071 takes 16 bytes and is 131,072 bytes long, and a relay that claims
 -- some hundreds of those is still for all others (docs/decisions/0021). pg_column_size is that of a compressed value where it comes from a
--- table, so whoever is beyond by that is measured again.
+-- table, so whoever is beyond by that is measured again. More than a gigabyte cannot be printed, and PostgreSQL says so in the words of a
+-- server without memory. A number is at most 147,456 digits in 14 bytes, so only what takes more than 64 KiB, or may once it is
+-- decompressed, can be that long: it alone is printed where the error is caught, which costs a subtransaction.
 -- The bounds of attempts leave room for every later claim: what fails there stops the relay, not the application.
 CREATE FUNCTION @schema@.queue_message_check() RETURNS trigger LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -227,16 +229,21 @@ BEGIN
     END IF;
     IF octet_length(NEW.exchange) > 255 OR octet_length(NEW.routing_key) > 255 OR octet_length(NEW.ordering_key) > 1024
         OR NEW.body IS NOT NULL AND (octet_length(NEW.body) > 134217728 OR NEW.content <> '{}')
-        OR octet_length(NEW.content::text) > greatest(65536, least(134217728, 32::bigint * pg_column_size(NEW.content)))
+        OR (CASE WHEN pg_column_size(NEW.content) > 65536 OR pg_column_compression(NEW.content) IS NOT NULL THEN true
+            ELSE octet_length(NEW.content::text) > greatest(65536, 32::bigint * pg_column_size(NEW.content)) END)
         OR least(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) < '0001-01-01 00:00:00+00'
         OR greatest(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) >= '10000-01-01 00:00:00+00'
         OR NEW.attempts NOT BETWEEN 0 AND 2000000000
         OR (NEW.xid <> pg_current_xact_id() OR NEW.attempts <> 0 OR NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL
             OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.expires_at <= NEW.available_at) AND TG_OP = 'INSERT'
     THEN
-        printed := octet_length(NEW.content::text);
+        BEGIN
+            printed := octet_length(NEW.content::text);
+        EXCEPTION WHEN program_limit_exceeded THEN
+            PERFORM @schema@.queue_message_refuse('content', 'content is longer than a gigabyte as text; the limit is 134217728 bytes');
+        END;
         PERFORM @schema@.queue_message_check_size('content', printed, 134217728);
-        IF printed > 65536 THEN
+        IF printed > greatest(65536, 32::bigint * pg_column_size(NEW.content)) THEN
             plain := pg_column_size(NEW.content::text::jsonb);
             IF printed > 32 * plain THEN
                 PERFORM @schema@.queue_message_refuse('content', 'content takes ' || plain || ' bytes and ' || printed

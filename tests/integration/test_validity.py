@@ -119,6 +119,24 @@ def test_a_content_that_is_far_longer_as_text_than_it_takes_is_refused(connectio
         connection.execute("INSERT INTO queue_message (exchange, content) VALUES ('orders', %s)", (f"[{numbers}]",))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_content_of_more_than_a_gigabyte_as_text_is_refused_by_its_limit(connection: psycopg.Connection[Any], stored: bool) -> None:
+    """PostgreSQL cannot print it, and says so as a server without memory would; also where a table holds it compressed to little."""
+    numbers = "('[' || repeat('1e131071,', 9000) || '1]')::jsonb"
+    if stored:
+        connection.execute(f"CREATE TABLE numbers AS SELECT {numbers} AS content".encode())
+        assert (True,) == connection.execute("SELECT pg_column_size(content) < 65536 FROM numbers").fetchone()
+        numbers = "(SELECT content FROM numbers)"
+
+    with pytest.raises(
+        psycopg.errors.CheckViolation, match=r"^content is longer than a gigabyte as text; the limit is 134217728 bytes"
+    ) as caught:
+        connection.execute(f"INSERT INTO queue_message (exchange, content) VALUES ('orders', {numbers})".encode())
+
+    assert "content" == caught.value.diag.column_name
+
+
 def test_a_message_expires_after_it_is_available(connection: psycopg.Connection[Any]) -> None:
     """Else it could never be sent, and everything behind its key would wait for its end; a retry may come after it."""
     insert = "INSERT INTO queue_message (exchange, available_at, expires_at) VALUES ('orders', now() + %s::interval, now() + '1 hour')"
