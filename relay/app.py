@@ -286,11 +286,12 @@ class Relay:
         return min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds)
 
     async def _exit_when_idle(self, engine: Engine, seconds: float) -> None:
-        """Leave after so many seconds in which nothing was in hand, and not while a claim may bring something; an empty one is no work."""
+        """Leave after so many seconds in which nothing was in hand and both servers there, and not while a claim may bring something."""
         taken, busy_at = self._in_hand.taken, time.monotonic()
         while time.monotonic() - busy_at < seconds or engine.claiming:
             await asyncio.sleep(min(max(seconds / 10, 0.01), 0.5))
-            if self._in_hand.messages or self._in_hand.taken > taken:
+            away = not self._publisher.ready or "database" in self._health.reasons
+            if away or self._in_hand.messages or self._in_hand.taken > taken:
                 taken, busy_at = self._in_hand.taken, time.monotonic()
         self._stop.set()
         self._emit(events.Stopping("idle", "drain", 0))

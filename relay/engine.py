@@ -44,8 +44,8 @@ class Engine:
         self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
         self._flight = Flight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
         self._ended = False
-        self.claiming = False
-        """A claim is unanswered, or the last one failed: there may be something to move."""
+        self.claiming = True
+        """A claim is unanswered or waits for the broker, or the last one failed: there may be something to move."""
 
     async def run(self, *, drain_seconds: float) -> None:
         """Claim until `stop`, then let what is in flight finish within `drain_seconds` and cut the rest."""
@@ -91,6 +91,7 @@ class Engine:
 
     async def _next_batch(self) -> Batch | None:
         if not self._publisher.ready:
+            self.claiming = True
             await unless(self._stopping, self._publisher.wait_ready())
             return None
         self._nudged.clear()

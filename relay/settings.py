@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     log_level: LogLevel = word("info", LogLevel, "Least level of a log line")
     log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
-    exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many seconds without a message", " or empty")
+    exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many idle seconds, both servers there", " or empty")
 
     lake_url: str | None = setting(None, "a folder, s3://bucket/path or gs://bucket/path", "Where the lake is", min_length=1)
     lake_options: Options = setting(

@@ -29,6 +29,21 @@ async def test_a_relay_that_has_nothing_left_ends_by_itself(
     assert 100 == await topology.waiting(inbox.queue)
 
 
+async def test_a_relay_that_cannot_send_is_not_idle(relays: Relays, queue: Queue, topology: Topology, amqp_url: str, unique: str) -> None:
+    """It ended well, and a scheduler took the run for a success; it goes on trying, and ends after it has sent."""
+    inbox = await topology.declare(unique, unique)
+    await queue.insert(3, exchange=inbox.exchange, routing_key=inbox.routing_key)
+    async with Proxy.before(amqp_url) as proxy:
+        await proxy.stop_listening()
+        relay = await relays.start(database=queue.url, broker=proxy.url(amqp_url), ready=False, settings={"RELAY_EXIT_AFTER_IDLE": "0.1"})
+        await relay.logged("broker_down", 3)
+        assert [] == relay.of("stopping")
+        await proxy.listen()
+        assert 0 == await relay.ended()
+
+    assert [("success", 1)] * 3 == await queue.sql(SENT)
+
+
 @pytest.mark.slow
 async def test_a_claim_on_its_way_is_no_idleness(relays: Relays, queue: Queue, topology: Topology, amqp_url: str, unique: str) -> None:
     """3.9 MB come with their claim, over a network of 1 MB a second: each run left before, put the message back, and ended well."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from relay import events
 from relay.app import Relay
 from relay.maintenance import SWEEP_SOONEST
 from relay.postgres.lowest import UNHEARD
@@ -64,6 +65,27 @@ class Claiming:
 async def test_an_idle_relay_leaves_as_soon_as_no_claim_is_unanswered(relay: Relay, seconds: float) -> None:
     """Who looks for messages again and again is idle all the same: only what they bring is work."""
     engine: Any = Claiming(9)
+    relay._publisher._ready.set()
+    relay._emit(events.Started(1, "relay", "public"))
     async with asyncio.timeout(20):
         await relay._exit_when_idle(engine, seconds)
     assert (10, 1) == (engine.looked, engine.stopped)
+
+
+@pytest.mark.parametrize("away", ["broker", "database"])
+async def test_a_relay_without_its_servers_is_not_idle(relay: Relay, away: str) -> None:
+    """Neither while one is away, nor before the time has passed since it was back."""
+    engine: Any = Claiming(0)
+    relay._emit(events.Started(1, "relay", "public"))
+    if away == "database":
+        relay._publisher._ready.set()
+        relay._emit(events.DatabaseDown("PostgreSQL does not answer.", 1))
+    leaving = asyncio.create_task(relay._exit_when_idle(engine, 0.3))
+    assert not (await asyncio.wait((leaving,), timeout=1))[0]
+    back = asyncio.get_running_loop().time()
+    relay._publisher._ready.set()
+    relay._emit(events.DatabaseUp())
+    async with asyncio.timeout(20):
+        await leaving
+    assert 0.2 < asyncio.get_running_loop().time() - back
+    assert 1 == engine.stopped

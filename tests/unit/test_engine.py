@@ -133,6 +133,23 @@ async def test_a_claim_that_failed_found_out_nothing() -> None:
 
 
 @timeless
+async def test_without_the_broker_nobody_knows_whether_anything_is_left() -> None:
+    """From the start on, until a claim has come up empty."""
+    rig = Rig()
+    rig.publisher.ready_event.clear()
+    assert rig.engine.claiming
+    async with rig.running():
+        for _ in range(2):
+            await rig.publisher.waited.wait()
+            assert rig.engine.claiming
+            rig.publisher.ready_event.set()
+            await rig.until(lambda: not rig.engine.claiming)
+            rig.publisher.waited.clear()
+            rig.publisher.ready_event.clear()
+            rig.engine.nudge()
+
+
+@timeless
 async def test_the_broker_does_not_wait_for_a_settle() -> None:
     """While one batch is being settled the next ones are claimed and published."""
     rig = Rig(a_batch(), a_batch(), a_batch())
