@@ -69,18 +69,23 @@ CREATE VIEW @schema@.queue_message_recent AS
     FROM (SELECT a.result, a.error_code, a.archived_at FROM @schema@.queue_message_archive a ORDER BY a.archived_xid DESC LIMIT 5000) newest
     GROUP BY result, error_code;
 
--- Relays that run or ran lately. alive: heard from within the lock time, and not left. kept: of a relay that left in order, how many of its
--- messages still carry its lock, looked for among the 100,000 from its lowest position on; null for the others.
+-- Relays that run or ran lately. alive: heard from within the lock time, and not left. Of one that is not, what it last said is no longer
+-- true: it has no lanes and no state but that it left. kept: how many messages still carry its lock, looked for among the 100,000 from its
+-- lowest position on; null for the living, and for those silent for five minutes longer, whose locks others have long freed.
 CREATE VIEW @schema@.queue_message_relay_state AS
-    SELECT r.id, r.name, r.version, r.host, r.pid, r.started_at, r.heartbeat_at, now() - r.heartbeat_at AS silent_for,
-        r.heartbeat_at > now() - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision)
-            AND NOT r.state ? 'left' AS alive,
-        (SELECT count(*) FROM @schema@.queue_message_lane l WHERE l.owner = r.id AND l.lease_expires_at > now()) AS lanes, r.state,
-        CASE WHEN r.state ? 'left' THEN
+    SELECT r.id, r.name, r.version, r.host, r.pid, r.started_at, r.heartbeat_at, lately.silent_for, life.alive,
+        CASE WHEN life.alive THEN
+            (SELECT count(*) FROM @schema@.queue_message_lane l WHERE l.owner = r.id AND l.lease_expires_at > now()) ELSE 0 END AS lanes,
+        CASE WHEN life.alive OR lately.has_left THEN r.state ELSE '{}' END AS state,
+        CASE WHEN NOT life.alive AND (lately.has_left OR lately.silent_for <= lately.lock_time + interval '5 minutes') THEN
             (SELECT count(*) FROM (SELECT m.locked_by, m.lock_expires_at FROM @schema@.queue_message m
                                    WHERE (m.xid, m.seq) >= (r.low_xid, r.low_seq) ORDER BY m.xid, m.seq LIMIT 100000) near
              WHERE near.locked_by = r.id AND near.lock_expires_at IS NOT NULL) END AS kept
-    FROM @schema@.queue_message_relay r;
+    FROM @schema@.queue_message_relay r
+    CROSS JOIN LATERAL (
+        SELECT now() - r.heartbeat_at AS silent_for, r.state ? 'left' AS has_left,
+            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS lock_time) lately
+    CROSS JOIN LATERAL (SELECT lately.silent_for < lately.lock_time AND NOT lately.has_left AS alive) life;
 
 -- Counts of the queue. A large queue is not walked for them: then waiting comes from the statistics (counted is false),
 -- and only what lies between the relays' lowest and highest position is looked at for locks.

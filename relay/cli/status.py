@@ -133,9 +133,9 @@ def _relay_row(row: Status) -> Status:
     return {
         "relay": f"{row['name']} ({row['id']}, {row['version']})",
         "host": f"{row['host']}:{row['pid']}",
-        "broker": state.get("broker") if row["alive"] else "silent" if row["kept"] is None else "left",
+        "broker": state.get("broker") if row["alive"] else "left" if "left" in state else "silent",
         "listen": state.get("listen"),
-        "in_flight": state.get("in_flight") if row["kept"] is None else row["kept"],
+        "in_flight": state.get("in_flight") if row["alive"] else row["kept"],
         "lanes": row["lanes"],
         "heard": f"{length(max(row['silent_seconds'], 0))} ago",
     }

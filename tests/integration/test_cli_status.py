@@ -76,6 +76,26 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
     assert not any("no relay is alive" in line for line in lines)
 
 
+def test_a_silent_relay_is_shown_with_what_it_still_has(cli: Cli, seeded: Seeded, relay_row: int) -> None:
+    """Its locks, as long as messages carry them; neither a lane, nor the gate, nor what it said last."""
+    seeded.run("UPDATE queue_message_lane SET owner = %s, lease_expires_at = 'infinity' WHERE lane < 3", relay_row)
+    assert 3 == cli.json("status")["relays"][0]["lanes"]
+    seeded.run("UPDATE queue_message_relay SET heartbeat_at = now() - interval '40 s'")
+    for _ in range(2):
+        id_ = seeded.insert()
+        seeded.run("UPDATE queue_message SET lock_expires_at = now(), locked_by = %s WHERE id = %s", relay_row, id_)
+
+    [row] = cli.json("status")["relays"]
+    assert (False, 2, 0, {}) == (row["alive"], row["kept"], row["lanes"], row["state"])
+    [shown] = [line for line in cli("status").splitlines() if line.startswith("relay-1 (")]
+    assert re.search(r"host-1:42 +silent +2 +0 +4\d s ago", shown)
+
+    seeded.run("UPDATE queue_message SET lock_expires_at = NULL")
+    assert [0] == [row["kept"] for row in cli.json("status")["relays"]]
+    seeded.run("UPDATE queue_message_relay SET heartbeat_at = now() - interval '340 s'")
+    assert [None] == [row["kept"] for row in cli.json("status", "--all")["relays"]]
+
+
 def test_status_of_an_empty_queue_without_a_relay(cli: Cli) -> None:
     """Nothing waits, nothing was settled, and somebody should start a relay."""
     printed = cli("status")

@@ -150,7 +150,7 @@ async def test_relays_are_shown_alive_or_silent(queue: Queue, store: MadeStore) 
     [(id_, alive, shown, said)] = await queue.sql("SELECT id, alive, lanes, state FROM queue_message_relay_state")
     assert (store.relay_id, True, len(lanes), {"broker": "up"}) == (id_, alive, shown, said)
     await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '31 s'")
-    assert [(False,)] == await queue.sql("SELECT alive FROM queue_message_relay_state")
+    assert [(False, 0, {}, 0)] == await queue.sql("SELECT alive, lanes, state, kept FROM queue_message_relay_state")
 
 
 async def test_operators_see_no_contents(queue: Queue) -> None:

@@ -1,7 +1,7 @@
 -- Relays that run or ran lately, the living ones first. Once silent for the lock time a relay holds no living lock; gone: for five minutes
--- more, in which the others have long freed what it held. One that left in order (kept is not null) is here while messages carry its locks.
+-- more, in which the others have long freed what it held. One that left in order is here while messages carry its locks.
 SELECT id, name, version, host, pid, started_at, extract(epoch FROM silent_for)::float8 AS silent_seconds, alive, lanes, state, kept,
-    silent_for > make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::float8 + 300) AND kept IS NULL AS gone
+    NOT alive AND kept IS NULL AS gone
 FROM @schema@.queue_message_relay_state
-WHERE kept IS DISTINCT FROM 0
+WHERE NOT (state ? 'left' AND kept = 0)
 ORDER BY alive DESC, name, id
