@@ -109,7 +109,15 @@ def resume(exchange: Exchange) -> None:
 
 def limit(
     exchange: Exchange,
-    per_second: Annotated[float, typer.Argument(metavar="RATE", help="Messages a second, over all relays; from 0.001 to 1000000.")],
+    per_second: Annotated[
+        float,
+        typer.Argument(
+            metavar="RATE",
+            min=0.001,
+            max=1_000_000,
+            help="Messages a second, over all relays; from 0.001 to 1000000. To send nothing, pause the exchange.",
+        ),
+    ],
     *,
     reason: Reason = "",
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
@@ -87,12 +88,21 @@ def wrong_usage(error: Any) -> str:
 
 def _wrong_value(error: Any) -> str | None:
     """What an argument must be, where the library that read it said so in words for programmers."""
+    if param := _negative(error):
+        return f"{param.metavar} must be {_wanted(param)}"
     problems, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
     if problems is None or param is None:
         return None
     name = param.opts[0] if param.param_type_name == "option" else (param.metavar or param.name.upper()).rstrip(".")
     wanted = _wanted(param)
     return f"{name} must be {wanted}" if wanted else f"{name}: {problems()[0]['msg'].removeprefix('Value error, ')}"
+
+
+def _negative(error: Any) -> Any:
+    """The argument that a number below zero was meant for, which the library takes for an option; None where it is no such case."""
+    if not re.fullmatch(r"-[\d.]", getattr(error, "option_name", "")):
+        return None
+    return next((one for one in error.ctx.command.params if one.param_type_name == "argument" and one.min is not None), None)
 
 
 def _wanted(param: Any) -> str | None:
