@@ -1,11 +1,23 @@
 -- The control plane: everything an operator does is a function, so psql is enough in an emergency. Definer's rights, granted by role.
 
+-- A foreign name as a shell takes it, so that it can be copied out of a sentence: in quotes; where a letter of it may not be printable, as
+-- its bytes. The rules are those of relay/cli/output.py, but here what is neither ASCII nor a letter or a digit counts as not printable.
+CREATE FUNCTION @schema@.queue_message_quoted(name text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
+    SELECT CASE WHEN name !~ '[^ -~[:alnum:]]' THEN '''' || replace(name, '''', '''"''"''') || ''''
+        ELSE '$''' || string_agg(CASE WHEN letter IN ('''', '"', '\') THEN '\' || letter WHEN letter ~ '[ -~[:alnum:]]' THEN letter
+            ELSE regexp_replace(encode(convert_to(letter, 'UTF8'), 'hex'), '(..)', '\\x\1', 'g') END, '' ORDER BY place) || '''' END
+    FROM regexp_split_to_table(name, '') WITH ORDINALITY AS letters (letter, place)
+$body$;
+
+-- A name that no message can have holds nothing: the limits of these tables are those of the INSERT, and its words too.
+
 -- Exchanges that are held; relays read it every two seconds.
 CREATE TABLE @schema@.queue_message_pause (
     exchange  text        PRIMARY KEY,
     paused_at timestamptz NOT NULL DEFAULT now(),
     paused_by text        NOT NULL DEFAULT session_user,
-    reason    text        NOT NULL DEFAULT ''
+    reason    text        NOT NULL DEFAULT '',
+    CONSTRAINT queue_message_pause_exchange_check CHECK (@schema@.queue_message_check_size('exchange', octet_length(exchange), 255))
 );
 
 -- Exchanges of which at most so many messages a second are sent, over all relays; read with the others.
@@ -16,7 +28,8 @@ CREATE TABLE @schema@.queue_message_limit (
     limited_by text             NOT NULL DEFAULT session_user,
     reason     text             NOT NULL DEFAULT '',
     -- A NaN is above every number.
-    CONSTRAINT queue_message_limit_per_second_check CHECK (per_second BETWEEN 0.001 AND 1000000)
+    CONSTRAINT queue_message_limit_per_second_check CHECK (per_second BETWEEN 0.001 AND 1000000),
+    CONSTRAINT queue_message_limit_exchange_check CHECK (@schema@.queue_message_check_size('exchange', octet_length(exchange), 255))
 );
 
 -- Ordering keys that are parked, by an operator or because their head became dead (policy on_dead_key = park).
@@ -24,7 +37,9 @@ CREATE TABLE @schema@.queue_message_key_hold (
     ordering_key text        PRIMARY KEY,
     held_at      timestamptz NOT NULL DEFAULT now(),
     held_by      text        NOT NULL DEFAULT session_user,
-    reason       text        NOT NULL DEFAULT ''
+    reason       text        NOT NULL DEFAULT '',
+    CONSTRAINT queue_message_key_hold_ordering_key_check
+        CHECK (@schema@.queue_message_check_size('ordering_key', octet_length(ordering_key), 1024))
 );
 
 -- What was done by hand, and by which login: what the tables themselves forget, such as who let something go on, or who sent a success
@@ -198,10 +213,10 @@ BEGIN
     SELECT m.id, m.lock_expires_at, m.last_error INTO head
     FROM @schema@.queue_message m WHERE m.ordering_key = key ORDER BY m.xid, m.seq LIMIT 1 FOR UPDATE;
     IF head.id IS NULL THEN
-        RAISE EXCEPTION 'No message waits under the ordering key "%".', @schema@.queue_message_one_line(key) USING ERRCODE = 'no_data_found';
+        RAISE EXCEPTION 'No message waits under the ordering key %.', @schema@.queue_message_quoted(key) USING ERRCODE = 'no_data_found';
     ELSIF head.id <> expected THEN
-        RAISE EXCEPTION 'The first message of the ordering key "%" is %, not % any more: look again.',
-            @schema@.queue_message_one_line(key), head.id, expected USING ERRCODE = 'object_not_in_prerequisite_state';
+        RAISE EXCEPTION 'The first message of the ordering key % is %, not % any more: look again.',
+            @schema@.queue_message_quoted(key), head.id, expected USING ERRCODE = 'object_not_in_prerequisite_state';
     ELSIF head.lock_expires_at > now() THEN
         RAISE EXCEPTION 'Message % is locked until %; try again after that.', head.id, head.lock_expires_at USING ERRCODE = 'object_in_use';
     END IF;

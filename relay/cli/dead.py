@@ -70,8 +70,8 @@ def show_dead(message: MessageId, *, content: Content = False, as_json: Json = F
 def acknowledge(messages: MessageIds, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
     """Acknowledge dead messages: seen, and nothing more is to be done. All or none."""
     with console() as opened, opened.transaction():
-        answered = sum(opened.row("acknowledge_dead", id=message, note=note)["answered"] for message in messages)
-    before = len(messages) - answered
+        answered = sum(opened.row("acknowledge_dead", id=message, note=note)["answered"] for message in set(messages))
+    before = len(set(messages)) - answered
     typer.echo(f"{answered} acknowledged" + (f", {count(before, 'was', 'were')} already" if before else ""))
 
 
@@ -81,9 +81,9 @@ def replay_dead(
     *,
     same_id: SameId = False,
 ) -> None:
-    """Enqueue archived messages again and acknowledge them; print the new ids. All or none."""
+    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice is one message."""
     with console() as opened, opened.transaction():
-        made = [opened.row("replay_message", id=message, same_id=same_id)["id"] for message in messages]
+        made = [opened.row("replay_message", id=message, same_id=same_id)["id"] for message in dict.fromkeys(messages)]
     typer.echo("\n".join(map(str, made)))
 
 

@@ -80,6 +80,19 @@ def test_a_dead_message_is_replayed_as_a_new_one(cli: Cli, seeded: Seeded) -> No
     assert [] == cli.json("dead", "list")
 
 
+@pytest.mark.ids("B13")
+def test_an_id_that_is_given_twice_is_one_message(cli: Cli, seeded: Seeded) -> None:
+    """A list put together by hand or by a script sends nothing twice, in whatever letters the id is written."""
+    dead, other = seeded.archive("failed", "unroutable", routing_key="a"), seeded.archive("failed", "unroutable", routing_key="b")
+
+    assert 2 == len(cli("dead", "replay", dead, other, dead.upper()).splitlines())
+    assert [("a",), ("b",)] == seeded.run("SELECT routing_key FROM queue_message ORDER BY routing_key")
+    third = seeded.archive("failed", "unroutable", routing_key="c")
+    assert f"{third}\n" == cli("dead", "replay", third, third, "--same-id")
+    fourth = seeded.archive("failed", "unroutable")
+    assert "1 acknowledged\n" == cli("dead", "ack", fourth, fourth)
+
+
 def test_a_blocked_key_is_listed_and_skipped(cli: Cli, seeded: Seeded) -> None:
     """Its first message goes to the archive as discarded, the next one becomes due."""
     head, successor = seeded.insert(ordering_key="k", available_at="2031-01-01T00:00:00Z"), seeded.insert(ordering_key="k")
@@ -91,6 +104,23 @@ def test_a_blocked_key_is_listed_and_skipped(cli: Cli, seeded: Seeded) -> None:
     assert [(head, "discarded", "skipped")] == seeded.run("SELECT id::text, result, error_code FROM queue_message_archive")
     assert [(successor, True)] == seeded.run("SELECT id::text, available_at <= now() FROM queue_message")
     assert "No message waits" in cli.refused("key", "skip", "nobody", code=3)
+
+
+@pytest.mark.parametrize("key", ["park\x1bkey", 'it\'s "x" \\', "\u202eK\u00e4se\u2028\U0001f600", "", "k 1%"])
+def test_a_sentence_of_the_database_shows_a_key_that_can_be_typed_again(cli: Cli, seeded: Seeded, key: str) -> None:
+    """As the command's own sentences do: a shell takes what stands there."""
+    head, other = seeded.insert(ordering_key=key), "019a8f4e-0000-7000-8000-000000000000"
+
+    refused = [cli.refused("key", "skip", key, "--head", other, code=1)]
+    seeded.run("DELETE FROM queue_message WHERE id = %s", head)
+    refused.append(cli.refused("key", "skip", key, "--head", other, code=3))
+
+    for sentence, after in zip(refused, [" is ", "."], strict=True):
+        shown = sentence.split("ordering key ", 1)[1].rsplit(after, 1)[0]
+        script = f"printf %s {shown.split(' is ')[0] if ' is ' in shown else shown}"
+        assert key.encode() == subprocess.run(["/bin/bash", "-c", script], check=True, capture_output=True).stdout
+    assert f"is {head}, not {other} any more: look again." in refused[0]
+    assert not key.isascii() or refused[1] == f"No message waits under the ordering key {quoted(key)}."
 
 
 def test_a_first_message_that_was_not_tried_is_skipped_by_its_id_only(cli: Cli, seeded: Seeded) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import psycopg
 import pytest
 
 from tests.support.cli import Cli, Seeded
@@ -25,10 +26,30 @@ def test_an_exchange_is_limited_and_let_go(cli: Cli, seeded: Seeded) -> None:
     assert "Exchange 'orders' is not limited; `relay status` lists those that are." == cli.refused("unlimit", "orders", code=3)
 
 
-@pytest.mark.parametrize("figure", ["0", "nan", "inf", "1e7"])
-def test_a_figure_that_is_no_limit_is_refused(cli: Cli, figure: str) -> None:
-    """With the sentence of the database, which knows what to do instead."""
-    assert "to send nothing of an exchange, pause it" in cli.refused("limit", "orders", figure, code=1)
+@pytest.mark.parametrize("figure", [0, -5, "nan", "inf", 1e7])
+def test_a_figure_that_is_no_limit_is_refused(seeded: Seeded, figure: object) -> None:
+    """By the database too, which is asked by psql; it says what to do instead."""
+    with pytest.raises(
+        psycopg.errors.RaiseException, match=r"from 0.001 to 1000000 messages a second; to send nothing of an exchange, pause it"
+    ):
+        seeded.run("SELECT queue_message_limit('orders', %s)", figure)
+
+
+@pytest.mark.parametrize("command", [["pause"], ["limit", "50"], ["key", "park"]])
+def test_a_name_that_no_message_can_have_is_refused(cli: Cli, seeded: Seeded, command: list[str]) -> None:
+    """It would hold nothing: the INSERT's own limits, in its own words, in bytes."""
+    column, longest = ("ordering_key", 1024) if "key" in command else ("exchange", 255)
+    words = command[:1] + [name for name in command[1:] if name == "park"]
+    rest = [figure for figure in command[1:] if figure != "park"]
+
+    said = cli.refused(*words, "\u00e4" * (longest // 2 + 1), *rest, code=1)
+
+    size = longest // 2 * 2 + 2
+    assert f"{column} is {size} bytes long; the limit is {longest} bytes." == said
+    cli(*words, "x" * longest, *rest)
+    tables = "queue_message_pause, queue_message_limit, queue_message_key_hold"
+    count = " + ".join(f"(SELECT count(*) FROM {table})" for table in tables.split(", "))
+    assert [(1,)] == seeded.run(f"SELECT {count}")
 
 
 def test_status_names_limits_and_who_is_behind(cli: Cli, seeded: Seeded) -> None:

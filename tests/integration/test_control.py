@@ -105,7 +105,7 @@ async def test_a_head_in_flight_is_not_skipped(queue: Queue) -> None:
         await queue.sql("SELECT queue_message_key_skip('k')")
     await queue.expire()
     await queue.sql("SELECT queue_message_key_skip('k')")
-    with pytest.raises(errors.NoDataFound, match='No message waits under the ordering key "k"'):
+    with pytest.raises(errors.NoDataFound, match="No message waits under the ordering key 'k'"):
         await queue.sql("SELECT queue_message_key_skip('k')")
 
 
@@ -114,7 +114,7 @@ async def test_a_successor_is_not_skipped_in_the_place_of_its_head(queue: Queue)
     first, second = await queue.insert(2, ordering_key="k")
     await queue.sql("SELECT queue_message_key_skip('k', expected => %s)", first)
 
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f'The first message of the ordering key "k" is {second}, not {first}'):
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f"The first message of the ordering key 'k' is {second}, not {first}"):
         await queue.sql("SELECT queue_message_key_skip('k', expected => %s)", first)
 
     assert (1, {first: "discarded"}) == (await queue.waiting(), await queue.results())
