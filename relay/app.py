@@ -237,6 +237,7 @@ class Relay:
         """What `relay status` shows of this relay."""
         return {
             "broker": "up" if publisher.ready else "down or blocked",
+            "reasons": dict(self._health.reasons),
             "listen": listener.state,
             "in_flight": self._in_hand.messages,
             "pending_transactions": self._intake.streams.pending,

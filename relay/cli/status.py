@@ -146,7 +146,7 @@ def _troubles(found: Status) -> list[str]:
     queue = found["queue"]
     alive = [row for row in found["relays"] if row["alive"]]
     lines = [] if alive else ["no relay is alive: start one with `relay run`"]
-    lines += [f"{row['name']}: the broker is {row['state']['broker']}" for row in alive if row["state"].get("broker", "up") != "up"]
+    lines += _unable(alive)
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
     lines += _suspects(queue["suspects"]) + [_paused(row) for row in found["paused"]]
@@ -166,6 +166,18 @@ def _troubles(found: Status) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def _unable(alive: list[Status]) -> list[str]:
+    """What keeps relays from their work, as they say themselves."""
+    lines = []
+    for row in alive:
+        reasons = _items(row, "reasons")
+        if (broker := row["state"].get("broker", "up")) != "up":
+            why = "".join(f": {sentence}" for about, sentence in reasons if about in {"broker", "blocked"})
+            lines.append(f"{row['name']}: the broker is {broker}{why}")
+        lines += [f"{row['name']}: {sentence}" for about, sentence in reasons if about in {"database", "settle"}]
+    return lines
+
+
 def _suspects(waiting: int) -> list[str]:
     """What takes longer than the promised five seconds after the lock time."""
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
@@ -174,7 +186,9 @@ def _suspects(waiting: int) -> list[str]:
 def _apart(alive: list[Status]) -> list[str]:
     """Exchanges that the relays treat apart from the others."""
     silent = [
-        f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}" for row in alive for exchange, seconds in _silent(row)
+        f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}"
+        for row in alive
+        for exchange, seconds in _items(row, "silent")
     ]
     return silent + [
         f"{row['name']}: exchange {quoted(name)} has a backlog and takes turns with the others"
@@ -234,9 +248,9 @@ def _blocked(row: Status) -> str:
     return f"key {quoted(row['ordering_key'])}: {row['why']}, {waiting}" + (f": {words(reason)}" if reason else "")
 
 
-def _silent(row: Status) -> list[tuple[str, float]]:
-    silent = row["state"].get("silent")
-    return list(silent.items()) if isinstance(silent, dict) else []
+def _items(row: Status, what: str) -> list[tuple[str, Any]]:
+    items = row["state"].get(what)
+    return list(items.items()) if isinstance(items, dict) else []
 
 
 def _names(row: Status, what: str) -> list[str]:

@@ -64,6 +64,11 @@ async def test_without_a_partition_everything_waits(scene: Scene, relay_url: str
     assert 0 == report.duplicates
 
 
+async def shows(scene: Scene, reason: str) -> bool:
+    """The status names what is in the way, with the relay's next heartbeat."""
+    return reason in await scene.status()
+
+
 async def is_ready(relay: RelayProcess) -> bool:
     """Nothing is in the way any more."""
     return '"reasons":{}' in (await page(relay, "/readyz")).replace(" ", "")
@@ -80,6 +85,7 @@ async def test_without_the_grant_everything_waits(scene: Scene, relay_url: str) 
         await scene.queue.sql(f"REVOKE INSERT ON queue_message_archive FROM {ROLE}")
         archived = await scene.queue.value("SELECT count(*) FROM queue_message_archive")
         await waits(scene, relay, "lacks a permission")
+        await until(lambda: shows(scene, "What was sent cannot be settled: The relay's role lacks a permission"))
         assert archived == await scene.queue.value("SELECT count(*) FROM queue_message_archive")
         await scene.queue.sql(f"GRANT INSERT ON queue_message_archive TO {ROLE}")
         await until(lambda: is_ready(relay))

@@ -76,6 +76,28 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
     assert not any("no relay is alive" in line for line in lines)
 
 
+REASONS = {
+    "database": "The relay's role lacks a permission (permission denied for table queue_message).",
+    "settle": "What was sent cannot be settled: The relay's role lacks a permission.",
+    "broker": "The broker at mq:5672 is not reachable.",
+    "stopping": "The relay is about to leave.",
+}
+
+
+def test_status_says_what_keeps_a_relay_from_its_work(cli: Cli, seeded: Seeded) -> None:
+    """In its own words: nothing else tells why messages wait while relays are alive."""
+    state = json.dumps({"broker": "down or blocked", "reasons": REASONS})
+    seeded.run("INSERT INTO queue_message_relay (name, version, host, pid, state) VALUES ('relay-1', '1.0', 'h', 1, %s)", state)
+
+    lines = [line.rstrip() for line in cli("status").splitlines() if line.startswith("relay-1: ")]
+
+    assert [
+        "relay-1: the broker is down or blocked: The broker at mq:5672 is not reachable.",
+        "relay-1: What was sent cannot be settled: The relay's role lacks a permission.",
+        "relay-1: The relay's role lacks a permission (permission denied for table queue_message).",
+    ] == lines
+
+
 def test_a_silent_relay_is_shown_with_what_it_still_has(cli: Cli, seeded: Seeded, relay_row: int) -> None:
     """Its locks, as long as messages carry them; neither a lane, nor the gate, nor what it said last."""
     seeded.run("UPDATE queue_message_lane SET owner = %s, lease_expires_at = 'infinity' WHERE lane < 3", relay_row)

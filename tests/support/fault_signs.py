@@ -77,7 +77,7 @@ SIGNS: Mapping[int, Signs] = {
     26: Signs(
         '`relay_failures_total{step="settle"}` rises',
         "`settle_failed` says what is missing",
-        "`the archive has no partition for today, so nothing can be settled`",
+        "`the archive has no partition for today, so nothing can be settled`, or `What was sent cannot be settled`, and why",
     ),
     27: Signs(
         "`relay_database_up` or `relay_broker_up` 0",

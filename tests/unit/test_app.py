@@ -89,3 +89,9 @@ async def test_a_relay_without_its_servers_is_not_idle(relay: Relay, away: str) 
         await leaving
     assert 0.2 < asyncio.get_running_loop().time() - back
     assert 1 == engine.stopped
+
+
+def test_a_relay_tells_the_database_why_it_cannot_work(relay: Relay) -> None:
+    """What readiness names, for who has nothing but `relay status`."""
+    relay._emit(events.DatabaseDown("The relay's role lacks a permission.", 1))
+    assert "The relay's role lacks a permission." == relay._state(relay._publisher, relay._listener)["reasons"]["database"]  # type: ignore[index]
