@@ -158,6 +158,12 @@ def test_a_conninfo_on_this_machine_or_that_asks_for_more_is_taken(conninfo: str
     load({"RELAY_DATABASE_URL": conninfo}, None)
 
 
+def test_what_asks_for_less_outside_of_a_url_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of libpq are for every program here; what the connection comes to is told."""
+    monkeypatch.setenv("PGSSLMODE", "disable")
+    load({"RELAY_DATABASE_URL": ELSEWHERE}, None)
+
+
 @pytest.mark.parametrize("name", ["RELAY_AMQP_URL", "AMQP_URL"])
 @pytest.mark.parametrize("scheme", ["amqps", "AMQPS"])
 @pytest.mark.parametrize("value", ["1", "", "true", "false"])
