@@ -42,22 +42,16 @@ $do$;
 DO $do$
 DECLARE
     found regclass := to_regclass(format('%I.queue_message', @schema_literal@::text));
-    shape text;
-    keyed boolean;
+    refusal text;
     index_name name;
 BEGIN
     IF found IS NULL OR EXISTS (SELECT FROM @schema@.queue_message_migration WHERE version = 1) THEN
         RETURN;
     END IF;
-    SELECT string_agg(a.attname || ' ' || replace(format_type(a.atttypid, NULL), 'character varying', 'text'), ', ' ORDER BY a.attname) INTO shape
-    FROM pg_attribute a WHERE a.attrelid = found AND a.attnum > 0 AND NOT a.attisdropped;
-    SELECT count(*) = 1 INTO keyed
-    FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND ARRAY[a.attnum] = c.conkey
-    WHERE c.conrelid = found AND c.contype = 'p' AND a.attname = 'id';
-    IF NOT keyed OR (SELECT relkind FROM pg_class WHERE oid = found) <> 'r'
-        OR replace(shape, ' jsonb', ' json') <> 'content json, exchange text, id uuid, options json, routing_key text' THEN
-        RAISE EXCEPTION 'There is a queue_message in schema "%" that is not the relay''s (%): rename it, or name another schema in RELAY_SCHEMA.',
-            @schema_literal@, shape;
+    SELECT q.refusal INTO refusal FROM (
+@found@) AS q;
+    IF refusal IS NOT NULL THEN
+        RAISE EXCEPTION '%', refusal;
     END IF;
     ALTER TABLE @schema@.queue_message RENAME TO queue_message_adopted;
     FOR index_name IN SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = found LOOP

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,9 +10,13 @@ from relay import __version__
 from relay.cli import dead, key, pipeline, policy
 from relay.cli.demo import demo
 from relay.cli.message import enqueue, limit, pause, resume, show, unlimit
+from relay.cli.output import count
 from relay.cli.replay import replay
 from relay.cli.status import status
 from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
+
+if TYPE_CHECKING:
+    from relay.settings import Settings
 
 app = new_group(name="relay", cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
 
@@ -41,7 +45,9 @@ def migrate(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Only look: exit 1 and name what is missing if the schema is not up to date, or a role or a grant is not there."
+            "--check",
+            help="Only look: exit 1 and name what is missing, in the way or taken over if the schema is not up to date, or a role or a "
+            "grant is not there.",
         ),
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
@@ -56,7 +62,7 @@ def migrate(
             typer.echo(schema.render(schema=chosen.schema_name, seed=chosen.policy(), names=pending), nl=False)
             raise typer.Exit(REFUSED if check and pending else 0)
         if pending:
-            refuse(f"The schema is not up to date, run `relay migrate`: {', '.join(pending)}.")
+            refuse(_to_do(chosen, pending))
         if shortage := schema.check_roles(chosen.conninfo, schema=chosen.schema_name):
             refuse(f"The schema is up to date, its roles are not. {shortage}")
         typer.echo("the schema is up to date")
@@ -66,6 +72,21 @@ def migrate(
         typer.echo(f"applied {name}")
     whole = schema.check_roles(chosen.conninfo, schema=chosen.schema_name) is None
     typer.echo("the schema is up to date" + ("" if whole else ", its roles are not"))
+
+
+def _to_do(chosen: Settings, pending: list[str]) -> str:
+    """What `relay migrate` would do, and what is in its way, on one line."""
+    from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
+
+    begins = schema.migrations()[0].name in pending
+    place = schema.check_place(chosen.conninfo, schema=chosen.schema_name) if begins else None
+    names = ", ".join(pending)
+    if place and place.refusal:
+        return f"{place.refusal} Then run `relay migrate`: {names}."
+    todo = f"The schema is not up to date, run `relay migrate`: {names}."
+    if place is None:
+        return todo
+    return f"{todo} It takes over the queue_message that is there, with {'its rows' if place.rows is None else count(place.rows, 'row')}."
 
 
 @app.command()

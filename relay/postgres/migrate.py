@@ -36,6 +36,15 @@ class Migration(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+class Place(NamedTuple):
+    """A table or view of somebody else's in the place of `queue_message`."""
+
+    refusal: str | None
+    """Why `migrate` refuses it; None for a table that it takes over."""
+    rows: int | None
+    """How many rows come with it; None where this login may not count them."""
+
+
 class Applied(NamedTuple):
     """One migration as the database remembers it."""
 
@@ -61,7 +70,7 @@ def migrate(
     render_text = Renderer(schema, seed or {})
     with _connection(conninfo, say or _silent) as connection, _translated(connection):
         with connection.transaction():
-            connection.execute(render_text(_text("before.sql")))
+            connection.execute(render_text(_before()))
             todo = _pending(_read_applied(connection, render_text), say or _silent)
             for migration in todo:
                 _apply(connection, render_text, migration)
@@ -86,6 +95,28 @@ def check(conninfo: str, *, schema: str = "public") -> list[str]:
     return [migration.name for migration in _pending(applied, _silent)]
 
 
+def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
+    """What stands in the place of `queue_message` before the first migration; None where nothing does. Changes nothing.
+
+    Raises:
+        MigrationError: the schema may not be read.
+        StoreError: the database cannot be reached.
+    """
+    render_text = Renderer(schema, {})
+    with _connection(conninfo, _silent) as connection, _translated(connection):
+        found = connection.execute(render_text(_text("found.sql"))).fetchone()
+        if found is None:
+            return None
+        if found[0] is not None:
+            # Names of columns may hold the end of a line.
+            return Place(refusal=" ".join(found[0].split()), rows=None)
+        try:
+            [(rows,)] = connection.execute(render_text(_text("found_rows.sql"))).fetchall()
+        except errors.InsufficientPrivilege:
+            rows = None
+    return Place(refusal=None, rows=rows)
+
+
 def check_roles(conninfo: str, *, schema: str = "public") -> str | None:
     """What an up-to-date schema still needs before every role can work, as one sentence; None where nothing is missing.
 
@@ -108,7 +139,7 @@ def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, nam
     """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
     render_text = Renderer(schema, seed or {})
     wanted = None if names is None else set(names)
-    parts = [_text("before.sql")]
+    parts = [_before()]
     for migration in migrations():
         if wanted is None or migration.name in wanted:
             parts += [migration.text, _record(migration)]
@@ -200,6 +231,10 @@ def _folder() -> Traversable:
 
 def _text(name: str) -> str:
     return (_folder() / name).read_text(encoding="utf-8")
+
+
+def _before() -> str:
+    return _text("before.sql").replace("@found@", _text("found.sql"))
 
 
 def _silent(_: str) -> None:

@@ -63,6 +63,34 @@ def test_migrate_says_what_it_applied_and_check_whether_it_is_needed(empty_cli: 
     assert "the schema is up to date\n" == empty_cli("migrate", "--check") == empty_cli("migrate")
 
 
+def test_check_says_what_is_in_the_way_and_what_is_taken_over(empty_cli: Cli) -> None:
+    """As migrate then does it; nothing is changed, and once it is done there is no word of it."""
+    url = empty_cli.env["RELAY_DATABASE_URL"]
+    names = ", ".join(migration.name for migration in migrations())
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute('CREATE TABLE queue_message (id int, "x\ny" varchar)')
+        refused = empty_cli.refused("migrate", "--check", code=1)
+        sentence = (
+            'There is a queue_message in schema "public" that is not the relay\'s (id integer, x y text): rename it, or name another schema'
+        )
+        assert f"{sentence} in RELAY_SCHEMA. Then run `relay migrate`: {names}." == refused
+        assert refused.startswith(empty_cli.refused("migrate", code=1))
+
+        database.execute("DROP TABLE queue_message")
+        columns = "id uuid PRIMARY KEY DEFAULT gen_random_uuid(), exchange text, routing_key text, content jsonb, options jsonb"
+        database.execute(f"CREATE TABLE queue_message ({columns})".encode())
+        database.execute("INSERT INTO queue_message (exchange, routing_key, content) SELECT 'e', 'k', '{}' FROM generate_series(1, 3)")
+        with login(url) as theirs:
+            others = empty_cli.refused("migrate", "--check", code=1, RELAY_DATABASE_URL=theirs)
+        taken = empty_cli.refused("migrate", "--check", code=1)
+
+    words = f"The schema is not up to date, run `relay migrate`: {names}. It takes over the queue_message that is there, with"
+    assert (f"{words} 3 rows.", f"{words} its rows.") == (taken, others)
+    empty_cli("migrate")
+    assert "Messages taken over: 3," in empty_cli.stderr
+    assert "the schema is up to date\n" == empty_cli("migrate", "--check")
+
+
 def test_a_lock_in_the_way_says_what_to_do(cli: Cli) -> None:
     """Where the server, the login or a function has a lock_timeout."""
     url = cli.env["RELAY_DATABASE_URL"]
