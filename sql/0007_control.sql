@@ -4,8 +4,8 @@
 -- its bytes. The rules are those of relay/cli/output.py, but here what is neither ASCII nor a letter or a digit counts as not printable.
 CREATE FUNCTION @schema@.queue_message_quoted(name text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
     SELECT CASE WHEN name !~ '[^ -~[:alnum:]]' THEN '''' || replace(name, '''', '''"''"''') || ''''
-        ELSE '$''' || string_agg(CASE WHEN letter IN ('''', '"', '\') THEN '\' || letter WHEN letter ~ '[ -~[:alnum:]]' THEN letter
-            ELSE regexp_replace(encode(convert_to(letter, 'UTF8'), 'hex'), '(..)', '\\x\1', 'g') END, '' ORDER BY place) || '''' END
+        ELSE '$''' || string_agg(CASE WHEN letter IN ('''', '"', E'\\') THEN E'\\' || letter WHEN letter ~ '[ -~[:alnum:]]' THEN letter
+            ELSE regexp_replace(encode(convert_to(letter, 'UTF8'), 'hex'), '(..)', E'\\\\x\\1', 'g') END, '' ORDER BY place) || '''' END
     FROM regexp_split_to_table(name, '') WITH ORDINALITY AS letters (letter, place)
 $body$;
 
