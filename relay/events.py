@@ -176,7 +176,7 @@ class BrokerBlocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerUnblocked(Event):
-    """The resource alarm is over."""
+    """The resource alarm is over, or the connection that was blocked is."""
 
 
 @dataclass(frozen=True, slots=True)

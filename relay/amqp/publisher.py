@@ -137,6 +137,9 @@ class RabbitPublisher:
 
     def down(self, lost: Lost) -> None:
         """Decide what the lost connection leaves open; nothing is sent again here."""
+        if self._session and self._session.blocked:
+            # The next one is told anew, and not by this alarm's end.
+            self._emit(events.BrokerUnblocked())
         self._session, self._down = None, lost
         self._ready.clear()
         alone = sum(job.in_doubt for job in self._jobs) == 1

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from relay.events import BrokerBlocked, BrokerUp
+from relay.events import BrokerBlocked, BrokerUnblocked, BrokerUp
 from relay.local.rabbitmq import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Topology
@@ -72,7 +72,18 @@ async def blocked(broker: Broker) -> None:
     assert 1 == len(broker.publisher.seen.of(BrokerUp))
 
 
-CASES = pytest.mark.parametrize("case", [drops, blocked], ids=lambda case: case.__name__)
+async def drops_blocked(broker: Broker) -> None:
+    """A connection that ends is blocked no more: what the next one hears of the alarm is its own."""
+    make = await broker.exchange()
+    async with broker.alarm(), asyncio.TaskGroup() as tasks:
+        sent = tasks.create_task(broker.send([make()]))
+        await broker.publisher.seen.wait_for(BrokerBlocked)
+        await broker.drop()
+        await broker.publisher.seen.wait_for(BrokerUnblocked, seconds=5)
+        assert [Verdict.UNKNOWN] == [result.verdict for result in await sent]
+
+
+CASES = pytest.mark.parametrize("case", [drops, blocked, drops_blocked], ids=lambda case: case.__name__)
 Case = Callable[[Broker], Awaitable[None]]
 
 
