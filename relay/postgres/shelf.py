@@ -86,7 +86,7 @@ class Shelf:
         async def read(claim: Claim, start: int, length: int) -> tuple[bytes, int, float] | None:
             values = {"xid": str(claim.xid), "seq": claim.seq, "token": batch.token, "start": start, "length": length}
             rows = await self._session.fetch(self._statements["read_payload"], values)
-            return rows[0][:3] if rows else None
+            return rows[0] if rows else None
 
         async def renew(held: Sequence[Claim]) -> bool:
             return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in held]) == len(held)

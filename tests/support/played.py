@@ -61,6 +61,12 @@ class Played:
         self.answers[f"due_{due.value}"].append(answer or due_rows(*claims))
         return await self.store.claim(due, limit=limit, limit_bytes=limit_bytes, where=FIRST)
 
+    def looks_for_locks(self) -> bool:
+        """Whether it does after more sweeps than cover a lock, as long as they may look below a lost claim."""
+        for _ in range(100):
+            self.store.swept()
+        return self.store.unheard
+
     def _count(self) -> None:
         self.put_back += 1
 

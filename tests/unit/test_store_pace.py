@@ -46,6 +46,7 @@ async def test_a_claim_that_did_not_arrive_in_time_is_followed_by_smaller_ones(c
         await played.claim(answer=StoreError("Silent.", unanswered=unanswered))
     assert (less, LARGE) == await brought(played, slow)
     assert (less, LARGE) == await brought(played)
+    assert (less, LARGE) == await brought(played, due_rows(a_claim())), "it brought all there was, and shows nothing"
     assert (less, LARGE) == await brought(played, due_rows(a_claim(), found=2))
     assert min(2 * less, PLENTY) == (await brought(played))[0]
 

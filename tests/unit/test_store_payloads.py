@@ -109,7 +109,7 @@ async def test_a_payload_that_cannot_be_had_holds_up_no_neighbour() -> None:
     played.answers["read_payload"].append(AWAY)
 
     assert [(1, b"{}"), (4, b"{}")] == payloads(await played.claim(small(1), large(2), large(3), small(4)))
-    assert played.store.unheard
+    assert played.looks_for_locks(), "until a claim above the head is heard"
     assert [("{3}", [1], [None])] == [(values["seqs"], values["given_back"], values["errors"]) for values in played.values[-1:]]
     asked = len(played.asked)
     with pytest.raises(StoreError) as told:
@@ -169,7 +169,7 @@ async def test_a_give_back_that_does_not_get_through_holds_up_nothing() -> None:
     played.answers["release"].append(AWAY)
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
-    assert played.store.unheard
+    assert played.looks_for_locks(), "until a claim above the head is heard"
 
 
 @timeless
@@ -215,7 +215,7 @@ async def test_a_fetch_that_is_cut_leaves_a_lock_in_nobodys_hand() -> None:
     with pytest.raises(asyncio.CancelledError):
         await played.claim(large(5))
 
-    assert played.store.unheard
+    assert played.looks_for_locks(), "until a claim above the head is heard"
     assert Position(50, 5) == await played.low()
 
 
