@@ -101,7 +101,8 @@ class Engine:
             return None
         self.claiming = True
         batch = await self._claimer.claim(min(room, self._batch_size), room_bytes)
-        self.claiming = self._claimer.failed
+        # After one that failed the next one begins before anybody looks.
+        self.claiming = False
         if batch:
             self._in_hand.add(batch)
             self._wakeup.busy(len(batch.claims))
