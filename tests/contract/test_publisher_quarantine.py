@@ -72,7 +72,9 @@ async def test_an_exchange_that_goes_while_messages_are_in_flight_is_refused_and
         assert len(broker.seen.of(BrokerUp)) == 1
     of_gone = [result for send in results for result in send[::2]]
     confirmed = sum(result.verdict is Verdict.CONFIRMED for result in of_gone)
-    assert {result.code for result in of_gone if result.verdict is not Verdict.CONFIRMED} == {"exchange_missing"}
+    # RabbitMQ deletes the bindings first: for a moment the exchange is there and leads nowhere.
+    refused = {result.code for result in of_gone if result.verdict is not Verdict.CONFIRMED}
+    assert {"exchange_missing"} <= refused <= {"exchange_missing", "unroutable"}
     assert 200 <= confirmed < await topology.waiting(gone.queue)
     assert {result.verdict for send in results for result in send[1::2]} == {Verdict.CONFIRMED}
     assert await topology.waiting(other.queue) == 2201
