@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import uvicorn
@@ -26,6 +27,8 @@ LONGEST = 10.0
 """Seconds that a connection may live, whatever it does: nobody can hold one by sending slowly."""
 AT_ONCE = 400
 """Connections at the same time. Each one more closes the oldest: nobody keeps a probe out by holding many."""
+_NUMBERS = count()
+"""Of connections, in the order in which they came: the loop's clock is too coarse for that."""
 KEEP_ALIVE = 5
 """Seconds that a connection may wait for its next request."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
@@ -206,6 +209,7 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Set the end."""
         super().connection_made(transport)
+        self._number = next(_NUMBERS)
         self._end = self.loop.call_later(LONGEST, transport.abort)
         self._make_room()
 
@@ -219,4 +223,4 @@ class _Protocol(H11Protocol):
         # Whatever it does: an answer takes a moment, so that the oldest is one that waits for its client, not the other way round.
         living = [each for each in self.connections if isinstance(each, _Protocol) and not each.transport.is_closing()]
         if len(living) > AT_ONCE:
-            min(living, key=lambda each: each._end.when()).transport.abort()  # noqa: SLF001 - of its own kind
+            min(living, key=lambda each: each._number).transport.abort()  # noqa: SLF001 - of its own kind

@@ -70,8 +70,8 @@ def show_dead(message: MessageId, *, content: Content = False, as_json: Json = F
 def acknowledge(messages: MessageIds, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
     """Acknowledge dead messages: seen, and nothing more is to be done. All or none."""
     with console() as opened, opened.transaction():
-        answered = sum(opened.row("acknowledge_dead", id=message, note=note)["answered"] for message in set(messages))
-    before = len(set(messages)) - answered
+        answers = [opened.row("acknowledge_dead", id=message, note=note)["answered"] for message in dict.fromkeys(messages)]
+    before = len(answers) - (answered := sum(answers))
     typer.echo(f"{answered} acknowledged" + (f", {count(before, 'was', 'were')} already" if before else ""))
 
 

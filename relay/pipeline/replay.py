@@ -112,12 +112,7 @@ def run(
     work = _Work(database, say, job, same_id=same_id, found=source.found, todo=todo)
     if not dry_run:
         work.go(source.rows(todo), rate)
-    counts = source.counts(todo if dry_run else work.tried)
-    return Replayed(
-        job, dry_run, source.found + source.done_before, source.done_before, work.enqueued, work.refused,
-        source.found - work.enqueued - work.refused, tuple(Count(*key, many) for key, many in sorted(counts.items())),
-        tuple(work.refusals), time.monotonic() - began,
-    )  # fmt: skip
+    return work.replayed(source, dry_run=dry_run, seconds=time.monotonic() - began)
 
 
 def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
@@ -172,6 +167,15 @@ class _Work:
     def _left(self) -> int:
         """Messages that this run may still enqueue."""
         return min(self._todo - self.enqueued, self._found - self.tried)
+
+    def replayed(self, source: Source, *, dry_run: bool, seconds: float) -> Replayed:
+        """What came of it; a dry run counts what is to do."""
+        counts = source.counts(self._todo if dry_run else self.tried)
+        return Replayed(
+            self._job, dry_run, source.found + source.done_before, source.done_before, self.enqueued, self.refused,
+            source.found - self.enqueued - self.refused, tuple(Count(*key, messages) for key, messages in sorted(counts.items())),
+            tuple(self.refusals), seconds,
+        )  # fmt: skip
 
     def _enqueue(self, rows: Sequence[Row]) -> None:
         """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""

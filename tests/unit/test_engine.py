@@ -4,67 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from relay import events
-from relay.engine import FULL_ENOUGH, Engine
+from relay.engine import FULL_ENOUGH
 from relay.errors import StoreError
-from relay.flight import SETTLE_GRACE
-from relay.inhand import InHand
-from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, PublishResult, Result, Retry, Verdict
-from relay.retry import RetryPolicy
-from relay.settlement import Settlement
-from tests.support.fakes import FakeIntake, FakePublisher, FakeSettler, FakeSettles, FakeWakeup, a_batch, a_claim
+from relay.message import SUCCESS, Archive, Batch, GiveBack, PublishResult, Result, Retry, Verdict
+from tests.support.engine_rig import BATCH, Rig
+from tests.support.fakes import a_batch, a_claim
 from tests.support.timeless import timeless
-
-BATCH = 10
-
-
-class Rig:
-    """An engine between fakes."""
-
-    def __init__(self, *script: Batch | Exception | None, window: int = 100, window_bytes: int = 10_000, looks: int = 0) -> None:
-        self.intake = FakeIntake(*script)
-        self.publisher = FakePublisher()
-        self.settler = FakeSettler()
-        self.wakeup = FakeWakeup(looks=looks)
-        self.in_hand = InHand(window=window, window_bytes=window_bytes)
-        self.told: list[events.Event] = []
-        self.engine = Engine(
-            intake=self.intake,
-            publisher=self.publisher,
-            settler=self.settler,
-            wakeup=self.wakeup,
-            in_hand=self.in_hand,
-            policy=RetryPolicy,
-            batch_size=BATCH,
-            emit=self.told.append,
-        )
-
-    @contextlib.asynccontextmanager
-    async def running(self, *, drain: float = 60.0) -> AsyncIterator[asyncio.Task[None]]:
-        """Run until the block ends, then stop and wait for the end."""
-        task = asyncio.create_task(self.engine.run(drain_seconds=drain))
-        try:
-            yield task
-        finally:
-            self.engine.stop()
-            await task
-
-    async def until_idle(self) -> None:
-        """Wait until the engine rests."""
-        await self.wakeup.asleep.wait()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something has come about in the fakes."""
-        while not condition():  # noqa: ASYNC110 - on a timeless loop this is a step, not a wait
-            await asyncio.sleep(0.001)
-
-    def of(self, kind: type[events.Event]) -> list[events.Event]:
-        """Events of a kind."""
-        return [event for event in self.told if type(event) is kind]
 
 
 @timeless
@@ -323,105 +272,6 @@ async def test_without_a_hint_the_poll_comes() -> None:
         await rig.until(lambda: bool(rig.settler.outcomes))
 
     assert 1 == len(rig.publisher.published)
-
-
-@pytest.mark.ids("D9")
-@timeless
-async def test_a_stop_lets_what_is_in_flight_finish() -> None:
-    """Confirms that come within the drain time are settled as successes; nothing more is claimed."""
-    batch, never = a_batch(), a_batch()
-    rig = Rig(batch)
-    rig.publisher.held = {batch.claims[0].id}
-    async with rig.running(drain=30) as task:
-        await rig.until_idle()
-        rig.engine.stop()
-        rig.intake.script.append(never)
-        await asyncio.sleep(10)
-        assert not task.done()
-        rig.publisher.let_go()
-        await task
-
-    assert {batch.claims[0].id: SUCCESS} == rig.settler.outcomes
-    assert [batch] == rig.publisher.published
-
-
-@pytest.mark.ids("D9")
-@timeless
-async def test_a_stop_gives_back_at_once_what_was_not_written() -> None:
-    """Other relays need not wait for the drain: unwritten messages are released, and the drain goes on for the written one."""
-    written, *unwritten = claims = [a_claim() for _ in range(5)]
-    rig = Rig(a_batch(*claims))
-    rig.publisher.held, rig.publisher.unwritten = {written.id}, {claim.id for claim in unwritten}
-    async with rig.running(drain=3600) as task:
-        await rig.until_idle()
-        before = asyncio.get_running_loop().time()
-        rig.engine.stop()
-        await rig.until(lambda: len(rig.settler.outcomes) == 4)
-        assert asyncio.get_running_loop().time() - before < 1
-        assert {claim.id: GiveBack("cut", "Held.") for claim in unwritten} == rig.settler.outcomes
-        assert (1, False) == (rig.in_hand.messages, task.done())
-        rig.publisher.let_go()
-
-    assert SUCCESS == rig.settler.outcomes[written.id]
-
-
-@pytest.mark.ids("D9")
-@timeless
-async def test_a_drain_does_not_wait_for_what_the_archive_refuses() -> None:
-    """Such a row is in hand for ever: the settler is told to leave it to its lock, and the relay goes at once."""
-    batch = a_batch(count=3)
-    rig = Rig(batch)
-    rig.engine._flight._settler = settlement = Settlement(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
-    async with rig.running(drain=3600):
-        await rig.until(lambda: rig.in_hand.messages == 1)
-        before = asyncio.get_running_loop().time()
-
-    assert settlement._leaving.is_set()
-    assert asyncio.get_running_loop().time() - before < 1
-    assert 1 == rig.in_hand.messages
-
-
-@pytest.mark.ids("D9")
-@timeless
-async def test_after_the_drain_time_unconfirmed_messages_keep_their_lock() -> None:
-    """Written and not confirmed: neither released nor settled, and the relay leaves."""
-    batch = a_batch()
-    rig = Rig(batch)
-    rig.publisher.held = {batch.claims[0].id}
-    async with rig.running(drain=30):
-        await rig.until_idle()
-
-    assert {batch.claims[0].id: Keep()} == rig.settler.outcomes
-
-
-@pytest.mark.ids("D9")
-@timeless
-async def test_a_second_signal_cuts() -> None:
-    """No confirm is waited for any more, however long the drain may take."""
-    batch = a_batch()
-    rig = Rig(batch)
-    rig.publisher.held = {batch.claims[0].id}
-    before = asyncio.get_running_loop().time()
-    async with rig.running(drain=3600) as task:
-        await rig.until_idle()
-        rig.engine.cut()
-        await task
-
-    assert asyncio.get_running_loop().time() - before < 60
-    assert {batch.claims[0].id: Keep()} == rig.settler.outcomes
-
-
-@timeless
-async def test_a_database_that_stays_away_does_not_keep_a_relay_that_leaves() -> None:
-    """Outcomes that cannot be written within the grace are given up; their locks expire."""
-    rig = Rig(a_batch())
-    rig.settler.gate.clear()
-    before = asyncio.get_running_loop().time()
-    async with rig.running(drain=30):
-        await rig.until_idle()
-
-    assert pytest.approx(30 + SETTLE_GRACE, abs=5) == asyncio.get_running_loop().time() - before
-    assert ({}, 1) == (rig.settler.outcomes, rig.in_hand.messages)
 
 
 @timeless
