@@ -34,18 +34,17 @@ class Figure:
         return self.name, f"{_shown(self.median)} {self.unit}", spread, verdict
 
 
-def figure(name: str, unit: str, rounds: Sequence[float]) -> Figure:
-    """Rounds without a goal."""
-    return Figure(name, unit, tuple(rounds))
+def figure(name: str, unit: str, rounds: Sequence[float], *, least: float | None = None, most: float | None = None) -> Figure:
+    """Rounds, and the goal of their median: at least or at most so much."""
+    median = statistics.median(rounds)
+    if least is not None:
+        return Figure(name, unit, tuple(rounds), f"≥ {least:g}", median >= least)
+    return Figure(name, unit, tuple(rounds), None if most is None else f"≤ {most:g}", None if most is None else median <= most)
 
 
 def ratio(name: str, upper: Sequence[float], lower: Sequence[float], *, least: float | None = None, most: float | None = None) -> Figure:
-    """`upper` divided by `lower`, round by round; the goal is at least or at most so much."""
-    rounds = tuple(one / other for one, other in zip(upper, lower, strict=True))
-    median = statistics.median(rounds)
-    if least is not None:
-        return Figure(name, "times", rounds, f"≥ {least}", median >= least)
-    return Figure(name, "times", rounds, None if most is None else f"≤ {most}", None if most is None else median <= most)
+    """`upper` divided by `lower`, round by round."""
+    return figure(name, "times", [one / other for one, other in zip(upper, lower, strict=True)], least=least, most=most)
 
 
 def table(figures: Sequence[Figure]) -> str:

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -19,7 +19,7 @@ _EVERY = 0.1
 MIB = 1 << 20
 
 
-def described(postgres_url: str) -> dict[str, str]:
+def described(postgres_url: str, packages: Sequence[str]) -> dict[str, str]:
     """Machine and versions."""
     with psycopg.connect(postgres_url) as connection:
         [server] = connection.execute("SHOW server_version").fetchone() or [""]
@@ -29,7 +29,7 @@ def described(postgres_url: str) -> dict[str, str]:
         "load at the beginning": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "postgresql": str(server).split()[0],
-        **{name: version(name) for name in ("pyspark", "pyarrow", "deltalake", "adbc-driver-postgresql")},
+        **{name: version(name) for name in packages},
     }
 
 

@@ -32,6 +32,7 @@ DRIVER = "libpostgresql-jdbc-java"
 NEW = 10_000
 """Rows of an incremental export."""
 CLUSTER = "local-cluster[2,1,1024]"
+PACKAGES = ("pyspark", "pyarrow", "deltalake", "adbc-driver-postgresql")
 BYTES_OF_A_ROW = 2_000
 """On the disk, in PostgreSQL with its indexes and logs and in a lake, with room to spare."""
 
@@ -250,7 +251,7 @@ def main() -> int:
     os.environ["JAVA_HOME"] = str(find_java(say=lambda line: print(line, flush=True)))  # noqa: T201
     with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder, server(print) as postgres:
         bench = Bench(postgres, Path(folder), given.rounds, time.monotonic())
-        facts = machine.described(postgres.url)
+        facts = machine.described(postgres.url, PACKAGES)
         bench.say("; ".join(f"{name} {value}" for name, value in facts.items()))
         figures = long(bench, given.sizes) if given.long else short(bench, given.rows)
     print(f"\n{table(figures)}\n")  # noqa: T201
