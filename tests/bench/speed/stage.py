@@ -66,12 +66,13 @@ class Stage:
             finally:
                 await made.close()
 
-    async def lay(self, kind: Kind) -> None:
-        """Declare what the messages need, anew."""
+    async def lay(self, kind: Kind, *, keep: int | None = None) -> None:
+        """Declare what the messages need, anew; with `keep` the queue has that many messages at the most, and drops the oldest."""
+        arguments = {**kind.queue_arguments, **({} if keep is None else {"x-max-length": keep})}
         async with await aio_pika.connect(self.rabbitmq.url) as connection:
             channel = await connection.channel()
             await channel.queue_delete(QUEUE)
-            queue = await channel.declare_queue(QUEUE, durable=True, arguments=dict[str, Any](kind.queue_arguments))
+            queue = await channel.declare_queue(QUEUE, durable=True, arguments=dict[str, Any](arguments))
             for name in kind.exchange_names:
                 await queue.bind(await channel.declare_exchange(name, "direct", durable=True), ROUTING_KEY)
 
