@@ -6,7 +6,6 @@ import asyncio
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple, Self
 
 import psycopg
@@ -14,10 +13,10 @@ import psycopg
 from tests.bench import machine
 from tests.bench.figures import Figure, figure, ratio
 from tests.bench.speed import kinds
-from tests.bench.speed.counters import Counted
 from tests.bench.speed.drains import PATIENCE, drain
+from tests.bench.speed.moments import Moment, between
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import RelayProcess, peak_memory
+from tests.support.relays import peak_memory
 
 FEW = 10_000
 SHORT = {FEW: 5, 100_000: 1}
@@ -48,7 +47,6 @@ _CLAIM = """
     WHERE (xid, seq) < (%s::xid8, %s)
 """
 _DELETE = "DELETE FROM queue_message WHERE (xid, seq) < (%s::xid8, %s)"
-_SETTLED = "SELECT count(*) FROM queue_message_archive WHERE archived_at > %s AND archived_at <= %s"
 _Position = tuple[str, int]
 
 
@@ -72,20 +70,6 @@ class Cost(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.wall:.1f} µs for a message; CPU: relay {self.relay:.1f}, PostgreSQL {self.postgres:.1f} µs; {self.memory:.0f} MiB"
-
-
-class Moment(NamedTuple):
-    """Counters, and PostgreSQL's clock."""
-
-    at: datetime
-    counted: Counted
-
-    @classmethod
-    def now(cls, stage: Stage, connection: psycopg.Connection[Any], relay: RelayProcess) -> Moment:
-        """Look at everything."""
-        [at] = connection.execute("SELECT clock_timestamp()").fetchone() or [None]
-        counted = Counted.now(connection, relays=[relay.pid], postgres=stage.postgres.pid(), broker=stage.rabbitmq.pid())
-        return cls(at, counted)
 
 
 async def measure_backlogs(stage: Stage, rounds: int) -> list[Figure]:
@@ -132,8 +116,13 @@ async def _drains(stage: Stage, url: str, rows: int, times: int) -> list[Cost]:
 
 
 async def _ends(stage: Stage, url: str, rows: int) -> dict[str, Cost]:
-    """What the first messages cost, and the last ones when all between them have gone."""
+    """What the first messages cost, and the last ones when all between them have gone.
+
+    Autovacuum is off: whether a pass falls into some ten seconds is chance. What it costs is part of the whole drains.
+    """
     tidy(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE queue_message SET (autovacuum_enabled = off)")
     for _ in range(rows // _INSERTED):
         await asyncio.to_thread(kinds.PLAIN.insert, url, _INSERTED)
     tidy(url)
@@ -155,20 +144,14 @@ async def _part(stage: Stage, url: str) -> Cost:
             await _gone(connection, last)
             end, memory = Moment.now(stage, connection, relay), peak_memory(relay.pid) / machine.MIB
             await relay.stop()
-        return _cost(connection, begin, end, memory)
-
-
-def _cost(connection: psycopg.Connection[Any], begin: Moment, end: Moment, memory: float) -> Cost:
-    [settled] = connection.execute(_SETTLED, [begin.at, end.at]).fetchone() or [0]
-    wall = (end.at - begin.at).total_seconds() * 1e6
-    relay, postgres = (getattr(end.counted, name) - getattr(begin.counted, name) for name in ("relays", "postgres"))
-    return Cost(wall / settled, relay / settled, postgres / settled, memory)
+        work = between(connection, begin, end)
+    return Cost(work.wall, work.relay, work.postgres, memory)
 
 
 def _take_away(url: str) -> None:
     """Leave the last messages, and the table as a drain would: vacuumed but for what was settled since autovacuum's last pass.
 
-    A claim leaves a dead version of its own on the page; where autovacuum has been, nothing tells any more.
+    There a claim has left a dead version of its own on the page; where autovacuum has been, nothing tells any more.
     """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_DELETE, _position(connection, _NTH_LAST, _LEAVE + PART + _LEAVE + _UNVACUUMED))
