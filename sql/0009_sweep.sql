@@ -30,7 +30,7 @@ $body$;
 -- leaves available_at as it is), and ordered ones from a position on. By these indexes only, whatever the planner knows of the table.
 CREATE FUNCTION @schema@.queue_message_expired_apart(clock timestamptz, holder integer, from_xid xid8, from_seq bigint, most integer) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $body$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
 #variable_conflict use_variable
 BEGIN
     RETURN ARRAY(

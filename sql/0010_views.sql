@@ -117,7 +117,7 @@ $body$;
 -- By index only, as claims are planned: without statistics PostgreSQL would read the whole table.
 CREATE FUNCTION @schema@.queue_message_oldest() RETURNS timestamptz
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $body$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
     SELECT least(
         (SELECT m.created_at FROM @schema@.queue_message m
          WHERE (m.xid, m.seq) >= (coalesce(low.xid, '0'), coalesce(low.seq, 0))

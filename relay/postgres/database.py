@@ -23,13 +23,12 @@ BY_INDEX = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_sort": "off",
-    "jit": "off",
     "plan_cache_mode": "force_custom_plan",
     "max_parallel_workers_per_gather": "0",
 }
 """Settings for statements that know their index. A table without statistics, as after the first big insert or a restore, makes
 the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages), and so does a plan made once for
-every limit; compiling such a plan takes longer still."""
+every limit."""
 
 _MIGRATE = "The schema is missing or too old: let its owner run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
 _SENTENCES: Mapping[type[psycopg.Error], str] = {
@@ -42,8 +41,9 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
 }
 
 
-ALWAYS = {"lock_timeout": "1s", "default_transaction_isolation": "read committed"}
-"""No statement of a relay may wait long for a lock of somebody else, since others wait for it; and each sees what is committed now."""
+ALWAYS = {"lock_timeout": "1s", "default_transaction_isolation": "read committed", "jit": "off"}
+"""No statement of a relay may wait long for a lock of somebody else, since others wait for it; each sees what is committed now; and none is
+worth compiling: PostgreSQL takes a quarter of a second of CPU for that wherever a switched-off kind of scan makes a plan look dear."""
 IN_PASSING: Mapping[str, str] = {
     "40001": "Another transaction came in between; it is tried again",
     "40P01": "Another transaction and this one waited for each other; it is tried again",

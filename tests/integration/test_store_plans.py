@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.ports import Due
+from relay.postgres.database import Session
 from relay.postgres.payloads import LARGE
 from relay.postgres.store import Store
 from tests.support.plans import PAD, Plan, explain
@@ -99,3 +100,17 @@ async def test_a_look_among_fifty_thousand_ordered_messages_reads_only_a_page(qu
             assert not plan.sequential("queue_message"), (name, statistics)
             assert plan.most_sorted() <= 2 * LIMIT, (name, statistics)
             assert plan.rows_read("queue_message") <= MOST_READ, (name, statistics)
+
+
+async def test_nothing_of_the_relay_is_compiled(queue: Queue, database_url: str) -> None:
+    """A switched-off kind of scan makes a plan look dear enough for PostgreSQL to compile it, which takes longer than to carry it out."""
+    session = Session(database_url, application_name="relay")
+    compiled = await session.fetch(b"SHOW jit", {})
+    await session.aclose()
+    functions = await queue.sql(
+        "SELECT proname::text, array_to_string(proconfig, ' ') FROM pg_proc WHERE array_to_string(proconfig, ' ') ~ 'enable_[a-z]+=off'"
+    )
+
+    assert [("off",)] == compiled
+    assert functions
+    assert [] == [name for name, settings in functions if "jit=off" not in settings]
