@@ -1,0 +1,1 @@
+"""What other outbox relays do on the same servers with the same messages: `python -m tests.bench.rivals`."""

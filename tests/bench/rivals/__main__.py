@@ -1,0 +1,65 @@
+"""`python -m tests.bench.rivals [NAME …]`: measure this relay and others on the same private servers, print tables, write JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench import machine
+from tests.bench.figures import table
+from tests.bench.rivals.plan import PARTS, RIVALS, Effort, Report, measure
+from tests.bench.speed.stage import SETTINGS, staged
+
+PACKAGES = ("psycopg", "aiormq", "uvloop")
+
+
+async def run(names: Sequence[str], effort: Effort) -> tuple[dict[str, str], list[Report]]:
+    """Everything asked for, on servers of its own."""
+    async with staged() as stage:
+        facts = machine.described(stage.postgres.url, PACKAGES)
+        facts |= {"rabbitmq": stage.rabbitmq.installation.version, "settings of postgresql": ", ".join(SETTINGS)}
+        stage.say("; ".join(f"{name} {value}" for name, value in facts.items()))
+        reports = [await measure(stage, RIVALS[name], effort) for name in names]
+    return {**facts, "load at the end": f"{os.getloadavg()[0]:.1f}"}, reports
+
+
+def shown(report: Report) -> str:
+    """A rival's part of the page."""
+    lines = [f"## {report.name} {report.version}", "", f"{report.settings}; {report.rows:,} messages", ""]
+    if report.figures:
+        lines += [table(report.figures), ""]
+    return "\n".join([*lines, *(f"- {one}" for one in report.findings)])
+
+
+def main() -> None:
+    """Measure, print, write."""
+    given = _arguments()
+    effort = Effort(given.parts or [*PARTS], given.rounds, given.kills, given.seconds, given.rows)
+    facts, reports = asyncio.run(run(given.names or [*RIVALS], effort))
+    print("", *map(shown, reports), sep="\n\n")  # noqa: T201 - what this command is for
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps({"facts": facts, "rivals": [one.as_json() for one in reports]}, indent=2, ensure_ascii=False))
+    print(f"\n{given.json} has the rounds")  # noqa: T201 - as above
+
+
+def _arguments() -> argparse.Namespace:
+    known = "\n".join(f"  {name:12} {about}" for name, about in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="tests.bench.rivals", description=__doc__, epilog=f"parts:\n{known}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *RIVALS], help=f"of {', '.join(RIVALS)}; all by default")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="all by default; more than once for several")
+    parser.add_argument("--rounds", type=int, default=3, help="of a drain")
+    parser.add_argument("--kills", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the latency")
+    parser.add_argument("--rows", type=int, help="messages of a drain at the most")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/rivals.json"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""A relay's table from outside: what is put in, what still waits, and what came out of the broker's queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import aio_pika
+import psycopg
+from pamqp import commands
+from pamqp.frame import marshal
+
+from tests.bench.rivals.rival import FIRST, PAD, Rival
+from tests.bench.speed.kinds import QUEUE, ROUTING_KEY
+from tests.bench.speed.wire import CHANNEL, connect
+
+PATIENCE = 300.0
+_LOOK = 0.02
+"""Seconds between two looks at the least; a look that takes long is followed by a longer pause, so that looking costs 2 % at the most."""
+_SHARE = 0.02
+
+
+def insert(
+    connection: psycopg.Connection[Any],
+    rival: Rival,
+    count: int,
+    *,
+    first: int = FIRST,
+    exchange: str = QUEUE,
+    routing_key: str = ROUTING_KEY,
+) -> None:
+    """Insert so many messages with one statement."""
+    values = {"first": first, "last": first + count - 1, "exchange": exchange, "routing_key": routing_key, "pad": PAD}
+    connection.execute(rival.statements.insert, values)
+
+
+def numbers(database: str, statement: str) -> set[int]:
+    """Numbers of the messages that a statement finds."""
+    with psycopg.connect(database) as connection:
+        return {number for [number] in connection.execute(statement)}
+
+
+def tidy(database: str, rival: Rival) -> None:
+    """What autovacuum would have done some time after, and a checkpoint, so that neither falls into a round by chance."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        for table in rival.statements.tables:
+            connection.execute(f"VACUUM {table}")
+        connection.execute("CHECKPOINT")
+
+
+async def gone(connection: psycopg.Connection[Any], rival: Rival, seconds: float = PATIENCE) -> bool:
+    """Wait until nothing waits; false if that does not happen in time."""
+    deadline = time.perf_counter() + seconds
+    while True:
+        began = time.perf_counter()
+        if connection.execute(rival.statements.waits).fetchone() != (True,):
+            return True
+        if began > deadline:
+            return False
+        await asyncio.sleep(max(_LOOK, (time.perf_counter() - began) / _SHARE))
+
+
+async def delivered(broker: str) -> int:
+    """Messages in the broker's queue."""
+    async with await aio_pika.connect(broker) as connection:
+        queue = await (await connection.channel()).get_queue(QUEUE)
+        return int(queue.declaration_result.message_count or 0)
+
+
+async def received(broker: str) -> Counter[int]:
+    """Empty the broker's queue; return how often each message was in it."""
+    came = Counter[int]()
+    expected = await delivered(broker)
+    channel = await connect(broker, lambda body: came.update([json.loads(body)["value"]]))
+    try:
+        await channel.call(marshal(commands.Basic.Consume(queue=QUEUE, no_ack=True), CHANNEL))
+        async with asyncio.timeout(PATIENCE):
+            while came.total() < expected:
+                await channel.news()
+    finally:
+        channel.close()
+    return came

@@ -1,0 +1,107 @@
+"""Who is measured, and what."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tests.bench.figures import Figure
+from tests.bench.rivals import draining, kills, latency, misfits
+from tests.bench.rivals.afternoon import Afternoon
+from tests.bench.rivals.ours import OutboxRelay
+from tests.bench.rivals.rival import NotInstallableError, Rival
+from tests.bench.speed.stage import Stage
+
+RIVALS: dict[str, Rival] = {one.name: one for one in (OutboxRelay(), Afternoon())}
+PARTS = {
+    "drain": "a backlog: messages a second beside the bare publisher, CPU, memory",
+    "latency": f"{latency.RATE} a second: COMMIT to consumer",
+    "misfits": f"one bad message among {misfits.GOOD} good ones: a missing exchange, and no route",
+    "kill": "kill -9 in the middle of a drain, and a new start",
+}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    parts: Sequence[str]
+    rounds: int
+    kills: int
+    seconds: float
+    rows: int | None = None
+    """Messages of a drain at the most."""
+
+
+@dataclass
+class Report:
+    """What came of a rival."""
+
+    name: str
+    version: str
+    settings: str
+    rows: int
+    figures: list[Figure] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything."""
+        return {**vars(self), "figures": [one.as_json() for one in self.figures]}
+
+
+async def measure(stage: Stage, rival: Rival, effort: Effort) -> Report:
+    """All parts asked for; one that fails, or a rival that cannot be had, is told in a sentence, and the rest goes on."""
+    rows = min(rival.rows, effort.rows or rival.rows)
+    report = Report(rival.name, rival.version, rival.settings, rows)
+    stage.say(f"{rival.name} ({rival.version}): {rival.settings}")
+    try:
+        rival.install(stage.say)
+        async with _hosting(stage, rival):
+            for part in effort.parts:
+                await _measure(stage, rival, part, effort, report)
+    except NotInstallableError as error:
+        report.findings.append(str(error))
+        stage.say(str(error))
+    return report
+
+
+async def _measure(stage: Stage, rival: Rival, part: str, effort: Effort, report: Report) -> None:
+    try:
+        match part:
+            case "drain":
+                report.figures += await draining.measure(stage, rival, report.rows, effort.rounds)
+            case "latency":
+                report.figures += await latency.measure(stage, rival, effort.seconds)
+            case "misfits":
+                report.findings += await misfits.measure(stage, rival)
+            case _:
+                report.figures += await kills.measure(stage, rival, report.rows, effort.kills)
+    except (RuntimeError, TimeoutError) as error:
+        report.findings.append(f"{part}: not measured: {error}")
+        stage.say(report.findings[-1])
+
+
+@asynccontextmanager
+async def _hosting(stage: Stage, rival: Rival) -> AsyncIterator[None]:
+    """PostgreSQL with the settings that a rival cannot do without; the others never see them."""
+    if not rival.server:
+        yield
+        return
+    _set(stage, rival.server)
+    try:
+        yield
+    finally:
+        _set(stage, dict.fromkeys(rival.server, "DEFAULT"))
+
+
+def _set(stage: Stage, settings: dict[str, str] | Any) -> None:
+    with psycopg.connect(stage.postgres.url, autocommit=True) as connection:
+        for name, value in settings.items():
+            wanted = sql.SQL("DEFAULT") if value == "DEFAULT" else sql.Literal(value)
+            connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), wanted))
+    stage.postgres.restart()
