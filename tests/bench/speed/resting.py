@@ -31,6 +31,8 @@ from tests.support.relays import Line, RelayProcess
 
 SECONDS = 30.0
 """Of a round with nothing to do."""
+IDLE_ROUNDS = 3
+"""At the most: they are alike."""
 SETTLED = 10.0
 """Seconds after a start in which a relay does what it does rarely, such as making the archive's days."""
 PATIENCE = 60.0
@@ -69,7 +71,7 @@ async def measure_idle(stage: Stage, rounds: int) -> list[Figure]:
     url, found = stage.database(), list[Idle]()
     async with stage.relays(url) as [relay]:
         await asyncio.sleep(SETTLED)
-        for _ in range(rounds):
+        for _ in range(min(rounds, IDLE_ROUNDS)):
             found.append(await _idle(stage, url, relay))
             stage.say(f"idle for {SECONDS:g} s: {found[-1]}")
     return [
