@@ -52,11 +52,12 @@ def server(say: Say) -> local.Postgres:
 
 
 class History:
-    """A database with an archive that grows from FIRST on, `a_day` rows each day."""
+    """A database with an archive that grows from a day on, `a_day` rows each day."""
 
-    def __init__(self, server: local.Postgres, name: str, *, a_day: int) -> None:
+    def __init__(self, server: local.Postgres, name: str, *, a_day: int, first: date = FIRST) -> None:
         self.url = database_at(server.url, name)
         self.a_day = a_day
+        self.first = first
         self.rows = 0
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -67,7 +68,7 @@ class History:
         wanted = self.rows + count
         days = (wanted - 1) // self.a_day + 1
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("SELECT queue_message_ensure_partitions(%s, %s)", [days, FIRST])
+            connection.execute("SELECT queue_message_ensure_partitions(%s, %s)", [days, self.first])
             while self.rows < wanted:
                 last = min(self.rows + _STEP, wanted)
                 connection.execute(self._filling(self.rows + 1, last))
@@ -110,7 +111,7 @@ class History:
     def _filling(self, first: int, last: int) -> sql.Composed:
         numbers = {"first": first, "last": last, "transaction": TRANSACTION, "a_day": self.a_day}
         return sql.SQL(_FILL).format(
-            **{name: sql.Literal(number) for name, number in numbers.items()}, begin=sql.Literal(f"{FIRST} 00:00:00+00")
+            **{name: sql.Literal(number) for name, number in numbers.items()}, begin=sql.Literal(f"{self.first} 00:00:00+00")
         )
 
 
