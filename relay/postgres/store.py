@@ -97,7 +97,7 @@ class Store:
 
     async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
         """See `relay.ports.ClaimStore`."""
-        policy, pace, token, tick = self._policy(), self._shelf.pace, str(uuid.uuid4()), time.monotonic()
+        policy, pace, token = self._policy(), self._shelf.pace, str(uuid.uuid4())
         values = {
             **where, **lock_of(policy), "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.large,
             "relay_id": self.relay_id, "token": token, "now": None,
@@ -108,7 +108,8 @@ class Store:
         async with self._turn:
             for session in (self._settles, self._claims):
                 await session.open()
-            sent = time.monotonic()
+            # The zero of every interval of the batch: what is waited for before is no part of them.
+            tick = time.monotonic()
             rows, came = await self._claimed(due.value, values), time.monotonic()
         claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
         snapshot, found, clock, *reached = rows[0][WIDTH:]
@@ -120,7 +121,7 @@ class Store:
         unready = left or (claims and came > tick + half)
         whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
         if claims:
-            pace.claimed(came - sent, time.monotonic() - sent, half=half, cut=found > len(claims), room=limit_bytes)
+            pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=found > len(claims), room=limit_bytes)
         if not walked and len(whole) == len(claims):
             self._lowest.heard(due.value)
         batch = Batch(token, whole, clock, tick, batch.deadline, due.value)
