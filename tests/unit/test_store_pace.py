@@ -124,7 +124,7 @@ async def test_a_claim_that_brought_nothing_makes_none_smaller(clock: Clock) -> 
     played = Played()
 
     async def slow() -> list[tuple[object, ...]]:
-        clock.now += 12.0
+        clock.now += 12.1
         return due_rows()
 
     assert [(PLENTY, LARGE)] * 2 == [await brought(played, slow), await brought(played)]
@@ -140,7 +140,7 @@ async def test_a_claim_is_not_made_smaller_by_the_room_of_a_moment(clock: Clock,
     async def slow() -> list[tuple[object, ...]]:
         if not late:
             raise StoreError("Silent.", unanswered=True)
-        clock.now += 12.0
+        clock.now += 12.1
         return due_rows(a_claim())
 
     played.answers["renew_locks"].append([(1,)])
