@@ -37,6 +37,13 @@ def insert(
     connection.execute(rival.statements.insert, values)
 
 
+def fill(connection: psycopg.Connection[Any], rival: Rival, count: int) -> None:
+    """Insert a backlog, and let the planner know of it: a plan that was kept from the empty table would be no relay's fault."""
+    insert(connection, rival, count)
+    for table in rival.statements.tables:
+        connection.execute(f"ANALYZE {table}")
+
+
 def numbers(database: str, statement: str) -> set[int]:
     """Numbers of the messages that a statement finds."""
     with psycopg.connect(database) as connection:

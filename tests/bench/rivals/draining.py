@@ -76,7 +76,7 @@ async def _drain(stage: Stage, rival: Rival, relay: RelayProcess, database: str,
     with psycopg.connect(database, autocommit=True) as connection:
         relay.freeze()
         try:
-            backlog.insert(connection, rival, rows)
+            backlog.fill(connection, rival, rows)
             used = cpu_of_all(relay.pid), cpu_of_all(stage.postgres.pid())
         finally:
             relay.thaw()

@@ -56,7 +56,7 @@ async def _half_way(stage: Stage, rival: Rival, relay: RelayProcess, database: s
     relay.freeze()
     try:
         with psycopg.connect(database) as connection:
-            backlog.insert(connection, rival, rows)
+            backlog.fill(connection, rival, rows)
     finally:
         relay.thaw()
     deadline = time.monotonic() + backlog.PATIENCE

@@ -13,11 +13,12 @@ from psycopg import sql
 from tests.bench.figures import Figure
 from tests.bench.rivals import draining, kills, latency, misfits
 from tests.bench.rivals.afternoon import Afternoon
+from tests.bench.rivals.faststream_outbox import FaststreamOutbox
 from tests.bench.rivals.ours import OutboxRelay
 from tests.bench.rivals.rival import NotInstallableError, Rival
 from tests.bench.speed.stage import Stage
 
-RIVALS: dict[str, Rival] = {one.name: one for one in (OutboxRelay(), Afternoon())}
+RIVALS: dict[str, Rival] = {one.name: one for one in (OutboxRelay(), Afternoon(), FaststreamOutbox())}
 PARTS = {
     "drain": "a backlog: messages a second beside the bare publisher, CPU, memory",
     "latency": f"{latency.RATE} a second: COMMIT to consumer",
