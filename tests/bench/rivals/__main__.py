@@ -29,10 +29,25 @@ async def run(names: Sequence[str], effort: Effort) -> tuple[dict[str, str], lis
 
 def shown(report: Report) -> str:
     """A rival's part of the page."""
-    lines = [f"## {report.name} {report.version}", "", f"{report.settings}; {report.rows:,} messages", ""]
+    lines = [
+        f"## {report.name} {report.version}",
+        "",
+        f"{report.settings}; {report.rows:,} messages; load {report.load:.1f} when it began",
+        "",
+    ]
     if report.figures:
         lines += [table(report.figures), ""]
     return "\n".join([*lines, *(f"- {one}" for one in report.findings)])
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """A line for each rival, with the median of each figure."""
+    names = [*dict.fromkeys(one.name for report in reports for one in report.figures)]
+    lines = [("", *names), ("---",) * (len(names) + 1)]
+    for report in reports:
+        found = {one.name: one.cells()[1] for one in report.figures}
+        lines.append((report.name, *(found.get(name, "") for name in names)))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def main() -> None:
@@ -40,7 +55,7 @@ def main() -> None:
     given = _arguments()
     effort = Effort(given.parts or [*PARTS], given.rounds, given.kills, given.seconds, given.rows)
     facts, reports = asyncio.run(run(given.names or [*RIVALS], effort))
-    print("", *map(shown, reports), sep="\n\n")  # noqa: T201 - what this command is for
+    print("", *map(shown, reports), summary(reports), sep="\n\n")  # noqa: T201 - what this command is for
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps({"facts": facts, "rivals": [one.as_json() for one in reports]}, indent=2, ensure_ascii=False))
     print(f"\n{given.json} has the rounds")  # noqa: T201 - as above

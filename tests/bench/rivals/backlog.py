@@ -18,9 +18,10 @@ from tests.bench.speed.kinds import QUEUE, ROUTING_KEY
 from tests.bench.speed.wire import CHANNEL, connect
 
 PATIENCE = 300.0
-_LOOK = 0.02
-"""Seconds between two looks at the least; a look that takes long is followed by a longer pause, so that looking costs 2 % at the most."""
+_LOOK, _LONGEST = 0.02, 0.1
+"""Seconds between two looks, at least and at most; a look that takes long is followed by a longer pause, to cost the relay little."""
 _SHARE = 0.02
+"""Of the time may be spent with looking, within these bounds."""
 
 
 def insert(
@@ -67,7 +68,7 @@ async def gone(connection: psycopg.Connection[Any], rival: Rival, seconds: float
             return True
         if began > deadline:
             return False
-        await asyncio.sleep(max(_LOOK, (time.perf_counter() - began) / _SHARE))
+        await asyncio.sleep(min(_LONGEST, max(_LOOK, (time.perf_counter() - began) / _SHARE)))
 
 
 async def delivered(broker: str) -> int:

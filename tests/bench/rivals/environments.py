@@ -54,7 +54,7 @@ def node(name: str, say: Say) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copy(manifest, folder / "package.json")
-    _run(name, ["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"], folder)
+    _run(name, ["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"], folder)
     _note(folder, manifest)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import os
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,20 +13,25 @@ import psycopg
 from psycopg import sql
 
 from tests.bench.figures import Figure
-from tests.bench.rivals import draining, kills, latency, misfits
+from tests.bench.rivals import draining, kills, latency, misfits, pg_transactional_outbox
 from tests.bench.rivals.afternoon import Afternoon
 from tests.bench.rivals.faststream_outbox import FaststreamOutbox
 from tests.bench.rivals.ours import OutboxRelay
 from tests.bench.rivals.rival import NotInstallableError, Rival
 from tests.bench.speed.stage import Stage
 
-RIVALS: dict[str, Rival] = {one.name: one for one in (OutboxRelay(), Afternoon(), FaststreamOutbox())}
+RIVALS: dict[str, Rival] = {
+    one.name: one
+    for one in (OutboxRelay(), Afternoon(), FaststreamOutbox(), pg_transactional_outbox.replication(), pg_transactional_outbox.polling())
+}
 PARTS = {
     "drain": "a backlog: messages a second beside the bare publisher, CPU, memory",
     "latency": f"{latency.RATE} a second: COMMIT to consumer",
     "misfits": f"one bad message among {misfits.GOOD} good ones: a missing exchange, and no route",
     "kill": "kill -9 in the middle of a drain, and a new start",
 }
+FAILURES = (RuntimeError, TimeoutError, AssertionError, psycopg.Error, subprocess.SubprocessError)
+"""After which the other parts go on."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Report:
     version: str
     settings: str
     rows: int
+    load: float
+    """Of the machine, when it began."""
     figures: list[Figure] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
@@ -58,7 +67,7 @@ class Report:
 async def measure(stage: Stage, rival: Rival, effort: Effort) -> Report:
     """All parts asked for; one that fails, or a rival that cannot be had, is told in a sentence, and the rest goes on."""
     rows = min(rival.rows, effort.rows or rival.rows)
-    report = Report(rival.name, rival.version, rival.settings, rows)
+    report = Report(rival.name, rival.version, rival.settings, rows, os.getloadavg()[0])
     stage.say(f"{rival.name} ({rival.version}): {rival.settings}")
     try:
         rival.install(stage.say)
@@ -82,7 +91,7 @@ async def _measure(stage: Stage, rival: Rival, part: str, effort: Effort, report
                 report.findings += await misfits.measure(stage, rival)
             case _:
                 report.figures += await kills.measure(stage, rival, report.rows, effort.kills)
-    except (RuntimeError, TimeoutError) as error:
+    except FAILURES as error:
         report.findings.append(f"{part}: not measured: {error}")
         stage.say(report.findings[-1])
 
@@ -97,10 +106,18 @@ async def _hosting(stage: Stage, rival: Rival) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        _drop_slots(stage)
         _set(stage, dict.fromkeys(rival.server, "DEFAULT"))
 
 
-def _set(stage: Stage, settings: dict[str, str] | Any) -> None:
+def _drop_slots(stage: Stage) -> None:
+    """Without logical replication PostgreSQL would not start as long as a slot of it is there."""
+    with psycopg.connect(stage.postgres.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE active")
+        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+
+def _set(stage: Stage, settings: Mapping[str, str]) -> None:
     with psycopg.connect(stage.postgres.url, autocommit=True) as connection:
         for name, value in settings.items():
             wanted = sql.SQL("DEFAULT") if value == "DEFAULT" else sql.Literal(value)
