@@ -9,7 +9,7 @@ import re
 import struct
 from collections.abc import Iterable, Sequence
 from fnmatch import translate
-from typing import Final, NamedTuple
+from typing import Final
 
 from relay.message import Claim, Cut, PublishResult, Verdict
 from relay.option_rules import SHORT_LIMIT, OptionsError, printable
@@ -37,22 +37,22 @@ _NO_OPTIONS: Final = plan("{}", _DEFAULT_FRAME_MAX)
 _UUID_LENGTH: Final = 36
 
 
-class Encoded(NamedTuple):
+class Encoded(tuple[bytes, ...]):
     """The frames of one message, each as size, payload, end octet and the type of the frame after it; no channel yet."""
 
-    parts: tuple[bytes, ...]
+    __slots__ = ()
 
     @property
     def size(self) -> int:
         """Bytes on the wire."""
-        return sum(map(len, self.parts)) + 2 * len(self.parts)
+        return sum(map(len, self)) + 2 * len(self)
 
 
 def encode_batch(encodeds: Iterable[Encoded], channel: int) -> bytes:
     """All frames of a batch for one channel, ready for one write; empty for an empty batch."""
     parts = [_METHOD]
     for encoded in encodeds:
-        parts += encoded.parts
+        parts += encoded
     # The last part names a next frame that will not come.
     parts[-1] = parts[-1][:-1]
     return channel.to_bytes(2, "big").join(parts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from relay import events
 from relay.message import Batch, Keep, Outcome, Portion
 from relay.ports import Publisher, Settler, Written
-from relay.retry import RetryPolicy, decide
+from relay.retry import RetryPolicy, decide_all
 from relay.tally import tally
 
 SETTLE_GRACE = 5.0
@@ -77,11 +77,7 @@ class Flight:
     async def _move(self, batch: Batch) -> None:
         async with asyncio.TaskGroup() as settles:
             async for portion in self._publisher.publish(batch):
-                policy = self._policy()
-                outcomes = [
-                    decide(claim, result, policy, chance=random.random(), leaving=self._leaving)  # noqa: S311 - jitter, not cryptography
-                    for claim, result in zip(portion.claims, portion.results, strict=True)
-                ]
+                outcomes = decide_all(portion, self._policy(), chance=random.random, leaving=self._leaving)
                 settles.create_task(self._settle(batch, portion, outcomes))
 
     async def _settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> None:

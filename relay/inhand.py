@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping, Sequence
 
-from relay.message import Batch, Claim, Position
+from relay.message import Amount, Batch, Claim, Position, by_exchange
 
 
 class InHand:
@@ -14,7 +14,8 @@ class InHand:
     def __init__(self, *, window: int, window_bytes: int) -> None:
         self.window = window
         self._window_bytes = window_bytes
-        self._batches: dict[Batch, dict[tuple[int, int], Claim]] = {}
+        self._batches: dict[Batch, dict[tuple[int, int], Claim] | None] = {}
+        """What is held of each batch; None: all of it, and most batches are let go of at once."""
         self._by_exchange: Counter[str] = Counter()
         self._size_by_exchange: Counter[str] = Counter()
         self.stuck: frozenset[str] = frozenset()
@@ -26,31 +27,41 @@ class InHand:
 
     def add(self, batch: Batch) -> None:
         """Take a claimed batch in hand."""
-        self._batches[batch] = {(claim.xid, claim.seq): claim for claim in batch.claims}
-        self._by_exchange.update([claim.exchange for claim in batch.claims])
-        for claim in batch.claims:
-            self._size_by_exchange[claim.exchange] += len(claim.payload)
+        self._batches[batch] = None
+        for exchange, amount in batch.exchanges.items():
+            self._by_exchange[exchange] += amount.messages
+            self._size_by_exchange[exchange] += amount.size
         self.messages += len(batch.claims)
         self.taken += len(batch.claims)
         self.size += batch.size
 
-    def remove(self, batch: Batch, claims: Iterable[Claim]) -> None:
+    def remove(self, batch: Batch, claims: Sequence[Claim]) -> None:
         """Let go of claims that were settled, released or left to their lock."""
-        held = self._batches[batch]
-        for claim in claims:
-            if held.pop((claim.xid, claim.seq), None) is not None:
-                self.messages -= 1
-                self.size -= len(claim.payload)
-                self._let_go(claim)
+        if claims is batch.claims and self._batches[batch] is None:
+            del self._batches[batch]
+            self._let_go(batch.exchanges)
+            return
+        held = self._held(batch)
+        gone = [claim for claim in claims if held.pop((claim.xid, claim.seq), None) is not None]
         if not held:
             del self._batches[batch]
+        self._let_go(by_exchange(gone))
 
-    def _let_go(self, claim: Claim) -> None:
-        """Count a message of an exchange less; applications name exchanges, so those with none in hand are forgotten."""
-        self._by_exchange[claim.exchange] -= 1
-        self._size_by_exchange[claim.exchange] -= len(claim.payload)
-        if not self._by_exchange[claim.exchange]:
-            del self._by_exchange[claim.exchange], self._size_by_exchange[claim.exchange]
+    def _held(self, batch: Batch) -> dict[tuple[int, int], Claim]:
+        held = self._batches[batch]
+        if held is None:
+            held = self._batches[batch] = {(claim.xid, claim.seq): claim for claim in batch.claims}
+        return held
+
+    def _let_go(self, exchanges: Mapping[str, Amount]) -> None:
+        """Count so much less; applications name exchanges, so those with none in hand are forgotten."""
+        for exchange, amount in exchanges.items():
+            self.messages -= amount.messages
+            self.size -= amount.size
+            self._by_exchange[exchange] -= amount.messages
+            self._size_by_exchange[exchange] -= amount.size
+            if not self._by_exchange[exchange]:
+                del self._by_exchange[exchange], self._size_by_exchange[exchange]
 
     def count(self, exchange: str) -> int:
         """Messages of an exchange."""
@@ -83,9 +94,9 @@ class InHand:
 
     def due_for_renewal(self, now: float, margin: float) -> list[tuple[Batch, list[tuple[int, int]]]]:
         """Batches whose deadline is less than `margin` seconds away, with the positions still in hand."""
-        return [(batch, list(held)) for batch, held in self._batches.items() if batch.deadline - now < margin]
+        return [(batch, list(self._held(batch))) for batch in self._batches if batch.deadline - now < margin]
 
     def lowest(self) -> Position | None:
         """The lowest position in hand."""
-        positions = [min(held) for held in self._batches.values() if held]
+        positions = [min(held) for held in map(self._held, self._batches) if held]
         return Position(*min(positions)) if positions else None

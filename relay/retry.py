@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from relay.message import SUCCESS, Archive, Claim, GiveBack, Keep, Outcome, PublishResult, Result, Retry, Verdict
+from relay.message import CONFIRMED, SUCCESS, Archive, Claim, GiveBack, Keep, Outcome, Portion, PublishResult, Result, Retry, Verdict
 
 Unroutable = Literal["retry", "reject", "accept"]
 JITTER = 0.2
@@ -34,6 +34,14 @@ def backoff(attempt: int, policy: RetryPolicy, chance: float) -> float:
     """Seconds to wait after the given attempt (1 is the first); `chance` in [0, 1) is the jitter."""
     plain = min(policy.backoff_base * 2.0 ** min(attempt - 1, 60), policy.backoff_max)
     return plain * (1 - JITTER + 2 * JITTER * chance)
+
+
+def decide_all(portion: Portion, policy: RetryPolicy, *, chance: Callable[[], float], leaving: bool = False) -> Sequence[Outcome]:
+    """One outcome for each result of a portion, as `decide`; the common case, all confirmed, costs one pass in C."""
+    if portion.results.count(CONFIRMED) == len(portion.results):
+        return [SUCCESS] * len(portion.results)
+    pairs = zip(portion.claims, portion.results, strict=True)
+    return [decide(claim, result, policy, chance=chance(), leaving=leaving) for claim, result in pairs]
 
 
 def decide(claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: float, leaving: bool = False) -> Outcome:

@@ -46,8 +46,8 @@ def _counts(written: Written) -> dict[str, int]:
 
 def count(outcomes: Sequence[Outcome]) -> dict[str, int]:
     """Outcomes by word; the common case, all the same success, costs one pass in C."""
-    successes = sum(outcome is SUCCESS for outcome in outcomes)
-    counts = Counter(word(outcome) for outcome in outcomes if outcome is not SUCCESS) if successes < len(outcomes) else Counter[str]()
+    successes = outcomes.count(SUCCESS)
+    counts = Counter(word(outcome) for outcome in outcomes if outcome != SUCCESS) if successes < len(outcomes) else Counter[str]()
     counts[Result.SUCCESS.value] += successes
     return dict(counts)
 

@@ -52,10 +52,7 @@ class Session:
 
     def submit(self, job: Job) -> None:
         """Take a batch; what may be written is written before this returns."""
-        groups: dict[str, list[Slot]] = {}
-        for index, claim in enumerate(job.claims):
-            groups.setdefault(claim.exchange, []).append((job, index))
-        for exchange, slots in groups.items():
+        for exchange, slots in _by_exchange(job).items():
             outlet = self._outlet(exchange)
             outlet.submit(slots)
             self._ready[outlet] = None
@@ -151,6 +148,16 @@ class Session:
         if channel is not None:
             self._pipe.ears[channel] = _Leaving(self, channel)
             self._pipe.write(wire.close_channel(channel))
+
+
+def _by_exchange(job: Job) -> dict[str, list[Slot]]:
+    """The messages of a batch, which mostly goes to one exchange."""
+    groups: dict[str, list[Slot]] = {exchange: [] for exchange in job.batch.exchanges}
+    if len(groups) == 1:
+        return {exchange: [(job, index) for index in range(len(job.claims))] for exchange in groups}
+    for index, claim in enumerate(job.claims):
+        groups[claim.exchange].append((job, index))
+    return groups
 
 
 class _Leaving:

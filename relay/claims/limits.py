@@ -114,9 +114,8 @@ class Limits:
     def took(self, batch: Batch) -> None:
         """Debit what was claimed, whatever becomes of it: a message that goes again is debited again."""
         now = self.clock()
-        for claim in batch.claims if self._buckets else ():
-            if bucket := self._buckets.get(claim.exchange):
-                bucket.take(1, now)
+        for exchange in self._buckets.keys() & batch.exchanges.keys():
+            self._buckets[exchange].take(batch.exchanges[exchange].messages, now)
 
     def until(self, exchanges: Collection[str]) -> float | None:
         """Seconds until messages of one of these may be claimed; 0 where nothing limits one; None without any."""

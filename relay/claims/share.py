@@ -7,7 +7,7 @@ is anything else to send a small part of the window: others find room at once, a
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 
 from relay.message import Batch
@@ -56,20 +56,16 @@ class Share:
 
     def flooding(self, batch: Batch) -> str | None:
         """The exchange that has more than half of a claim that was cut short by a limit."""
-        [(exchange, messages)] = Counter(claim.exchange for claim in batch.claims).most_common(1)
+        exchange, (messages, _) = max(batch.exchanges.items(), key=lambda one: one[1].messages)
         return exchange if messages * 2 > len(batch.claims) else None
 
     def took(self, batch: Batch) -> None:
         """Learn what was claimed."""
         now = self._clock()
-        counts, sizes = Counter[str](), Counter[str]()
-        for claim in batch.claims:
-            counts[claim.exchange] += 1
-            sizes[claim.exchange] += len(claim.payload)
-        for exchange, count in counts.items():
+        for exchange, amount in batch.exchanges.items():
             self._seen[exchange] = now
             self._seen.move_to_end(exchange)
-            self._sizes[exchange] = sizes[exchange] // count
+            self._sizes[exchange] = amount.size // amount.messages
         while len(self._seen) > self._most:
             forgotten, _ = self._seen.popitem(last=False)
             del self._sizes[forgotten]

@@ -218,7 +218,7 @@ class Streams:
 
     def _left_some(self, batch: Batch | None) -> None:
         """What was split off just now, because a claim was cut short, goes on with more of what that found."""
-        for name in {claim.exchange for claim in batch.claims} & self._branches.keys() if batch else ():
+        for name in batch.exchanges.keys() & self._branches.keys() if batch else ():
             self._branches[name].cut = True
 
     def _came_up(self, batch: Batch | None, *, bounded: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.claims.bounds import Bound
 from relay.literals import literal
-from relay.message import Archive, GiveBack, Position, Result, Retry
+from relay.message import SUCCESS, Archive, GiveBack, Position, Retry
 from relay.policy import Policy
 from relay.ports import Row
 
@@ -42,9 +42,9 @@ def positions_of(rows: Sequence[Row]) -> dict[str, object]:
 
 def results_of(rows: Sequence[Row]) -> dict[str, object]:
     """Result, code and detail of each row; nothing at all where every row is a plain success."""
-    outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
-    if all(outcome.result is Result.SUCCESS and not outcome.code for outcome in outcomes):
+    if [row.outcome for row in rows].count(SUCCESS) == len(rows):
         return {"results": None, "codes": None, "details": None}
+    outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
     return {
         "results": [outcome.result.value for outcome in outcomes],
         "codes": [outcome.code or None for outcome in outcomes],

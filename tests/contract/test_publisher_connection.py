@@ -97,7 +97,7 @@ class ImmediateEncoder(Encoder):
         encoded = super().encode(claim)
         if claim.routing_key != "immediate" or isinstance(encoded, PublishResult):
             return encoded
-        method, *others = encoded.parts
+        method, *others = encoded
         return Encoded((method[:-3] + bytes([method[-3] | 2]) + method[-2:], *others))
 
 

@@ -70,8 +70,8 @@ def test_a_method_is_built_once() -> None:
     encoder = an_encoder()
     first, again, other = encoded(encoder), encoded(encoder), encoded(encoder, options='{"mandatory": false}')
 
-    assert first.parts[0] is again.parts[0]
-    assert first.parts[0] != other.parts[0]
+    assert first[0] is again[0]
+    assert first[0] != other[0]
 
 
 def test_a_full_cache_starts_anew() -> None:

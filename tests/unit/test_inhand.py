@@ -105,3 +105,15 @@ def test_an_exchange_is_forgotten_with_its_last_message() -> None:
     in_hand.remove(batch, batch.claims[:1])
     assert not in_hand._by_exchange
     assert not in_hand._size_by_exchange
+
+
+def test_what_was_let_go_of_in_part_is_counted_once() -> None:
+    """The rest goes by itself or with the whole batch; what has gone before is not let go of again."""
+    for whole in (True, False):
+        in_hand, batch = InHand(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
+        in_hand.add(batch)
+        in_hand.remove(batch, [batch.claims[0]])
+        assert (2, 8, 1, 4) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("a"))
+
+        in_hand.remove(batch, batch.claims if whole else batch.claims[1:])
+        assert (0, 0, 0, 0) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("b"))

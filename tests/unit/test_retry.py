@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from relay.message import CONFIRMED, SUCCESS, Archive, GiveBack, Keep, Outcome, PublishResult, Result, Retry, Verdict
 from relay.policy import Policy
-from relay.retry import JITTER, RetryPolicy, backoff, decide
-from tests.support.fakes import a_claim
+from relay.retry import JITTER, RetryPolicy, backoff, decide, decide_all
+from tests.support.fakes import a_claim, a_portion
 
 ONCE = RetryPolicy(max_attempts=1)
 EVEN = 0.5
@@ -142,3 +142,13 @@ def test_a_policy_is_read_from_the_tables_rows() -> None:
 def test_what_is_unroutable_is_told_by_exchange(text: str, exchange: str, expected: str) -> None:
     """A default and exceptions; the default exchange has the empty name."""
     assert expected == Policy.of({"unroutable": text}).retry.unroutable_of(exchange)
+
+
+def test_each_message_of_a_portion_is_decided_by_itself() -> None:
+    """Where all are confirmed, and where one is not."""
+    policy, confirmed = RetryPolicy(), a_portion([a_claim(), a_claim()])
+    mixed = confirmed._replace(results=[CONFIRMED, result(Verdict.UNKNOWN)])
+
+    assert [SUCCESS, SUCCESS] == decide_all(confirmed, policy, chance=lambda: EVEN)
+    assert [SUCCESS, BACK] == decide_all(mixed, policy, chance=lambda: EVEN)
+    assert [SUCCESS, Keep()] == decide_all(mixed, policy, chance=lambda: EVEN, leaving=True)
