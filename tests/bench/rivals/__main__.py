@@ -42,7 +42,8 @@ def shown(report: Report) -> str:
 
 def summary(reports: Sequence[Report]) -> str:
     """A line for each rival, with the median of each figure."""
-    names = [*dict.fromkeys(one.name for report in reports for one in report.figures)]
+    if not (names := [*dict.fromkeys(one.name for report in reports for one in report.figures)]):
+        return ""
     lines = [("", *names), ("---",) * (len(names) + 1)]
     for report in reports:
         found = {one.name: one.cells()[1] for one in report.figures}

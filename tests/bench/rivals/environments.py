@@ -70,8 +70,8 @@ def _run(name: str, command: Sequence[str], folder: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise NotInstallableError(f"{name} is left out: {command[0]} did not end within {PATIENCE:g} seconds.") from error
     if done.returncode:
-        words = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()] or ["no reason given"]
-        raise NotInstallableError(f"{name} is left out: it could not be installed ({words[-1].strip()}).")
+        errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower() and "complete log" not in line]
+        raise NotInstallableError(f"{name} is left out: it could not be installed ({'; '.join(errors[:2]) or 'no reason given'}).")
 
 
 def _is_there(folder: Path, wanted: Path) -> bool:
