@@ -96,26 +96,34 @@ BEGIN
 END
 $body$;
 
--- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour; else only below the highest
--- position that a relay has reported, so that a long backlog is not walked each minute, and what silent relays hold apart from it.
+-- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour; else only what lies behind
+-- the living relays and where those that fell silent lately may have been, so that a long backlog is not walked each minute, and what silent
+-- relays hold apart from that. A lock set by hand in the backlog is found when the relays have passed it.
 CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
+    lock_time interval := make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision);
     whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
         OR extract(minute FROM clock) = 0;
-    top_xid xid8;
+    reached record;
     silent record;
     more record;
 BEGIN
     IF NOT whole THEN
-        SELECT r.top_xid INTO top_xid FROM @schema@.queue_message_relay r ORDER BY r.top_xid DESC LIMIT 1;
+        -- No further than into the middle of a large transaction.
+        SELECT place.xid, place.seq INTO reached FROM @schema@.queue_message_relay r CROSS JOIN LATERAL (
+            SELECT r.head_xid AS xid, r.head_seq AS seq WHERE r.heartbeat_at > clock - lock_time
+            UNION ALL SELECT r.top_xid, r.top_seq WHERE r.heartbeat_at <= clock - lock_time) AS place
+        WHERE r.heartbeat_at > clock - lock_time - interval '10 minutes' ORDER BY place.xid DESC, place.seq DESC LIMIT 1;
+        SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
+            now, below_xid => coalesce(reached.xid, '0'), below_seq => least(coalesce(reached.seq, 0), 9223372036854775806) + 1, most => 10000) s;
+    ELSE
+        SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(now, most => 10000) s;
     END IF;
-    SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
-        now, below_xid => (top_xid::text::bigint + 1)::text::xid8, most => 10000) s;
     FOR silent IN SELECT r.id, r.low_xid, r.low_seq FROM @schema@.queue_message_relay r
-        WHERE NOT whole AND r.heartbeat_at <= clock - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision)
+        WHERE NOT whole AND r.heartbeat_at <= clock - lock_time
     LOOP
         SELECT s.released, s.archived INTO more FROM @schema@.queue_message_sweep(
             now, silent.id, silent.low_xid, silent.low_seq, silent.low_xid, silent.low_seq, 10000, true) s;

@@ -87,15 +87,13 @@ CREATE VIEW @schema@.queue_message_relay_state AS
             make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS lock_time) lately
     CROSS JOIN LATERAL (SELECT lately.silent_for < lately.lock_time AND NOT lately.has_left AS alive) life;
 
--- Counts of the queue. A large queue is not walked for them: then waiting comes from the statistics (counted is false),
--- and only what lies between the relays' lowest and highest position is looked at for locks.
+-- Counts of the queue. A large queue is not walked for them: then waiting comes from the statistics (counted is false), and locked from what
+-- the living relays say that they have in flight and those that fell silent lately have kept.
 CREATE FUNCTION @schema@.queue_message_count(OUT counted boolean, OUT waiting bigint, OUT locked bigint, OUT delayed bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
     queue regclass := format('%I.queue_message', @schema_literal@::text)::regclass;
-    low record;
-    high record;
 BEGIN
     counted := pg_relation_size(queue) < 128 * 1024 * 1024;
     SELECT count(*) INTO delayed FROM @schema@.queue_message m WHERE m.available_at > now() AND m.lock_expires_at IS NULL;
@@ -104,10 +102,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT greatest(s.n_live_tup, 0) INTO waiting FROM pg_stat_all_tables s WHERE s.relid = queue;
-    SELECT r.low_xid AS xid, r.low_seq AS seq INTO low FROM @schema@.queue_message_relay r ORDER BY 1, 2 LIMIT 1;
-    SELECT r.top_xid AS xid, r.top_seq AS seq INTO high FROM @schema@.queue_message_relay r ORDER BY 1 DESC, 2 DESC LIMIT 1;
-    SELECT count(*) INTO locked FROM @schema@.queue_message m
-    WHERE (m.xid, m.seq) >= (low.xid, low.seq) AND (m.xid, m.seq) <= (high.xid, high.seq) AND m.lock_expires_at IS NOT NULL;
+    SELECT coalesce(sum(coalesce((s.state ->> 'in_flight')::bigint, 0) + coalesce(s.kept, 0)), 0) INTO locked
+    FROM @schema@.queue_message_relay_state s;
 END
 $body$;
 
