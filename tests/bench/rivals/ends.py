@@ -17,7 +17,7 @@ import uvloop
 from pamqp import commands
 from pamqp.frame import marshal
 
-from tests.bench.rivals.rival import FIRST, PAD
+from tests.bench.rivals.rival import PAD
 from tests.bench.speed.kinds import QUEUE, ROUTING_KEY
 from tests.bench.speed.wire import CHANNEL, connect
 
@@ -26,13 +26,13 @@ READY = "ready"
 Times = dict[int, float]
 
 
-def write(database: str, insert: str, count: int, rate: float) -> Times:
+def write(database: str, insert: str, first: int, count: int, rate: float) -> Times:
     """Insert one message after the other, each in a transaction; the times are those just before COMMIT is sent."""
     times, values = Times(), {"exchange": QUEUE, "routing_key": ROUTING_KEY, "pad": PAD}
     with psycopg.connect(database, autocommit=True) as connection:
         began = time.monotonic()
-        for number in range(FIRST, FIRST + count):
-            time.sleep(max(0.0, began + (number - FIRST) / rate - time.monotonic()))
+        for number in range(first, first + count):
+            time.sleep(max(0.0, began + (number - first) / rate - time.monotonic()))
             connection.execute("BEGIN")
             connection.execute(insert, {**values, "first": number, "last": number})
             times[number] = time.monotonic()

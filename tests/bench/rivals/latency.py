@@ -7,50 +7,60 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 
 from tests.bench.figures import Figure, figure
-from tests.bench.rivals import ends
+from tests.bench.rivals import backlog, ends
 from tests.bench.rivals.process import running
-from tests.bench.rivals.rival import Rival
+from tests.bench.rivals.rival import FIRST, Rival
 from tests.bench.share import Delays
 from tests.bench.speed.kinds import SHORT
 from tests.bench.speed.stage import Stage
 
 RATE = 200
 WARM = 2.0
-"""Seconds that are not counted."""
+"""Seconds whose times are not counted."""
 PATIENCE = 30.0
 """Seconds that the consumer waits longer than the writer needs."""
+_APART = 10_000
+"""Between the numbers of the run that is not counted and those of the one that is."""
 
 
-async def measure(stage: Stage, rival: Rival, seconds: float) -> list[Figure]:
-    """One run of so many seconds, after a short one that is not counted."""
+async def measure(stage: Stage, rival: Rival, seconds: float) -> tuple[list[Figure], list[str]]:
+    """One run of so many seconds, after a short one that is not counted; and a sentence if messages did not come."""
     database = stage.database()
     rival.prepare(database)
     await stage.lay(SHORT)
     async with running(stage, rival, database):
-        await _delays(stage, rival, database, WARM)
-        delays = await _delays(stage, rival, database, seconds)
-    stage.say(f"{rival.name}: {delays} at {RATE}/s")
+        warm = await _ways(stage, rival, database, FIRST, WARM)
+        ways = await _ways(stage, rival, database, FIRST + _APART, seconds)
+    missing = [number for number, way in (warm | ways).items() if way is None]
+    delays = Delays.of([way for way in ways.values() if way is not None])
+    stage.say(f"{rival.name}: {delays} at {RATE}/s, {len(missing)} did not come")
     name = f"COMMIT to consumer, {RATE}/s"
-    return [figure(f"{name}: p50", "ms", [delays.p50]), figure(f"{name}: p99", "ms", [delays.p99])]
+    figures = [figure(f"{name}: p50", "ms", [delays.p50]), figure(f"{name}: p99", "ms", [delays.p99])]
+    return figures, _sentences(rival, database, missing, len(warm | ways)) if missing else []
 
 
-async def _delays(stage: Stage, rival: Rival, database: str, seconds: float) -> Delays:
+def _sentences(rival: Rival, database: str, missing: Sequence[int], count: int) -> list[str]:
+    still = backlog.numbers(database, rival.statements.waiting).intersection(missing)
+    return [f"latency: {len(missing)} of {count} messages did not come within {PATIENCE:g} s; {len(still)} of them wait in the table"]
+
+
+async def _ways(stage: Stage, rival: Rival, database: str, first: int, seconds: float) -> dict[int, float | None]:
+    """Seconds from the COMMIT to the consumer by message; None for one that did not come."""
     count = round(RATE * seconds)
     consumer = await _end("consumer", broker=stage.rabbitmq.url, count=count, seconds=seconds + PATIENCE)
     try:
         assert consumer.stdout is not None
         assert await consumer.stdout.readline() == f"{ends.READY}\n".encode()
-        left = await _times(await _end("writer", database=database, insert=rival.statements.insert, count=count, rate=RATE))
+        orders = {"database": database, "insert": rival.statements.insert, "first": first, "count": count, "rate": RATE}
+        left = await _times(await _end("writer", **orders))
         came = await _times(consumer)
     finally:
         if consumer.returncode is None:
             consumer.kill()
-    missing = left.keys() - came.keys()
-    if missing:
-        raise RuntimeError(f"{rival.name}: {len(missing)} of {count} messages did not come")
-    return Delays.of([came[number] - left[number] for number in left])
+    return {int(number): came[number] - at if number in came else None for number, at in left.items()}
 
 
 async def _end(end: str, **orders: object) -> Process:

@@ -45,7 +45,7 @@ class PgTransactionalOutbox:
     rows = 5_000
 
     def __init__(self, listener: Literal["polling", "replication"], about: str, *, parallel: int, server: Mapping[str, str]) -> None:
-        self.name = _ENVIRONMENT if listener == "replication" else f"{_ENVIRONMENT}-{listener}"
+        self.name = f"{_ENVIRONMENT}-{listener}"
         self.settings = f"{listener} listener, {about}, {parallel} connections, no log line for a success"
         self.server: Mapping[str, str] = server
         self._listener, self._parallel = listener, parallel
@@ -82,6 +82,10 @@ def polling() -> PgTransactionalOutbox:
 
 
 def replication() -> PgTransactionalOutbox:
-    """The listener that is told."""
+    """The listener that is told.
+
+    It can be told of a message before other sessions see the row (MESSAGE_NOT_FOUND in its log), and then leaves it behind for good. From
+    0.6.0 on it can be set to try again; 0.5.7 is what could be installed when this was written.
+    """
     server = {"wal_level": "logical"}
     return PgTransactionalOutbox("replication", "a semaphore of 50, wal_level = logical", parallel=50, server=server)

@@ -22,7 +22,7 @@ from tests.bench.speed.stage import Stage
 
 RIVALS: dict[str, Rival] = {
     one.name: one
-    for one in (OutboxRelay(), Afternoon(), FaststreamOutbox(), pg_transactional_outbox.replication(), pg_transactional_outbox.polling())
+    for one in (OutboxRelay(), Afternoon(), FaststreamOutbox(), pg_transactional_outbox.polling(), pg_transactional_outbox.replication())
 }
 PARTS = {
     "drain": "a backlog: messages a second beside the bare publisher, CPU, memory",
@@ -86,7 +86,9 @@ async def _measure(stage: Stage, rival: Rival, part: str, effort: Effort, report
             case "drain":
                 report.figures += await draining.measure(stage, rival, report.rows, effort.rounds)
             case "latency":
-                report.figures += await latency.measure(stage, rival, effort.seconds)
+                figures, sentences = await latency.measure(stage, rival, effort.seconds)
+                report.figures += figures
+                report.findings += sentences
             case "misfits":
                 report.findings += await misfits.measure(stage, rival)
             case _:
