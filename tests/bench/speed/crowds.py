@@ -13,8 +13,8 @@ from tests.bench.speed.stage import Stage, tidy
 from tests.support.relays import RelayProcess
 
 COUNTS = (1, 2, 4, 8)
-ROWS = 40_000
-_WARM = 4_000
+ROWS = 20_000
+_WARM = 2_000
 """Messages for each relay before what is measured: statements are prepared, and channels open."""
 _LEAST = 0.95
 

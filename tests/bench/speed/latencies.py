@@ -37,10 +37,10 @@ class Pace(NamedTuple):
         return round(self.rate * self.seconds / self.rows) * self.rows
 
 
-SINGLE = Pace(200, 1, 30)
+SINGLE = Pace(200, 1, 10)
 ROWS = 50
 """Of a transaction at half of capacity."""
-SECONDS = 20.0
+SECONDS = 10.0
 """Of a round at half of capacity."""
 WARM = 3.0
 """Seconds of a round that is not counted."""

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from tests.bench.figures import Figure, figure
+from tests.bench.figures import Figure, figure, ratio
 from tests.bench.speed import drains, kinds
+from tests.bench.speed.archives import measure_archives
+from tests.bench.speed.backlogs import measure_backlogs, measure_long_backlogs
 from tests.bench.speed.counters import updates_of
+from tests.bench.speed.crowds import measure_crowds
 from tests.bench.speed.drains import Round
 from tests.bench.speed.kinds import Kind
+from tests.bench.speed.latencies import measure_half, measure_singles
+from tests.bench.speed.resting import measure_idle, measure_start
+from tests.bench.speed.snapshots import measure_snapshots
 from tests.bench.speed.stage import Stage
+from tests.bench.speed.writers import measure_writers
 
 Measure = Callable[[Stage, int], Awaitable[list[Figure]]]
 """Takes servers and a number of rounds."""
@@ -51,11 +58,47 @@ def draining(some: Sequence[Kind]) -> Measure:
         url, figures = stage.database(), list[Figure]()
         async with stage.relays(url) as relays:
             for kind in some:
-                found = await drains.rounds(stage, url, relays, kind, count=rounds)
-                figures += _rates(found, kind)
+                figures += _rates(await drains.rounds(stage, url, relays, kind, count=rounds), kind)
         return figures
 
     return measure
+
+
+async def large(stage: Stage, rounds: int) -> list[Figure]:
+    """Bodies of 10 kB and more: whose CPU the bytes take, and what of them is in memory."""
+    url, figures = stage.database(), list[Figure]()
+    async with stage.relays(url) as relays:
+        for kind in kinds.LARGE:
+            found = await drains.rounds(stage, url, relays, kind, count=rounds)
+            kilobytes = kind.size / 1000
+            figures += _rates(found, kind)
+            figures += [
+                figure(f"{kind.name}: bytes", "MB/s", [one.drain.rate * kind.size / 1e6 for one in found]),
+                figure(f"{kind.name}: relay's CPU of a kilobyte", "µs", [one.drain.relay / kilobytes for one in found]),
+                figure(f"{kind.name}: PostgreSQL's CPU of a kilobyte", "µs", [one.drain.postgres / kilobytes for one in found]),
+                figure(f"{kind.name}: broker's CPU of a kilobyte", "µs", [one.drain.broker / kilobytes for one in found]),
+                figure(f"{kind.name}: relay's memory at its peak", "MiB", [max(one.drain.memory for one in found)]),
+            ]
+    return figures
+
+
+async def ordered(stage: Stage, rounds: int) -> list[Figure]:
+    """Many keys beside messages without order; few keys beside a publisher that has as many messages in flight, which bounds them."""
+    many, few = kinds.ORDERED
+    url = stage.database()
+    async with stage.relays(url) as relays:
+        plain = [one.drain.rate for one in await drains.rounds(stage, url, relays, kinds.SHORT, count=rounds)]
+        with_many = [one.drain.rate for one in await drains.rounds(stage, url, relays, many, count=rounds)]
+        with_few = await drains.rounds(stage, url, relays, few, count=rounds, window=few.keys)
+    bound = f"bare publisher with {few.keys} in flight"
+    return [
+        figure("without order", "messages/s", plain),
+        figure(many.name, "messages/s", with_many),
+        ratio(f"{many.name} : without order", with_many, plain, least=0.5),
+        figure(few.name, "messages/s", [one.drain.rate for one in with_few]),
+        figure(bound, "messages/s", [one.bare for one in with_few]),
+        figure(f"{few.name} : {bound}", "times", [one.ratio for one in with_few]),
+    ]
 
 
 def _rates(found: Sequence[Round], kind: Kind) -> list[Figure]:
@@ -66,7 +109,21 @@ def _rates(found: Sequence[Round], kind: Kind) -> list[Figure]:
     ]
 
 
-PARTS: dict[str, Part] = {
+SHORT: dict[str, Part] = {
     "drain": Part(drain, "one relay, 300 bytes of JSON"),
     "mixed": Part(draining(kinds.MIXED), "headers, many exchanges, 1 kB, a quorum queue"),
+    "large": Part(large, "bodies of 10 kB, 100 kB, 1 MB"),
+    "ordered": Part(ordered, "1,000 ordering keys, and 10"),
+    "crowds": Part(measure_crowds, "1, 2, 4 and 8 relays on one table"),
+    "latency": Part(measure_singles, "COMMIT to consumer at 200 a second"),
+    "half": Part(measure_half, "COMMIT to consumer at half of capacity"),
+    "idle": Part(measure_idle, "a relay with nothing to do"),
+    "start": Part(measure_start, "from the process's start to the first publish"),
+    "writers": Part(measure_writers, "INSERT and COMMIT beside a bare table"),
+}
+LONG: dict[str, Part] = {
+    "backlogs": Part(measure_backlogs, "10,000 and 100,000 waiting"),
+    "large-backlogs": Part(measure_long_backlogs, "10,000, a million and 10 million waiting"),
+    "snapshot": Part(measure_snapshots, "a snapshot held for ten minutes under load"),
+    "archive": Part(measure_archives, "10 million archived messages of 30 days"),
 }

@@ -29,7 +29,7 @@ from tests.bench.speed.stage import Stage
 from tests.bench.speed.wire import connect
 from tests.support.relays import Line, RelayProcess
 
-SECONDS = 30.0
+SECONDS = 20.0
 """Of a round with nothing to do."""
 IDLE_ROUNDS = 3
 """At the most: they are alike."""

@@ -34,7 +34,7 @@ from tests.support.relays import RelayProcess, Relays
 
 CLIENTS = (1, 8, 32)
 THREADS = 2
-SECONDS = 4
+SECONDS = 3
 """Of a run."""
 OTHER_SECONDS, OTHER_ROUNDS = 2, 2
 """Of the modes that have no goal: of a run, and at the most."""
