@@ -11,7 +11,9 @@ import json
 import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -40,9 +42,12 @@ async def measure(parts: list[str], rounds: int, file: Path) -> list[Figure]:
             except FAILURES as error:
                 failed[name] = f"{type(error).__name__}: {error}"
                 stage.say(f"{name} failed: {failed[name]}")
-            told = {"facts": facts, "failed": failed, "figures": [one.as_json() for one in figures]}
-            file.write_text(json.dumps(told, indent=2, ensure_ascii=False))
+            _write(file, {"facts": facts, "failed": failed, "figures": [one.as_json() for one in figures]})
     return [*figures, *(Figure(name, "", (math.nan,), words, met=False) for name, words in failed.items())]
+
+
+def _write(file: Path, told: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(told, indent=2, ensure_ascii=False))
 
 
 def main() -> int:
