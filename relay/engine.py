@@ -15,8 +15,8 @@ from relay.ports import Intake, Publisher, Settler, Wakeup, Written
 from relay.retry import RetryPolicy
 from relay.waiting import unless
 
-FULL_ENOUGH = 0.25
-"""Share of a batch that must be free in the window before the next claim: few large claims beat many small ones."""
+FULL_ENOUGH = 0.5
+"""Share of a batch that must be free in the window before the next claim: few large claims beat many small ones (docs/decisions/0022)."""
 
 
 class Engine:

@@ -84,8 +84,8 @@ class Settings(BaseSettings):
     name: Printable = setting(
         host_name, "1 to 40 printable characters", "This relay in logs, archive and connections", "the host's name", max_length=40
     )
-    batch_size: int = whole(500, 1, 10_000, "Messages of one claim")
-    window: int = whole(2000, 1, 100_000, "Messages claimed and not yet settled")
+    batch_size: int = whole(1000, 1, 10_000, "Messages of one claim; never more than the window")
+    window: int = whole(4000, 1, 100_000, "Messages claimed and not yet settled")
     window_bytes: int = whole(64 << 20, 1 << 16, 1 << 40, "Bytes of payload claimed and not yet settled")
     lock_seconds: float = seconds(30, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
     poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two looks at an empty queue, in seconds")
@@ -256,8 +256,6 @@ def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
     """Names of settings that are each right but not together, and the sentence."""
     longest = LOCK_SHARE * settings.lock_seconds
     found = []
-    if settings.batch_size > settings.window:
-        found.append((("batch_size", "window"), "a claim must fit into the window"))
     if settings.backoff_base > settings.backoff_max:
         found.append((("backoff_base", "backoff_max"), "the first wait must not be longer than the longest"))
     if settings.drain_seconds > longest and "drain_seconds" in settings.model_fields_set:

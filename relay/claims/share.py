@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from relay.message import Batch
 
-PART = 4
+PART = 8
 """All floods together take one part in so many of the window, in messages and in bytes, while others have messages."""
 PORTION = 4
 """A claim of a flood takes one part in so many of what the flood may have in hand: what is settled makes room for the next one early."""

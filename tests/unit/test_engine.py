@@ -128,7 +128,7 @@ async def test_what_is_confirmed_is_settled_while_its_batch_waits() -> None:
 
 @timeless
 async def test_the_window_bounds_what_is_in_hand() -> None:
-    """Claims ask for the room that is left, and stop when it is less than a quarter of a batch."""
+    """Claims ask for the room that is left, and stop when it is less than half of a batch."""
     batches = [a_batch(count=BATCH), a_batch(count=BATCH), a_batch(count=3), a_batch(count=BATCH)]
     rig = Rig(*batches, window=25)
     rig.publisher.held = {claim.id for batch in batches for claim in batch.claims}
@@ -170,10 +170,10 @@ async def test_bytes_bound_the_window_too() -> None:
     assert [big, next_one] == rig.publisher.published
 
 
-@pytest.mark.parametrize(("window", "window_bytes", "claims"), [(8, 10_000, 2), (7, 10_000, 1), (100, 600, 1), (100, 601, 2)])
+@pytest.mark.parametrize(("window", "window_bytes", "claims"), [(10, 10_000, 2), (9, 10_000, 1), (100, 600, 1), (100, 601, 2)])
 @timeless
 async def test_the_last_room_that_is_enough_is_used(window: int, window_bytes: int, claims: int) -> None:
-    """A quarter of a batch is enough, and so is one byte; no byte is not."""
+    """Half of a batch is enough, and so is one byte; no byte is not."""
     rig = Rig(a_batch(a_claim(payload=bytes(600)), *(a_claim(payload=b"") for _ in range(5))), window=window, window_bytes=window_bytes)
     rig.engine._batch_size = 8
     async with rig.running():

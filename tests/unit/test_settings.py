@@ -23,6 +23,11 @@ def mistakes(env_file: Path | None = None, **environ: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
+def test_a_window_smaller_than_a_claim_is_no_contradiction() -> None:
+    """One setting is enough for fewer duplicates after a crash: a claim never takes more than the window."""
+    assert (50, 1000) == ((settings := load({"RELAY_WINDOW": "50"}, None)).window, settings.batch_size)
+
+
 @pytest.mark.ids("C10")
 def test_without_any_variable_the_broker_is_a_guest_on_localhost_and_libpq_finds_the_database() -> None:
     """An empty environment gives the guest URL and an empty conninfo, which leaves everything to PG* variables."""
@@ -30,7 +35,7 @@ def test_without_any_variable_the_broker_is_a_guest_on_localhost_and_libpq_finds
 
     assert "amqp://guest:guest@localhost/" == settings.amqp_url.get_secret_value()
     assert ("", None) == (settings.conninfo, settings.listen_url)
-    assert (500, 2000, 30, 1, "idle", 12) == (
+    assert (1000, 4000, 30, 1, "idle", 12) == (
         settings.batch_size, settings.window, settings.lock_seconds, settings.poll_interval, settings.notify, settings.max_attempts
     )  # fmt: skip
 
@@ -138,7 +143,7 @@ def test_an_empty_variable_counts_as_unset_except_for_the_port() -> None:
     """Compose files pass empty variables on; an empty port turns the HTTP side off."""
     settings = load({"RELAY_NAME": "", "RELAY_WINDOW": "", "RELAY_HTTP_PORT": ""}, None)
 
-    assert (2000, None, {}) == (settings.window, settings.http_port, settings.policy())
+    assert (4000, None, {}) == (settings.window, settings.http_port, settings.policy())
     assert 0 == load({}, None).http_port
 
 
@@ -203,7 +208,7 @@ def test_the_databases_policy_holds_and_every_difference_is_named() -> None:
 
     held = settings.under(database)
 
-    assert (30, 5, "failures", 2000) == (held.lock_seconds, held.max_attempts, held.archive, held.window)
+    assert (30, 5, "failures", 4000) == (held.lock_seconds, held.max_attempts, held.archive, held.window)
     assert [("max_attempts", "3", "5")] == settings.overruled(database)
 
 
@@ -218,7 +223,7 @@ def test_settings_by_argument_read_no_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RELAY_WINDOW", "7")
     monkeypatch.setenv("window", "7")
 
-    assert 2000 == Settings().window
+    assert 4000 == Settings().window
 
 
 def test_the_readme_lists_every_setting() -> None:

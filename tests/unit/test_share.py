@@ -12,7 +12,7 @@ from relay.message import Batch
 from relay.ports import Due
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
 
-WINDOW = 160
+WINDOW = 320
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_others_are_seen_beside_however_many_exchanges_go_on_at_once(share: Shar
 def test_floods_take_their_part_of_the_bytes_too(clock: Clock) -> None:
     """Few large messages fill the window as many small ones do; one that is larger than the part goes alone."""
     held: Counter[str] = Counter()
-    share = Share(window=WINDOW, window_bytes=6400, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock)
+    share = Share(window=WINDOW, window_bytes=12_800, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock)
     share.took(a_batch(*(a_claim(exchange="a", payload=b"x" * 100) for _ in range(5)), a_claim(exchange="b")))
 
     assert (4, 2) == (share.room("a", ["a"], 50), share.room("a", ["a", "c"], 50))

@@ -15,7 +15,7 @@ class OutboxRelay:
 
     name = "outbox-relay"
     version = __version__
-    settings = "all by default: batches of 500, a window of 2,000, locks of 30 s, every message archived"
+    settings = "all by default: batches of 1,000, a window of 4,000, locks of 30 s, every message archived"
     rows = 20_000
     server: Mapping[str, str] = {}
     statements = Statements(
