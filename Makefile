@@ -10,10 +10,10 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-share bench-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-pipeline bench-pipeline-long conventions audit wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 22
 
 venv: $(STAMP) ## make .venv from the lock file
 
@@ -92,13 +92,22 @@ build/mutmut/.made: requirements/mutation.txt | $(STAMP)
 mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, or of its group ONLY=store; goes on where it was cut short, writes docs/mutants.md
 	@WORKERS=$(WORKERS) build/mutmut/bin/python -m tests.mutants.survey --write $(ONLY)
 
-bench: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes, best on a quiet machine
-	@$(BIN)/python -m tests.bench.pipeline
+bench: $(STAMP) ## the relay beside a publisher that does nothing else: rate, CPU, WAL, delays, start, rest; 20 minutes on a quiet machine
+	@$(BIN)/python -m tests.bench.speed
+
+bench-long: $(STAMP) ## what takes longer: a million and 10 million waiting, a snapshot held for 10 minutes, a large archive; up to 25 GB below /tmp
+	@$(BIN)/python -m tests.bench.speed --long
+
+bench-rivals: $(STAMP) ## other outbox relays on the same servers, installed into build/rivals: rate, delay, what bad messages and kill -9 do
+	@$(BIN)/python -m tests.bench.rivals
 
 bench-share: $(STAMP) ## one exchange's delay while another is flooded: 3 rounds with a million messages waiting, some ten minutes
 	@$(BIN)/python -m tests.bench.share
 
-bench-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows beside many; 20 GB below /tmp
+bench-pipeline: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes
+	@$(BIN)/python -m tests.bench.pipeline
+
+bench-pipeline-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows beside many; 20 GB below /tmp
 	@$(BIN)/python -m tests.bench.pipeline --long
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it

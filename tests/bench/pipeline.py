@@ -1,4 +1,4 @@
-"""What the pipeline costs, beside Spark's own reader and writer: `python -m tests.bench.pipeline`, or `make bench`.
+"""What the pipeline costs, beside Spark's own reader and writer: `python -m tests.bench.pipeline`, or `make bench-pipeline`.
 
 Private servers; the sides take turns, and the first round is not counted. Prints progress, a table, and writes JSON.
 """

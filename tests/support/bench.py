@@ -12,7 +12,7 @@ from relay.amqp.jobs import Job
 from relay.amqp.session import Session
 from relay.encoding import Encoder
 from relay.events import Event
-from relay.message import Verdict
+from relay.message import Batch, Verdict
 from tests.support.publishing import batch, claim
 
 
@@ -64,7 +64,11 @@ class Bench:
 
     def send(self, *exchanges: str, seconds: float = 60) -> Job:
         """Submit a batch with a message for each of these exchanges."""
-        job = Job(batch([claim(exchange) for exchange in exchanges], seconds=seconds), self.clock)
+        return self.submit(batch([claim(exchange) for exchange in exchanges], seconds=seconds))
+
+    def submit(self, claimed: Batch) -> Job:
+        """Submit a batch."""
+        job = Job(claimed, self.clock)
         self.session.submit(job)
         return job
 

@@ -1,0 +1,67 @@
+"""What a message costs in Python calls, which no machine and no load changes; the limit stands beside what was counted."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from relay.amqp import wire
+from relay.inhand import InHand
+from relay.message import SUCCESS, Batch
+from relay.postgres.parameters import positions_of, results_of
+from relay.retry import RetryPolicy, decide_all
+from relay.settlement import _rows
+from tests.support.bench import Bench
+from tests.support.publishing import batch, claim
+
+MESSAGES = 1_000
+MOST = 6.3
+"""Calls of Python functions for each message, from its claim in hand to the parameters of its settle. Counted: 6.0: four encode it, one
+takes its confirm, one makes its row; all the others are a batch's."""
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Calls of Python functions by name, while the block runs."""
+    calls = Counter[str]()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            calls[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(note)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_message_costs_few_calls_from_its_claim_to_its_settle() -> None:
+    """A task, a future or a loop over claims that nobody needs would show here."""
+    bench = Bench()
+    bench.prove()
+    claimed = batch([claim("x") for _ in range(MESSAGES)])
+
+    with counted() as calls:
+        _move(bench, claimed)
+
+    assert sum(calls.values()) <= MOST * MESSAGES, calls.most_common(12)
+
+
+def _move(bench: Bench, claimed: Batch) -> None:
+    """Everything but the socket and the database."""
+    in_hand = InHand(window=MESSAGES, window_bytes=1 << 30)
+    in_hand.add(claimed)
+    job = bench.submit(claimed)
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].acked(MESSAGES + 1, multiple=True)
+    portion = job._portion([*range(MESSAGES)])
+    outcomes = decide_all(portion, RetryPolicy(), chance=float)
+    rows = _rows(claimed, portion, outcomes)
+    assert (positions_of(rows).keys(), results_of(rows)["results"]) == ({"xids", "seqs"}, None)
+    in_hand.remove(claimed, portion.claims)
+    assert ([SUCCESS] * MESSAGES, 0) == (outcomes, in_hand.messages)
