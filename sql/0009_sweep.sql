@@ -96,11 +96,12 @@ BEGIN
 END
 $body$;
 
--- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour; else only what lies behind
--- the living relays and where those that fell silent lately may have been, so that a long backlog is not walked each minute, and what silent
--- relays hold apart from that. A lock set by hand in the backlog is found when the relays have passed it.
+-- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour; else only below the highest
+-- position that a relay has reported and among the first 200,000 messages, so that a long backlog is not walked each minute, and what silent
+-- relays hold apart from it.
 CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
 #variable_conflict use_variable
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
@@ -112,13 +113,12 @@ DECLARE
     more record;
 BEGIN
     IF NOT whole THEN
-        -- No further than into the middle of a large transaction.
-        SELECT place.xid, place.seq INTO reached FROM @schema@.queue_message_relay r CROSS JOIN LATERAL (
-            SELECT r.head_xid AS xid, r.head_seq AS seq WHERE r.heartbeat_at > clock - lock_time
-            UNION ALL SELECT r.top_xid, r.top_seq WHERE r.heartbeat_at <= clock - lock_time) AS place
-        WHERE r.heartbeat_at > clock - lock_time - interval '10 minutes' ORDER BY place.xid DESC, place.seq DESC LIMIT 1;
+        SELECT bound.xid, bound.seq INTO reached FROM (
+            (SELECT (r.top_xid::text::bigint + 1)::text::xid8 AS xid, 0 AS seq FROM @schema@.queue_message_relay r ORDER BY r.top_xid DESC LIMIT 1)
+            UNION ALL (SELECT m.xid, m.seq FROM @schema@.queue_message m ORDER BY m.xid, m.seq OFFSET 200000 LIMIT 1)) AS bound
+        ORDER BY bound.xid, bound.seq LIMIT 1;
         SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
-            now, below_xid => coalesce(reached.xid, '0'), below_seq => least(coalesce(reached.seq, 0), 9223372036854775806) + 1, most => 10000) s;
+            now, below_xid => reached.xid, below_seq => reached.seq, most => 10000) s;
     ELSE
         SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(now, most => 10000) s;
     END IF;

@@ -23,12 +23,12 @@ BY_INDEX = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_sort": "off",
-    "plan_cache_mode": "force_custom_plan",
+    "plan_cache_mode": "force_generic_plan",
     "max_parallel_workers_per_gather": "0",
 }
 """Settings for statements that know their index. A table without statistics, as after the first big insert or a restore, makes
-the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages), and so does a plan made once for
-every limit."""
+the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages). With one way left to go, a plan is made
+once and kept: planning a claim takes 0.6 ms, as long as 50 messages of it."""
 
 _MIGRATE = "The schema is missing or too old: let its owner run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
 _SENTENCES: Mapping[type[psycopg.Error], str] = {

@@ -58,14 +58,16 @@ def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _walk(child)
 
 
-async def explain(connection: psycopg.AsyncConnection[Any], statement: bytes, values: Mapping[str, object]) -> Plan:
-    """Run a statement as the relay's prepared one runs, with the relay's settings, take it back, and return its plan."""
+async def explain(
+    connection: psycopg.AsyncConnection[Any], statement: bytes, values: Mapping[str, object], settings: Mapping[str, str] = BY_INDEX
+) -> Plan:
+    """Run a statement as the relay's prepared one runs, with its session's settings, take it back, and return its plan."""
     names = list(dict.fromkeys(re.findall(rb"%\((\w+)\)s", statement)))
     text = re.sub(rb"%\((\w+)\)s", lambda found: b"$%d" % (names.index(found[1]) + 1), statement).replace(b"%%", b"%")
     literals = sql.SQL(", ").join(sql.Literal(values[name.decode()]) for name in names)
     async with connection.transaction(force_rollback=True):
         await connection.execute(b"PREPARE explained AS " + text)
-        for name, value in BY_INDEX.items():
+        for name, value in settings.items():
             await connection.execute("SELECT set_config(%s, %s, true)", [name, value])
         cursor = await connection.execute(sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained ({})").format(literals))
         [[[answer]]] = await cursor.fetchall()
