@@ -92,7 +92,7 @@ build/mutmut/.made: requirements/mutation.txt | $(STAMP)
 mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, or of its group ONLY=store; goes on where it was cut short, writes docs/mutants.md
 	@WORKERS=$(WORKERS) build/mutmut/bin/python -m tests.mutants.survey --write $(ONLY)
 
-bench: $(STAMP) ## the relay beside a publisher that does nothing else: rate, CPU, WAL, delays, start, rest; 20 minutes on a quiet machine
+bench: $(STAMP) ## the relay beside a publisher that does nothing else: rate, CPU, WAL, delays, start, rest; 15 minutes or so on a quiet machine
 	@$(BIN)/python -m tests.bench.speed
 
 bench-long: $(STAMP) ## what takes longer: a million and 10 million waiting, a snapshot held for 10 minutes, a large archive; up to 25 GB below /tmp

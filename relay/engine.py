@@ -96,7 +96,8 @@ class Engine:
             return None
         self._nudged.clear()
         room, room_bytes = self._in_hand.room()
-        if room < min(self._batch_size, self._in_hand.window) * FULL_ENOUGH or room_bytes <= 0:
+        # Beside an exchange that is stuck half of the window is all there is.
+        if room_bytes <= 0 or room < max(1, min(self._batch_size, self._in_hand.window // 2) * FULL_ENOUGH):
             await unless(self._stopping, self._nudged.wait())
             return None
         self.claiming = True

@@ -97,33 +97,25 @@ END
 $body$;
 
 -- The minute's sweep without a relay: everything where the table is small and in the first minute of each hour; else only below the highest
--- position that a relay has reported and among the first 200,000 messages, so that a long backlog is not walked each minute, and what silent
--- relays hold apart from it.
+-- position that a relay has reported, so that a long backlog is not walked each minute, and what silent relays hold apart from it.
 CREATE FUNCTION @schema@.queue_message_sweep_minute(now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
-    lock_time interval := make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision);
     whole boolean := pg_relation_size(format('%I.queue_message', @schema_literal@::text)::regclass) < 64 * 1024 * 1024
         OR extract(minute FROM clock) = 0;
-    reached record;
+    top_xid xid8;
     silent record;
     more record;
 BEGIN
     IF NOT whole THEN
-        SELECT bound.xid, bound.seq INTO reached FROM (
-            (SELECT (r.top_xid::text::bigint + 1)::text::xid8 AS xid, 0 AS seq FROM @schema@.queue_message_relay r ORDER BY r.top_xid DESC LIMIT 1)
-            UNION ALL (SELECT m.xid, m.seq FROM @schema@.queue_message m ORDER BY m.xid, m.seq OFFSET 200000 LIMIT 1)) AS bound
-        ORDER BY bound.xid, bound.seq LIMIT 1;
-        SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
-            now, below_xid => reached.xid, below_seq => reached.seq, most => 10000) s;
-    ELSE
-        SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(now, most => 10000) s;
+        SELECT r.top_xid INTO top_xid FROM @schema@.queue_message_relay r ORDER BY r.top_xid DESC LIMIT 1;
     END IF;
+    SELECT s.released, s.archived INTO released, archived FROM @schema@.queue_message_sweep(
+        now, below_xid => (top_xid::text::bigint + 1)::text::xid8, most => 10000) s;
     FOR silent IN SELECT r.id, r.low_xid, r.low_seq FROM @schema@.queue_message_relay r
-        WHERE NOT whole AND r.heartbeat_at <= clock - lock_time
+        WHERE NOT whole AND r.heartbeat_at <= clock - make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision)
     LOOP
         SELECT s.released, s.archived INTO more FROM @schema@.queue_message_sweep(
             now, silent.id, silent.low_xid, silent.low_seq, silent.low_xid, silent.low_seq, 10000, true) s;

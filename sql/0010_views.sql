@@ -90,10 +90,11 @@ CREATE VIEW @schema@.queue_message_relay_state AS
 -- Counts of the queue. A large queue is not walked for them: then waiting comes from the statistics (counted is false), and locked from what
 -- the living relays say that they have in flight and those that fell silent lately have kept.
 CREATE FUNCTION @schema@.queue_message_count(OUT counted boolean, OUT waiting bigint, OUT locked bigint, OUT delayed bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 #variable_conflict use_variable
 DECLARE
     queue regclass := format('%I.queue_message', @schema_literal@::text)::regclass;
+    lock_time interval := make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision);
 BEGIN
     counted := pg_relation_size(queue) < 128 * 1024 * 1024;
     SELECT count(*) INTO delayed FROM @schema@.queue_message m WHERE m.available_at > now() AND m.lock_expires_at IS NULL;
@@ -102,7 +103,10 @@ BEGIN
         RETURN;
     END IF;
     SELECT greatest(s.n_live_tup, 0) INTO waiting FROM pg_stat_all_tables s WHERE s.relid = queue;
-    SELECT coalesce(sum(coalesce((s.state ->> 'in_flight')::bigint, 0) + coalesce(s.kept, 0)), 0) INTO locked
+    -- What one has kept is looked for, so it is left out as soon as the others have freed it.
+    SELECT coalesce(sum(CASE
+        WHEN s.alive THEN CASE jsonb_typeof(s.state -> 'in_flight') WHEN 'number' THEN (s.state -> 'in_flight')::bigint END
+        WHEN s.silent_for < lock_time + interval '1 minute' THEN s.kept END), 0) INTO locked
     FROM @schema@.queue_message_relay_state s;
 END
 $body$;

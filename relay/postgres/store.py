@@ -108,8 +108,7 @@ class Store:
         async with self._turn:
             for session in (self._settles, self._claims):
                 await session.open()
-            # The zero of every interval of the batch: what is waited for before is no part of them.
-            tick = time.monotonic()
+            tick = time.monotonic()  # What was waited for before is no part of the batch's intervals.
             rows, came = await self._claimed(due.value, values), time.monotonic()
         claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
         snapshot, found, clock, *reached = rows[0][WIDTH:]

@@ -8,8 +8,6 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay.claims.frontier import LAST_SEQ
-from relay.message import START, Position
 from tests.support.queue import MadeStore, Queue
 
 HOLD = "UPDATE queue_message SET lock_expires_at = now() + interval '30 s' WHERE id = %s"
@@ -230,23 +228,6 @@ async def test_the_minutes_sweep_finds_locks_by_hand(queue: Queue) -> None:
     await queue.insert(2)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now()")
     assert [(2, 0)] == await queue.sql("SELECT released, archived FROM queue_message_sweep_minute()")
-
-
-async def test_the_minutes_sweep_of_a_long_queue_looks_at_so_many_messages(queue: Queue, store: MadeStore) -> None:
-    """Wherever relays have been; in an hour's first minute it looks at all."""
-    ids = await queue.insert(3)
-    await queue.sql("UPDATE queue_message SET lock_expires_at = now()")
-    await store.heartbeat(low=START, head=START, top=Position(1 << 40, LAST_SEQ), state="{}")
-    definition = str(await queue.value("SELECT pg_get_functiondef('queue_message_sweep_minute'::regproc)"))
-    assert "OFFSET 200000" in definition
-
-    async def found(minute: str) -> list[str]:
-        small = definition.replace("64 * 1024 * 1024", "1").replace("OFFSET 200000", "OFFSET 2")
-        await queue.sql(small.replace("minute FROM clock) = 0", f"minute FROM clock) = {minute}"))
-        await queue.sql("SELECT queue_message_sweep_minute()")
-        return [str(id_) for (id_,) in await queue.sql("SELECT id FROM queue_message WHERE lock_expires_at IS NULL ORDER BY xid, seq")]
-
-    assert [ids[:2], ids] == [await found("60"), await found("extract(minute FROM clock)")]
 
 
 async def test_a_dead_message_is_answered_once(queue: Queue) -> None:

@@ -170,10 +170,10 @@ async def test_bytes_bound_the_window_too() -> None:
     assert [big, next_one] == rig.publisher.published
 
 
-@pytest.mark.parametrize(("window", "window_bytes", "claims"), [(10, 10_000, 2), (9, 10_000, 1), (100, 600, 1), (100, 601, 2)])
+@pytest.mark.parametrize(("window", "window_bytes", "claims"), [(8, 10_000, 2), (7, 10_000, 1), (100, 600, 1), (100, 601, 2)])
 @timeless
 async def test_the_last_room_that_is_enough_is_used(window: int, window_bytes: int, claims: int) -> None:
-    """Half of a batch is enough, and so is one byte; no byte is not."""
+    """Half of a batch is enough, of half of a smaller window too, and so is one byte; no byte is not."""
     rig = Rig(a_batch(a_claim(payload=bytes(600)), *(a_claim(payload=b"") for _ in range(5))), window=window, window_bytes=window_bytes)
     rig.engine._batch_size = 8
     async with rig.running():
@@ -181,6 +181,19 @@ async def test_the_last_room_that_is_enough_is_used(window: int, window_bytes: i
         await asyncio.sleep(10)
         assert claims == len(rig.intake.rooms)
         rig.settler.gate.set()
+
+
+@timeless
+async def test_a_window_smaller_than_a_batch_goes_on_beside_a_stuck_exchange() -> None:
+    """Half of it is left to the others, and half of that is enough for a claim."""
+    rig = Rig(a_batch(a_claim()), window=8)
+    rig.in_hand.add(a_batch(*(a_claim(exchange="silent") for _ in range(4))))
+    assert rig.in_hand.note_silence(["silent"])
+    rig.in_hand.add(a_batch(a_claim()))
+    async with rig.running():
+        await rig.until(lambda: bool(rig.settler.outcomes))
+
+    assert 3 == rig.intake.rooms[0][0]
 
 
 @timeless

@@ -117,3 +117,13 @@ def test_what_was_let_go_of_in_part_is_counted_once() -> None:
 
         in_hand.remove(batch, batch.claims if whole else batch.claims[1:])
         assert (0, 0, 0, 0) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("b"))
+
+
+def test_a_batch_that_was_looked_into_is_let_go_of_whole_all_the_same() -> None:
+    """Its locks were renewed, or its lowest position was asked for, before it was settled."""
+    in_hand, batch = InHand(window=10, window_bytes=100), a_batch(count=3)
+    in_hand.add(batch)
+    assert in_hand.lowest() == batch.claims[0].position
+    in_hand.remove(batch, batch.claims)
+
+    assert (0, 0, None, []) == (in_hand.messages, in_hand.size, in_hand.lowest(), in_hand.due_for_renewal(1e15, 1.0))

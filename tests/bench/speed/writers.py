@@ -1,4 +1,6 @@
-"""What the queue costs an application: INSERT and COMMIT by pgbench, beside a bare table of the same columns, key, indexes and defaults.
+"""What the queue costs an application: INSERT and COMMIT by pgbench, beside the same table without trigger and CHECKs.
+
+And, in mode `idle`, that table beside one without any function of the relay's: built-in defaults, a random id, no generated column.
 
 In mode `idle` while a relay is busy: one that was frozen (SIGSTOP) in the middle of a backlog. A writer sees of a relay only whether one
 holds the gate, an advisory lock that `queue_message_hint` tries to share, and notifies where it cannot. A relay takes it when it finds
@@ -40,9 +42,15 @@ OTHER_SECONDS, OTHER_ROUNDS = 2, 2
 """Of the modes that have no goal: of a run, and at the most."""
 GOAL = 0.9
 PATIENCE = 30.0
-BARE, QUEUE = "bare", "public"
-"""Schemas of the two tables."""
+PLAIN, BARE, QUEUE = "plain", "bare", "public"
+"""Schemas: the same table without trigger and CHECKs, the barest one, and the queue."""
 _MAKE_BARE = """
+    CREATE SCHEMA plain;
+    CREATE TABLE plain.queue_message (LIKE public.queue_message INCLUDING ALL EXCLUDING CONSTRAINTS);
+    DO $$ BEGIN
+        EXECUTE (SELECT format('ALTER TABLE plain.queue_message SET (%s)', array_to_string(reloptions, ', '))
+            FROM pg_class WHERE oid = 'public.queue_message'::regclass);
+    END $$;
     CREATE SCHEMA bare;
     CREATE TABLE bare.queue_message (LIKE public.queue_message INCLUDING IDENTITY INCLUDING INDEXES INCLUDING STORAGE);
     ALTER TABLE bare.queue_message ALTER xid SET DEFAULT pg_current_xact_id(), ALTER id SET DEFAULT gen_random_uuid(),
@@ -58,18 +66,19 @@ _VARIABLES = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSW
 
 
 class Run(NamedTuple):
-    """Transactions a second of both tables, in turn."""
+    """Transactions a second of the tables, in turn."""
 
+    plain: float
     bare: float
     queue: float
 
     @property
     def share(self) -> float:
-        """Of the bare table's that are left."""
-        return self.queue / self.bare
+        """What is left of that of the same table without trigger and CHECKs."""
+        return self.queue / self.plain
 
     def __str__(self) -> str:
-        return f"bare {self.bare:,.0f}/s, queue {self.queue:,.0f}/s: {self.share:.2f}"
+        return f"queue {self.queue:,.0f}/s, without trigger and CHECKs {self.plain:,.0f}/s: {self.share:.2f}; barest {self.bare:,.0f}/s"
 
 
 async def measure_writers(stage: Stage, rounds: int) -> list[Figure]:
@@ -98,9 +107,9 @@ async def _mode(stage: Stage, url: str, mode: str, rounds: int, seconds: int, *,
     found: dict[int, list[Run]] = {clients: [] for clients in CLIENTS}
     for number in range(rounds):
         for clients, runs in found.items():
-            order = (BARE, QUEUE) if number % 2 else (QUEUE, BARE)
+            order = (PLAIN, BARE, QUEUE) if number % 2 else (QUEUE, BARE, PLAIN)
             rates = {schema: await _run(stage, url, schema, clients, seconds) for schema in order}
-            runs.append(Run(rates[BARE], rates[QUEUE]))
+            runs.append(Run(rates[PLAIN], rates[BARE], rates[QUEUE]))
             stage.say(f"notify {mode}, {clients} writing: {runs[-1]}")
     return [one for clients, runs in found.items() for one in _figures(f"notify {mode}, {clients} writing", runs, least)]
 
@@ -108,15 +117,17 @@ async def _mode(stage: Stage, url: str, mode: str, rounds: int, seconds: int, *,
 def _figures(name: str, runs: Sequence[Run], least: float | None) -> list[Figure]:
     return [
         figure(f"{name}: queue", "transactions/s", [one.queue for one in runs]),
-        figure(f"{name}: bare table", "transactions/s", [one.bare for one in runs]),
-        figure(f"{name}: queue : bare table", "times", [one.share for one in runs], least=least),
+        figure(f"{name}: without trigger and CHECKs", "transactions/s", [one.plain for one in runs]),
+        figure(f"{name}: queue : without trigger and CHECKs", "times", [one.share for one in runs], least=least),
+        figure(f"{name}: barest table", "transactions/s", [one.bare for one in runs]),
+        figure(f"{name}: queue : barest table", "times", [one.queue / one.bare for one in runs]),
     ]
 
 
 async def _run(stage: Stage, url: str, schema: str, clients: int, seconds: int) -> float:
     """Transactions a second of one run of pgbench on an empty table, right after a checkpoint."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("TRUNCATE bare.queue_message, public.queue_message")
+        connection.execute("TRUNCATE plain.queue_message, bare.queue_message, public.queue_message")
         connection.execute("CHECKPOINT")
     command = _command(stage, schema, clients, seconds)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env={**os.environ, **_place(url)})
