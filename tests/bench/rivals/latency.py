@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 
 from tests.bench.figures import Figure, figure
-from tests.bench.rivals import backlog, ends
+from tests.bench.rivals import backlog
 from tests.bench.rivals.process import running
-from tests.bench.rivals.rival import FIRST, Rival
+from tests.bench.rivals.rival import FIRST, PAD, Rival
 from tests.bench.share import Delays
-from tests.bench.speed.kinds import SHORT
+from tests.bench.speed import ends
+from tests.bench.speed.kinds import QUEUE, ROUTING_KEY, SHORT
 from tests.bench.speed.stage import Stage
 
 RATE = 200
@@ -50,25 +46,10 @@ def _sentences(rival: Rival, database: str, missing: Sequence[int], count: int) 
 async def _ways(stage: Stage, rival: Rival, database: str, first: int, seconds: float) -> dict[int, float | None]:
     """Seconds from the COMMIT to the consumer by message; None for one that did not come."""
     count = round(RATE * seconds)
-    consumer = await _end("consumer", broker=stage.rabbitmq.url, count=count, seconds=seconds + PATIENCE)
-    try:
-        assert consumer.stdout is not None
-        assert await consumer.stdout.readline() == f"{ends.READY}\n".encode()
-        orders = {"database": database, "insert": rival.statements.insert, "first": first, "count": count, "rate": RATE}
-        left = await _times(await _end("writer", **orders))
-        came = await _times(consumer)
-    finally:
-        if consumer.returncode is None:
-            consumer.kill()
-    return {int(number): came[number] - at if number in came else None for number, at in left.items()}
-
-
-async def _end(end: str, **orders: object) -> Process:
-    environment = {**os.environ, ends.ORDERS: json.dumps(orders)}
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", ends.__name__, end, stdout=PIPE, env=environment)
-
-
-async def _times(process: Process) -> dict[str, float]:
-    out, _ = await process.communicate()
-    assert process.returncode == 0, f"an end of the measurement failed with {process.returncode}"
-    return dict(json.loads(out))
+    values = {"exchange": QUEUE, "routing_key": ROUTING_KEY, "pad": PAD}
+    pace = {"first": first, "count": count, "rows": 1, "rate": RATE}
+    left, came = await ends.both(
+        writer={"database": database, "insert": rival.statements.insert, "values": values, **pace},
+        consumer={"broker": stage.rabbitmq.url, "count": count, "seconds": seconds + PATIENCE},
+    )
+    return {number: came[number] - at if number in came else None for number, at in left.items()}

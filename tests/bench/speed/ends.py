@@ -1,92 +1,95 @@
 """The two ends of a delay, each a process of its own: a writer that commits at an even pace, a consumer that notes when a message has come.
 
-`python -m tests.bench.speed.ends writer FILE MESSAGES ROWS RATE` and `… consumer FILE MESSAGES SECONDS`; SPEED_URL has the server's URL.
-FILE gets a double for each message, in seconds of CLOCK_MONOTONIC, which the processes of a machine share: the Nth is message N's, and
-not-a-number where it did not come.
+`python -m tests.bench.speed.ends writer|consumer`: the orders stand as JSON in the variable ENDS; the times by message, in seconds of
+CLOCK_MONOTONIC, which the processes of a machine share, go to standard output. A message carries its number as `value`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import sys
 import time
-from array import array
+from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 import psycopg
 import uvloop
 from pamqp import commands
 from pamqp.frame import marshal
 
-from tests.bench.speed.kinds import CHANNEL, QUEUE, ROUTING_KEY
+from tests.bench.speed.kinds import CHANNEL, QUEUE
 from tests.bench.speed.wire import connect
 
-URL = "SPEED_URL"
-READY = b"ready\n"
+ORDERS = "ENDS"
+READY = "ready"
 """What a consumer says when messages may come."""
-_PAD = "x" * 275
-_INSERT = """
-    INSERT INTO queue_message (exchange, routing_key, content)
-    SELECT %s, %s, jsonb_build_object('n', n, 'pad', %s::text) FROM generate_series(%s::int, %s::int) AS n
-"""
+Times = dict[int, float]
 
 
-def write(url: str, count: int, rows: int, rate: float) -> array[float]:
-    """Insert messages in transactions of so many, so many messages a second; return when each one's COMMIT was about to be sent."""
-    left = array("d")
-    with psycopg.connect(url) as connection:
+def write(database: str, insert: str, values: dict[str, object], first: int, count: int, rows: int, rate: float) -> Times:
+    """Insert messages in transactions of so many, so many messages a second; the times are those just before COMMIT is sent."""
+    times = Times()
+    with psycopg.connect(database) as connection:
         began = time.monotonic()
-        for first in range(0, count, rows):
-            last = min(first + rows, count) - 1
-            time.sleep(max(0.0, began + first / rate - time.monotonic()))
-            connection.execute(_INSERT, [QUEUE, ROUTING_KEY, _PAD, first, last])
-            at = time.monotonic()
+        for done in range(0, count, rows):
+            some = range(first + done, first + min(done + rows, count))
+            time.sleep(max(0.0, began + done / rate - time.monotonic()))
+            connection.execute(insert, {**values, "first": some[0], "last": some[-1]})
+            times |= dict.fromkeys(some, time.monotonic())
             connection.commit()
-            left.extend([at] * (last - first + 1))
-    return left
+    return times
 
 
-class Consumer:
-    """Takes messages without acknowledging them, and keeps when each came for the first time."""
+async def consume(broker: str, count: int, seconds: float) -> Times:
+    """Take messages until all have come or the time is over; the times are those at which the body was there for the first time."""
+    times = Times()
 
-    def __init__(self, count: int) -> None:
-        self.came = array("d", [math.nan]) * count
-        self._left = count
-
-    async def take(self, url: str, seconds: float) -> None:
-        """Say when messages may come, and take them until all are there or the time is over."""
-        channel = await connect(url, self._took)
-        await channel.call(marshal(commands.Basic.Consume(queue=QUEUE, no_ack=True), CHANNEL))
-        os.write(sys.stdout.fileno(), READY)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._left:
-                    await channel.news()
-        channel.close()
-
-    def _took(self, body: bytes) -> None:
+    def came(body: bytes) -> None:
         at = time.monotonic()
-        number = json.loads(body)["n"]
-        if math.isnan(self.came[number]):
-            self.came[number] = at
-            self._left -= 1
+        times.setdefault(json.loads(body)["value"], at)
+
+    channel = await connect(broker, came)
+    await channel.call(marshal(commands.Basic.Consume(queue=QUEUE, no_ack=True), CHANNEL))
+    print(READY, flush=True)  # noqa: T201 - the writer waits for it
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while len(times) < count:
+                await channel.news()
+    channel.close()
+    return times
 
 
-def main(role: str, file: str, count: str, *words: str) -> None:
-    """Be one of the ends, and write its times."""
-    if role == "writer":
-        rows, rate = words
-        times = write(os.environ[URL], int(count), int(rows), float(rate))
-    else:
-        consumer = Consumer(int(count))
-        uvloop.run(consumer.take(os.environ[URL], *map(float, words)))
-        times = consumer.came
-    Path(file).write_bytes(times.tobytes())
+async def both(*, writer: dict[str, object], consumer: dict[str, object]) -> tuple[Times, Times]:
+    """Run both, the writer as soon as messages may come; when each message left, and when it came if it did."""
+    taking = await _end("consumer", consumer)
+    try:
+        assert taking.stdout is not None
+        assert await taking.stdout.readline() == f"{READY}\n".encode()
+        left = await _times(await _end("writer", writer))
+        return left, await _times(taking)
+    finally:
+        if taking.returncode is None:
+            taking.kill()
+
+
+async def _end(end: str, orders: dict[str, object]) -> Process:
+    environment = {**os.environ, ORDERS: json.dumps(orders)}
+    return await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, end, stdout=PIPE, env=environment)
+
+
+async def _times(process: Process) -> Times:
+    out, _ = await process.communicate()
+    assert process.returncode == 0, f"an end of the measurement failed with {process.returncode}"
+    return {int(number): at for number, at in json.loads(out).items()}
+
+
+def main(end: str, orders: dict[str, Any]) -> None:
+    """Be one of the two."""
+    json.dump(write(**orders) if end == "writer" else uvloop.run(consume(**orders)), sys.stdout)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], json.loads(os.environ[ORDERS]))

@@ -5,14 +5,6 @@ From just before COMMIT is sent until the consumer has the body; writer, relay a
 
 from __future__ import annotations
 
-import asyncio
-import math
-import os
-import sys
-import tempfile
-from array import array
-from asyncio.subprocess import PIPE, Process
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.figures import Figure, figure
@@ -20,6 +12,12 @@ from tests.bench.share import Delays
 from tests.bench.speed import drains, ends, kinds
 from tests.bench.speed.stage import Stage, tidy
 
+_VALUES = {"exchange": kinds.QUEUE, "routing_key": kinds.ROUTING_KEY, "pad": "x" * 275}
+_INSERT = """
+    INSERT INTO queue_message (exchange, routing_key, content)
+    SELECT %(exchange)s, %(routing_key)s, jsonb_build_object('value', n, 'pad', %(pad)s::text)
+    FROM generate_series(%(first)s::int, %(last)s::int) AS n
+"""
 PATIENCE = 60.0
 """Seconds that a consumer waits longer than the writer needs."""
 
@@ -91,33 +89,14 @@ async def _rounds(stage: Stage, url: str, pace: Pace, count: int) -> list[Delays
 
 async def _delays(stage: Stage, url: str, pace: Pace) -> Delays:
     """One round, of which nothing may be missing."""
-    with tempfile.TemporaryDirectory(dir=stage.folder) as folder:
-        left, came = Path(folder, "left"), Path(folder, "came")
-        consumer = await _end(stage.rabbitmq.url, "consumer", came, pace.messages, pace.seconds + PATIENCE)
-        try:
-            assert consumer.stdout is not None
-            assert await consumer.stdout.readline() == ends.READY
-            writer = await _end(url, "writer", left, pace.messages, pace.rows, pace.rate)
-            assert (0, 0) == (await writer.wait(), await consumer.wait())
-        finally:
-            if consumer.returncode is None:
-                consumer.kill()
-        return _joined(stage, _times(left), _times(came), pace)
-
-
-async def _end(url: str, *words: object) -> Process:
-    command = (sys.executable, "-m", ends.__name__, *map(str, words))
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, env={**os.environ, ends.URL: url})
-
-
-def _times(file: Path) -> array[float]:
-    return array("d", file.read_bytes())
-
-
-def _joined(stage: Stage, left: array[float], came: array[float], pace: Pace) -> Delays:
-    missing = sum(map(math.isnan, came))
-    assert (pace.messages, pace.messages, 0) == (len(left), len(came), missing), f"{missing} of {pace.messages} messages did not come"
-    needed = left[-1] - left[0]
+    left, came = await ends.both(
+        writer={
+            "database": url, "insert": _INSERT, "values": _VALUES, "first": 0, "count": pace.messages, "rows": pace.rows, "rate": pace.rate
+        },
+        consumer={"broker": stage.rabbitmq.url, "count": pace.messages, "seconds": pace.seconds + PATIENCE},
+    )  # fmt: skip
+    assert left.keys() == came.keys(), f"{len(left) - len(came)} of {pace.messages} messages did not come"
+    needed = max(left.values()) - min(left.values())
     if needed > pace.seconds * 1.05:
         stage.say(f"the writer did not keep this pace: it needed {needed:.1f} s instead of {pace.seconds:g}")
-    return Delays.of([to - at for at, to in zip(left, came, strict=True)])
+    return Delays.of([came[number] - at for number, at in left.items()])
