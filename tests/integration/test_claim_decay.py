@@ -201,9 +201,11 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     asked: list[bytes] = []
     fetch = Session.fetch
 
-    async def noted(session: Session, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        asked.append(statement)
-        return await fetch(session, statement, values)
+    async def noted(
+        session: Session, statement: bytes, values: Mapping[str, object], *, first: bytes | None = None
+    ) -> list[tuple[Any, ...]]:
+        asked.extend(each for each in (first, statement) if each)
+        return await fetch(session, statement, values, first=first)
 
     monkeypatch.setattr(Session, "fetch", noted)
     return asked
