@@ -110,18 +110,6 @@ CREATE TABLE @schema@.queue_message_lane (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 INSERT INTO @schema@.queue_message_lane (lane) SELECT generate_series(0, 63);
 
--- Claims of several relays take turns: each holds this lock until it commits. It waits no longer than a few claims take and then does
--- without, because turns save work, and nothing else hangs on them: a session that the network has lost may keep its turn for long.
-CREATE FUNCTION @schema@.queue_message_claim_turn() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
-#variable_conflict use_variable
-BEGIN
-    PERFORM pg_advisory_xact_lock(724017726, hashtext(@schema_literal@));
-EXCEPTION WHEN lock_not_available THEN
-    RETURN;
-END
-$body$;
-
 -- Policy that the database itself carries out; seeded by `relay migrate`, changed by `relay config set` or SQL.
 CREATE TABLE @schema@.queue_message_setting (
     name text PRIMARY KEY,

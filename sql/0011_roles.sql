@@ -21,7 +21,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key,
-            %1$I.queue_message_claim_turn, %1$I.queue_message_setting_value,
+            %1$I.queue_message_setting_value,
             %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead,
             %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified, %1$I.queue_message_grants'),
         -- The operator: looks through views without contents, acts through functions.

@@ -98,21 +98,15 @@ class Session:
         if self._connection is None or self._connection.closed:
             await self.fetch(b"SELECT 1", {})
 
-    async def fetch(self, statement: bytes, values: Mapping[str, object], *, first: bytes | None = None) -> list[tuple[Any, ...]]:
+    async def fetch(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result.
-
-        Args:
-            statement: what is run.
-            values: its parameters.
-            first: a statement without parameters or result that is sent along before it, in one transaction with it: what that waited
-                for, this one's snapshot shows. Left out where nothing may be prepared, since not every pooler takes two at once.
 
         Raises:
             StoreError: the statement did not get through, or its outcome is not known.
         """
         async with self._turn:
             try:
-                return await self._run(statement, values, first if self._prepare else None)
+                return await self._run(statement, values)
             except psycopg.Error as error:
                 sentence = self._store_error(error)
                 if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
@@ -131,17 +125,11 @@ class Session:
         async with self._turn:
             await self._drop()
 
-    async def _run(self, statement: bytes, values: Mapping[str, object], first: bytes | None) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         connection = await self._connected()
         async with connection.cursor(binary=True) as cursor:
             with answered(connection, self._answer()):
-                if first is None:
-                    await cursor.execute(statement, values)
-                else:
-                    # Two statements before one Sync are one transaction (PostgreSQL docs, 55.2.4 "Pipelining").
-                    async with connection.pipeline():
-                        await connection.execute(first)
-                        await cursor.execute(statement, values)
+                await cursor.execute(statement, values)
             return await cursor.fetchall() if cursor.description else []
 
     async def _connected(self) -> Connection:

@@ -13,7 +13,6 @@ from typing import Any
 from relay import __version__
 from relay.claims.bounds import Bound, Head
 from relay.claims.frontier import Frontier
-from relay.claims.lanes import LANES
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.literals import literal
@@ -66,8 +65,6 @@ class Store:
         )  # fmt: skip
         self._turn = asyncio.Lock()
         self._owed: StoreError | None = None
-        self._first: bytes | None = None
-        """What a claim begins with: its turn, while other relays live."""
         self.relay_id = 0
 
     def _make_sessions(self, conninfo: Conninfo, name: str, *, prepare: bool) -> list[Session]:
@@ -131,7 +128,7 @@ class Store:
 
     async def _claimed(self, source: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         try:
-            rows = await self._claims.fetch(self._statements.claim(source), values, first=self._first)
+            rows = await self._claims.fetch(self._statements.claim(source), values)
         except (StoreError, asyncio.CancelledError) as error:
             # It may have got through unheard.
             self._lowest.lose(source)
@@ -215,7 +212,6 @@ class Store:
         """See `relay.claims.lanes.LaneStore`."""
         values = {"relay_id": self.relay_id, "lease_seconds": LEASE, "now": None}
         [(share, lanes, epochs)] = await self._claims.fetch(self._statements["renew_lanes"], values)
-        self._first = None if share == LANES else self._statements["claim_turn"]
         kept = dict(zip(lanes, epochs, strict=True))
         if len(kept) > share:
             for (lane,) in await self._claims.fetch(self._statements["yield_lanes"], {**values, "most": len(kept) - share}):

@@ -201,11 +201,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     asked: list[bytes] = []
     fetch = Session.fetch
 
-    async def noted(
-        session: Session, statement: bytes, values: Mapping[str, object], *, first: bytes | None = None
-    ) -> list[tuple[Any, ...]]:
-        asked.extend(each for each in (first, statement) if each)
-        return await fetch(session, statement, values, first=first)
+    async def noted(session: Session, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        asked.append(statement)
+        return await fetch(session, statement, values)
 
     monkeypatch.setattr(Session, "fetch", noted)
     return asked

@@ -118,10 +118,10 @@ async def test_memory_that_runs_out_is_told_and_counted(queue: Queue, store: Mad
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     fetch = store._claims.fetch
 
-    async def starved(statement: bytes, values: dict[str, object], **more: bytes | None) -> list[tuple[object, ...]]:
+    async def starved(statement: bytes, values: dict[str, object]) -> list[tuple[object, ...]]:
         if b"substring" in statement:
             raise MemoryError
-        return await fetch(statement, values, **more)
+        return await fetch(statement, values)
 
     monkeypatch.setattr(store._claims, "fetch", starved)
 
@@ -138,10 +138,10 @@ async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, stor
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     fetch = store._claims.fetch
 
-    async def taken_over(statement: bytes, values: dict[str, object], **more: bytes | None) -> list[tuple[object, ...]]:
+    async def taken_over(statement: bytes, values: dict[str, object]) -> list[tuple[object, ...]]:
         if b"substring" in statement:
             values = {**values, "token": "00000000-0000-7000-8000-000000000001"}
-        return await fetch(statement, values, **more)
+        return await fetch(statement, values)
 
     monkeypatch.setattr(store._claims, "fetch", taken_over)
 

@@ -215,8 +215,8 @@ class FakeSession:
         self._client = client
         self._turn = asyncio.Lock()
 
-    async def fetch(self, statement: bytes, values: Mapping[str, Any], *, first: bytes | None = None) -> Found:  # noqa: ARG002 - see the next line
-        """Run one statement; a turn before it, which saves work and changes no result, is left out.
+    async def fetch(self, statement: bytes, values: Mapping[str, Any]) -> Found:
+        """Run one statement.
 
         Raises:
             StoreError: it did not get through, or nobody knows.

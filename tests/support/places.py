@@ -159,8 +159,8 @@ class DirectSession:
     async def open(self) -> None:
         """There is nothing to connect to."""
 
-    async def fetch(self, statement: bytes, values: Mapping[str, Any], *, first: bytes | None = None) -> Found:  # noqa: ARG002 - see the next line
-        """Run one statement; a turn before it, which saves work and changes no result, is left out."""
+    async def fetch(self, statement: bytes, values: Mapping[str, Any]) -> Found:
+        """Run one statement."""
         tx = self._database.begin()
         try:
             found = CARRIED_OUT[NAMES[statement]](self._database, tx, values)

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.bench import machine
@@ -17,14 +17,22 @@ from tests.bench.speed.stage import SETTINGS, staged
 PACKAGES = ("psycopg", "aiormq", "uvloop")
 
 
-async def run(names: Sequence[str], effort: Effort) -> tuple[dict[str, str], list[Report]]:
-    """Everything asked for, on servers of its own."""
+async def run(names: Sequence[str], effort: Effort, file: Path) -> list[Report]:
+    """Everything asked for, on servers of its own; what is known so far stands in the file."""
+    reports = list[Report]()
     async with staged() as stage:
         facts = machine.described(stage.postgres.url, PACKAGES)
         facts |= {"rabbitmq": stage.rabbitmq.installation.version, "settings of postgresql": ", ".join(SETTINGS)}
         stage.say("; ".join(f"{name} {value}" for name, value in facts.items()))
-        reports = [await measure(stage, RIVALS[name], effort) for name in names]
-    return {**facts, "load at the end": f"{os.getloadavg()[0]:.1f}"}, reports
+        for name in names:
+            reports.append(await measure(stage, RIVALS[name], effort, lambda known: _write(file, facts, [*reports, known])))
+    _write(file, {**facts, "load at the end": f"{os.getloadavg()[0]:.1f}"}, reports)
+    return reports
+
+
+def _write(file: Path, facts: Mapping[str, str], reports: Sequence[Report]) -> None:
+    told = {"facts": facts, "rivals": [one.as_json() for one in reports]}
+    file.write_text(json.dumps(told, indent=2, ensure_ascii=False))
 
 
 def shown(report: Report) -> str:
@@ -55,10 +63,9 @@ def main() -> None:
     """Measure, print, write."""
     given = _arguments()
     effort = Effort(given.parts or [*PARTS], given.rounds, given.kills, given.seconds, given.rows)
-    facts, reports = asyncio.run(run(given.names or [*RIVALS], effort))
-    print("", *map(shown, reports), summary(reports), sep="\n\n")  # noqa: T201 - what this command is for
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps({"facts": facts, "rivals": [one.as_json() for one in reports]}, indent=2, ensure_ascii=False))
+    reports = asyncio.run(run(given.names or [*RIVALS], effort, given.json))
+    print("", *map(shown, reports), summary(reports), sep="\n\n")  # noqa: T201 - what this command is for
     print(f"\n{given.json} has the rounds")  # noqa: T201 - as above
 
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aio_pika
@@ -59,29 +61,40 @@ def tidy(database: str, rival: Rival) -> None:
         connection.execute("CHECKPOINT")
 
 
+def waits(connection: psycopg.Connection[Any], rival: Rival) -> bool:
+    """Whether any message still has to go out."""
+    return connection.execute(rival.statements.waits).fetchone() == (True,)
+
+
 async def gone(connection: psycopg.Connection[Any], rival: Rival, seconds: float = PATIENCE) -> bool:
     """Wait until nothing waits; false if that does not happen in time."""
     deadline = time.perf_counter() + seconds
     while True:
         began = time.perf_counter()
-        if connection.execute(rival.statements.waits).fetchone() != (True,):
+        if not waits(connection, rival):
             return True
         if began > deadline:
             return False
         await asyncio.sleep(min(_LONGEST, max(_LOOK, (time.perf_counter() - began) / _SHARE)))
 
 
-async def delivered(broker: str) -> int:
-    """Messages in the broker's queue."""
+@asynccontextmanager
+async def watched(broker: str) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """One connection that tells, as often as it is asked, how many messages are in the broker's queue."""
     async with await aio_pika.connect(broker) as connection:
-        queue = await (await connection.channel()).get_queue(QUEUE)
-        return int(queue.declaration_result.message_count or 0)
+        channel = await connection.channel()
+
+        async def look() -> int:
+            return int((await channel.get_queue(QUEUE)).declaration_result.message_count or 0)
+
+        yield look
 
 
 async def received(broker: str) -> Counter[int]:
     """Empty the broker's queue; return how often each message was in it."""
     came = Counter[int]()
-    expected = await delivered(broker)
+    async with watched(broker) as look:
+        expected = await look()
     channel = await connect(broker, lambda body: came.update([json.loads(body)["value"]]))
     try:
         await channel.call(marshal(commands.Basic.Consume(queue=QUEUE, no_ack=True), CHANNEL))

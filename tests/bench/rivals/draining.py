@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
@@ -12,7 +13,7 @@ from tests.bench.rivals import backlog
 from tests.bench.rivals.process import RelayProcess, running
 from tests.bench.rivals.rival import Rival
 from tests.bench.speed import bare
-from tests.bench.speed.counters import cpu_of_all
+from tests.bench.speed.counters import cpu, cpu_of_all
 from tests.bench.speed.kinds import SHORT
 from tests.bench.speed.stage import Stage
 
@@ -79,15 +80,21 @@ async def _drain(stage: Stage, rival: Rival, relay: RelayProcess, database: str,
         relay.freeze()
         try:
             backlog.fill(connection, rival, rows)
-            used = cpu_of_all(relay.pid), cpu_of_all(stage.postgres.pid())
+            used = _used(stage, relay, connection)
         finally:
             relay.thaw()
         began = time.perf_counter()
         if not await backlog.gone(connection, rival):
             raise RuntimeError(f"{rival.name} did not drain {rows} messages in {backlog.PATIENCE:g} s: {relay.lines[-5:]}")
         seconds = time.perf_counter() - began
-        now = cpu_of_all(relay.pid), cpu_of_all(stage.postgres.pid())
+        now = _used(stage, relay, connection)
     return Drain(rows / seconds, (now[0] - used[0]) / rows, (now[1] - used[1]) / rows, relay.memory())
+
+
+def _used(stage: Stage, relay: RelayProcess, connection: psycopg.Connection[Any]) -> tuple[float, float]:
+    """Microseconds of CPU of the relay and of PostgreSQL so far."""
+    # The session that watches is no part of the relay's work: its looks walk over all the rows that are done.
+    return cpu_of_all(relay.pid), cpu_of_all(stage.postgres.pid()) - cpu(connection.info.backend_pid)
 
 
 async def _bare(stage: Stage) -> float:

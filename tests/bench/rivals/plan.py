@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,8 +31,13 @@ PARTS = {
     "misfits": f"one bad message among {misfits.GOOD} good ones: a missing exchange, and no route",
     "kill": "kill -9 in the middle of a drain, and a new start",
 }
-FAILURES = (RuntimeError, TimeoutError, AssertionError, psycopg.Error, subprocess.SubprocessError)
+FAILURES = (RuntimeError, TimeoutError, AssertionError, OSError, psycopg.Error, subprocess.SubprocessError)
 """After which the other parts go on."""
+QUIET = 0.7
+"""Load of the last minute below which a rival begins: what another left behind is none of its own."""
+PATIENCE = 90.0
+"""Seconds after which it begins all the same."""
+_LOOK = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,20 +70,40 @@ class Report:
         return {**vars(self), "figures": [one.as_json() for one in self.figures]}
 
 
-async def measure(stage: Stage, rival: Rival, effort: Effort) -> Report:
-    """All parts asked for; one that fails, or a rival that cannot be had, is told in a sentence, and the rest goes on."""
+async def measure(stage: Stage, rival: Rival, effort: Effort, keep: Callable[[Report], None]) -> Report:
+    """All parts asked for; one that fails, or a rival that cannot be had, is told in a sentence, and the rest goes on.
+
+    Args:
+        stage: where.
+        rival: who.
+        effort: how much.
+        keep: is handed what is known after each part.
+
+    """
     rows = min(rival.rows, effort.rows or rival.rows)
     report = Report(rival.name, rival.version, rival.settings, rows, os.getloadavg()[0])
     stage.say(f"{rival.name} ({rival.version}): {rival.settings}")
     try:
         rival.install(stage.say)
         async with _hosting(stage, rival):
+            report.load = _quiet(stage, rival)
             for part in effort.parts:
                 await _measure(stage, rival, part, effort, report)
+                keep(report)
     except NotInstallableError as error:
         report.findings.append(str(error))
         stage.say(str(error))
+    keep(report)
     return report
+
+
+def _quiet(stage: Stage, rival: Rival) -> float:
+    """Wait until the machine is quiet, or the patience is over; return the load."""
+    began = time.monotonic()
+    while (load := os.getloadavg()[0]) >= QUIET and time.monotonic() - began < PATIENCE:
+        time.sleep(_LOOK)
+    stage.say(f"{rival.name} begins at a load of {load:.2f}, after {time.monotonic() - began:.0f} s of waiting for a quiet machine")
+    return load
 
 
 async def _measure(stage: Stage, rival: Rival, part: str, effort: Effort, report: Report) -> None:
@@ -91,7 +117,7 @@ async def _measure(stage: Stage, rival: Rival, part: str, effort: Effort, report
                 report.findings += sentences
             case "misfits":
                 report.findings += await misfits.measure(stage, rival)
-            case _:
+            case "kill":
                 report.figures += await kills.measure(stage, rival, report.rows, effort.kills)
     except FAILURES as error:
         report.findings.append(f"{part}: not measured: {error}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ _LOOK = 0.025
 _REPORTED = 12.0
 """Seconds in which a session of PostgreSQL has reported what it has counted."""
 _SPAN = """
-    SELECT extract(epoch FROM pg_xact_commit_timestamp(max(archived_xid)::xid) - min(claimed_at))::float8, count(*),
+    SELECT extract(epoch FROM max(pg_xact_commit_timestamp(archived_xid::xid)) - min(claimed_at))::float8, count(*),
         count(*) FILTER (WHERE result <> 'success')
     FROM queue_message_archive WHERE archived_xid >= %s::xid8
 """
@@ -86,26 +87,31 @@ class Round:
 async def drain(stage: Stage, url: str, relays: Sequence[RelayProcess], kind: Kind, *, rows: int | None = None) -> Drain:
     """Insert a backlog while the relays are frozen, let them go, and wait until it has gone."""
     count = rows or kind.rows
-    for relay in relays:
-        relay.send(signal.SIGSTOP)
-    try:
-        kind.insert(url, count)
-        with psycopg.connect(url, autocommit=True) as connection:
-            first, last = _ends(connection)
+    with psycopg.connect(url, autocommit=True) as connection:
+        with frozen(relays):
+            kind.insert_over(connection, count)
+            first, last = ends_of(connection)
             before = _counted(stage, connection, relays)
-            for relay in relays:
-                relay.send(signal.SIGCONT)
-            await _gone(connection, last)
-            after = _counted(stage, connection, relays)
-            seconds, archived, others = _row(connection, _SPAN, first)
-            wal, images = wal_between(connection, before.lsn, after.lsn)
-    finally:
-        for relay in relays:
-            relay.send(signal.SIGCONT)
+        await gone(connection, last)
+        after = _counted(stage, connection, relays)
+        seconds, archived, others = _row(connection, _SPAN, first)
+        wal, images = wal_between(connection, before.lsn, after.lsn)
     assert (count, 0) == (archived, others), f"{archived} of {count} archived, {others} without success"
     memory = max(peak_memory(relay.pid) for relay in relays) / (1 << 20)
     relay, postgres, broker = ((getattr(after, name) - getattr(before, name)) / count for name in ("relays", "postgres", "broker"))
     return Drain(count, seconds, relay, postgres, broker, (wal - images) / count, images / count, memory)
+
+
+@contextmanager
+def frozen(relays: Sequence[RelayProcess]) -> Iterator[None]:
+    """Relays that do nothing until the block ends."""
+    for relay in relays:
+        relay.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for relay in relays:
+            relay.send(signal.SIGCONT)
 
 
 async def rounds(
@@ -141,13 +147,14 @@ async def _bare(stage: Stage, kind: Kind, window: int) -> bare.Published:
     return published
 
 
-def _ends(connection: psycopg.Connection[Any]) -> tuple[str, tuple[str, int]]:
+def ends_of(connection: psycopg.Connection[Any]) -> tuple[str, tuple[str, int]]:
     """The first transaction that may settle, and the last message's position."""
     xid, seq, next_xid = _row(connection, _LAST)
     return next_xid, (xid, seq)
 
 
-async def _gone(connection: psycopg.Connection[Any], last: tuple[str, int]) -> None:
+async def gone(connection: psycopg.Connection[Any], last: tuple[str, int]) -> None:
+    """Wait until the last message has gone, and all others with it."""
     async with asyncio.timeout(PATIENCE):
         while _row(connection, _IS_THERE, *last) == (True,):  # noqa: ASYNC110 - the relay is looked at from outside
             await asyncio.sleep(_LOOK)

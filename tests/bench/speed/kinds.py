@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -60,14 +61,18 @@ class Kind:
         return {"x-queue-type": "quorum"} if self.quorum else {}
 
     def insert(self, url: str, rows: int | None = None) -> None:
-        """Insert them in one transaction."""
+        """Insert them in one transaction, over a connection of their own."""
+        with psycopg.connect(url) as connection:
+            self.insert_over(connection, rows)
+
+    def insert_over(self, connection: psycopg.Connection[Any], rows: int | None = None) -> None:
+        """The same over a connection that stays: its CPU so far is known, where that of one that just ended may be counted late."""
         body = os.urandom(self.size) if self.size > _LARGEST_CONTENT else None
         values = {
             "exchange": QUEUE, "exchanges": self.exchanges, "routing_key": ROUTING_KEY, "body": body, "pad": self._pad(),
             "options": Jsonb(dict(self.options)), "keys": self.keys, "rows": rows or self.rows,
         }  # fmt: skip
-        with psycopg.connect(url) as connection:
-            connection.execute(_INSERT, values)
+        connection.execute(_INSERT, values)
 
     def templates(self) -> list[tuple[bytes, ...]]:
         """For each exchange the frames of a message, cut where its id stands: `id.join(template)` are the bytes to write."""

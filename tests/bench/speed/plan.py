@@ -14,6 +14,7 @@ from tests.bench.speed.crowds import measure_crowds
 from tests.bench.speed.drains import Round
 from tests.bench.speed.kinds import Kind
 from tests.bench.speed.latencies import measure_half, measure_singles
+from tests.bench.speed.profiles import measure_profile
 from tests.bench.speed.resting import measure_idle, measure_start
 from tests.bench.speed.snapshots import measure_snapshots
 from tests.bench.speed.stage import Stage
@@ -67,9 +68,11 @@ def draining(some: Sequence[Kind]) -> Measure:
 async def large(stage: Stage, rounds: int) -> list[Figure]:
     """Bodies of 10 kB and more: whose CPU the bytes take, and what of them is in memory."""
     url, figures = stage.database(), list[Figure]()
-    async with stage.relays(url) as relays:
-        for kind in kinds.LARGE:
+    for kind in kinds.LARGE:
+        # One relay for each kind, since a process tells its peak so far.
+        async with stage.relays(url) as relays:
             found = await drains.rounds(stage, url, relays, kind, count=rounds)
+            await relays[0].stop()
             kilobytes = kind.size / 1000
             figures += _rates(found, kind)
             figures += [
@@ -122,6 +125,7 @@ SHORT: dict[str, Part] = {
     "writers": Part(measure_writers, "INSERT and COMMIT beside a bare table"),
 }
 LONG: dict[str, Part] = {
+    "profile": Part(measure_profile, "CPU of a message by stage of the relay and by process of PostgreSQL"),
     "backlogs": Part(measure_backlogs, "10,000 and 100,000 waiting"),
     "large-backlogs": Part(measure_long_backlogs, "10,000, a million and 10 million waiting"),
     "snapshot": Part(measure_snapshots, "a snapshot held for ten minutes under load"),

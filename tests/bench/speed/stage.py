@@ -6,7 +6,7 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tests.support.relays import RelayProcess, Relays
 SETTINGS = ("shared_buffers=512MB", "max_wal_size=8GB", "checkpoint_timeout=30min", "track_commit_timestamp=on", "wal_init_zero=off")
 """Of PostgreSQL, beside its defaults (fsync is on): no checkpoint falls into a round by chance, the end of a round can be read from its
 last commit, and WAL segments are not filled with zeros before their first use, as on a server that has run for a while."""
+COMMAND = (sys.executable, "-m", "relay")
 CONFIG = ""
 """Of RabbitMQ, beside its defaults."""
 
@@ -56,10 +57,12 @@ class Stage:
         return url
 
     @asynccontextmanager
-    async def relays(self, url: str, count: int = 1, *, settings: Mapping[str, str] | None = None) -> AsyncIterator[list[RelayProcess]]:
+    async def relays(
+        self, url: str, count: int = 1, *, settings: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+    ) -> AsyncIterator[list[RelayProcess]]:
         """So many relays with default settings beside those given; killed in the end."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            made = Relays((sys.executable, "-m", "relay"), Path(folder))
+            made = Relays(command, Path(folder))
             try:
                 names = [f"relay-{number}" for number in range(1, count + 1)]
                 yield [await made.start(name, database=url, broker=self.rabbitmq.url, settings=settings) for name in names]

@@ -38,10 +38,17 @@ class Channel(asyncio.Protocol):
         self._news: asyncio.Future[None] | None = None
 
     async def call(self, frames: bytes) -> bytes:
-        """Write and wait for a method that is neither a confirm nor a delivery."""
+        """Write and wait for a method that is neither a confirm nor a delivery.
+
+        Raises:
+            RuntimeError: a message was refused or returned, or the connection is lost.
+        """
+        self._check()
         self._answer = asyncio.get_running_loop().create_future()
         self.write(frames)
-        return await self._answer
+        answer = await self._answer
+        self._check()
+        return answer
 
     def write(self, frames: bytes) -> None:
         """Write frames as they are."""
@@ -57,8 +64,7 @@ class Channel(asyncio.Protocol):
         if not self.failure:
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        if self.failure:
-            raise RuntimeError(self.failure)
+        self._check()
 
     def close(self) -> None:
         """Cut the connection."""
@@ -90,6 +96,10 @@ class Channel(asyncio.Protocol):
             at = stop
         self._rest = buffer[at:]
         self._wake()
+
+    def _check(self) -> None:
+        if self.failure:
+            raise RuntimeError(self.failure)
 
     def _method(self, buffer: bytes, at: int, stop: int) -> None:
         name = buffer[at : at + 4]
