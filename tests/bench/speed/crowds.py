@@ -13,7 +13,7 @@ from tests.bench.speed.stage import Stage, tidy
 from tests.support.relays import RelayProcess
 
 COUNTS = (1, 2, 4, 8)
-ROWS = 60_000
+ROWS = 30_000
 _WARM = 2_000
 """Messages for each relay before what is measured: statements are prepared, and channels open."""
 _LEAST = 0.95
