@@ -111,10 +111,16 @@ async def test_two_outboxes_live_side_by_side(
 
     assert plain == [message.message_id for message in await topology.drain(inbox.queue, 10)]
     assert odd == [message.message_id for message in await topology.drain(other.queue, 10)]
+    await until(lambda: are_empty(queue))
     assert [0, 0] == [await first.stop(), await second.stop()]
     ended = "SELECT handled_by, result, count(*) FROM {}.queue_message_archive GROUP BY 1, 2 ORDER BY 3"
     assert [("first", "success", 11)] == await queue.sql(ended.format("public"))
     assert [("second", "rejected", 1), ("second", "success", 10)] == await queue.sql(ended.format(QUOTED))
+
+
+async def are_empty(queue: Queue) -> bool:
+    """Both outboxes are through, with what no queue takes too."""
+    return [(0, 0)] == await queue.sql(f"SELECT (SELECT count(*) FROM public.queue_message), (SELECT count(*) FROM {QUOTED}.queue_message)")
 
 
 async def hold_both_gates(queue: Queue) -> bool:
