@@ -60,21 +60,21 @@ async def _drained(stage: Stage, url: str, relay: RelayProcess, file: Path) -> C
         with frozen([relay]):
             kind.insert_over(connection)
             _, last = ends_of(connection)
-            before, total = _sessions(connection, postmaster), (cpu(relay.pid), cpu_of_all(postmaster), cpu(stage.rabbitmq.pid()))
+            before, total = _sessions(connection, postmaster), _totals(stage, relay)
         await gone(connection, last)
-        after, relay_cpu, all_of_it, broker = _sessions(connection, postmaster), *_less(stage, relay, total)
+        after, now = _sessions(connection, postmaster), _totals(stage, relay)
         looks = await _looks(relay, file) - looked
         mine = connection.info.backend_pid
+    relay_cpu, all_of_it, broker = (one - other for one, other in zip(now, total, strict=True))
     own = after[mine][1] - before[mine][1]
     found = _by_stage(looks, relay_cpu) | {"relay in all": relay_cpu}
     found |= _by_session(before, after, mine, all_of_it - own) | {"PostgreSQL in all": all_of_it - own, "broker": broker}
     return {name: cost / kind.rows for name, cost in found.items()}
 
 
-def _less(stage: Stage, relay: RelayProcess, before: tuple[float, float, float]) -> tuple[float, float, float]:
-    now = cpu(relay.pid), cpu_of_all(stage.postgres.pid()), cpu(stage.rabbitmq.pid())
-    relay_cpu, postgres, broker = (one - other for one, other in zip(now, before, strict=True))
-    return relay_cpu, postgres, broker
+def _totals(stage: Stage, relay: RelayProcess) -> tuple[float, float, float]:
+    """Microseconds of the relay, PostgreSQL and the broker so far."""
+    return cpu(relay.pid), cpu_of_all(stage.postgres.pid()), cpu(stage.rabbitmq.pid())
 
 
 async def _looks(relay: RelayProcess, file: Path) -> Counter[str]:
