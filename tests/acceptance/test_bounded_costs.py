@@ -42,7 +42,7 @@ async def test_a_slow_broker_makes_no_busy_relay(
         await queue.insert(2 * WINDOW, exchange=inbox.exchange, routing_key=inbox.routing_key)
         await until(lambda: topology.has(inbox.queue, WINDOW * 3 // 4))
         cpu, asked, began, beats = cpu_seconds(relay.pid), len(tap.statements), time.monotonic(), len(tap.of("heartbeat"))
-        await until(lambda: len(tap.of("heartbeat")) == beats + BEATS)
+        await until(lambda: len(tap.of("heartbeat")) >= beats + BEATS)
         seconds = time.monotonic() - began
         cpu, asked = cpu_seconds(relay.pid) - cpu, len(tap.statements) - asked
         broker.heal()
