@@ -14,7 +14,7 @@ from relay.postgres.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import Queue, until
 from tests.support.relays import COMMAND, Relays
-from tests.support.scrape import HTTP, metric, page
+from tests.support.scrape import HTTP, counted, metric, page
 from tests.support.servers import Say
 from tests.support.small_disk import SmallPostgres, read_only, refusal
 
@@ -105,7 +105,7 @@ async def test_a_relay_needs_no_place_to_write_to(scene: Scene, tmp_path: Path) 
         relay = await scene.start(**HTTP)
         await scene.producer.insert(300)
         await scene.queue.settled()
-        assert 300 == await metric(relay, "relay_messages_total", result="success")
+        assert 300 == await counted(relay, 300, "relay_messages_total", result="success")
         report = await scene.check(relay)
         assert 0 == report.duplicates
     finally:

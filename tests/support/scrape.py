@@ -45,6 +45,19 @@ async def metric(relay: RelayProcess, name: str, **labels: str) -> float:
     return value_of(await page(relay), name, **labels)
 
 
+async def counted(relay: RelayProcess, least: float, name: str, **labels: str) -> float:
+    """A metric's value as soon as it is at least so much.
+
+    An outcome is counted when the relay hears that it was settled, a moment after everybody else can see it.
+    """
+
+    async def is_told() -> bool:
+        return await metric(relay, name, **labels) >= least
+
+    await until(is_told)
+    return await metric(relay, name, **labels)
+
+
 async def has_looked(relay: RelayProcess) -> bool:
     """The relay has looked at the queue, and shows what it saw."""
     return await metric(relay, READ_AT) > 0
