@@ -32,10 +32,9 @@ $body$;
 CREATE TRIGGER queue_message_hint_mode AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @schema@.queue_message_setting
     FOR EACH STATEMENT EXECUTE FUNCTION @schema@.queue_message_hint_mode_set();
 
--- Definer's rights: the application may not call by itself what is called here. Where nobody needs telling it ends at the first IF: one
--- expression, because each is set up once a transaction.
-CREATE FUNCTION @schema@.queue_message_hint() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+-- Where nobody needs telling it ends at the first IF: one expression, because each is set up once a transaction; and with the rights and the
+-- search path of who inserts, because to set others and set them back costs each INSERT as much as the rest of it.
+CREATE FUNCTION @schema@.queue_message_hint() RETURNS trigger LANGUAGE plpgsql AS $body$
 #variable_conflict use_variable
 BEGIN
     IF @schema@.queue_message_hint_mode() = 'off' OR current_setting('relay.notify', true) = 'off'
@@ -50,9 +49,9 @@ BEGIN
 END
 $body$;
 
--- One message, or where there is no id whatever this transaction inserted.
+-- One message, or where there is no id whatever this transaction inserted. Definer's rights: the application may not look at what it inserted.
 CREATE FUNCTION @schema@.queue_message_tell(mode text, id uuid) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
     IF pg_notification_queue_usage() > 0.5 THEN

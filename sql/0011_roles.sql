@@ -9,7 +9,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_producer', 'SELECT (id) ON %1$I.queue_message'),
         ('queue_message_producer', 'INSERT (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at) ON %1$I.queue_message_app'),
         ('queue_message_producer', 'SELECT (id) ON %1$I.queue_message_app'),
-        ('queue_message_producer', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid'),
+        ('queue_message_producer', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid, %1$I.queue_message_hint_mode, %1$I.queue_message_tell'),
         -- The relay: locks and moves messages; no DDL, no change of what is archived.
         ('queue_message_relay', 'SELECT, DELETE ON %1$I.queue_message'),
         ('queue_message_relay', 'UPDATE (lock_expires_at, lock_token, locked_by, attempts, available_at, last_error) ON %1$I.queue_message'),
@@ -21,7 +21,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key,
-            %1$I.queue_message_setting_value,
+            %1$I.queue_message_hint_mode, %1$I.queue_message_tell, %1$I.queue_message_setting_value,
             %1$I.queue_message_count, %1$I.queue_message_oldest, %1$I.queue_message_days_ahead,
             %1$I.queue_message_export_lag, %1$I.queue_message_days_unverified, %1$I.queue_message_grants'),
         -- The operator: looks through views without contents, acts through functions.

@@ -33,7 +33,7 @@ WITH @walked@due AS MATERIALIZED (
     WHERE relay.id = %(relay_id)s AND (relay.low_xid, relay.low_seq) > (first.xid, first.seq)
 )
 SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,
-    extract(epoch FROM expires_at - coalesce(%(now)s, now()))::float8,
+    extract(epoch FROM expires_at)::float8 - header.clock,
     CASE WHEN row_number() OVER in_order = 1 THEN pg_current_snapshot()::text END,
     header.due,
     header.clock@reached@
