@@ -95,7 +95,7 @@ mutation: build/mutmut/.made ## change every expression of the modules in survey
 bench: $(STAMP) ## the relay beside a publisher that does nothing else: rate, CPU, WAL, delays, start, rest; 15 minutes or so on a quiet machine
 	@$(BIN)/python -m tests.bench.speed
 
-bench-long: $(STAMP) ## what takes longer: a million and 10 million waiting, a snapshot held for 10 minutes, a large archive; up to 25 GB below /tmp
+bench-long: $(STAMP) ## what takes longer: a million and 10 million waiting, a snapshot held for 10 minutes, a large archive, where a microsecond goes; up to 25 GB below /tmp
 	@$(BIN)/python -m tests.bench.speed --long
 
 bench-rivals: $(STAMP) ## other outbox relays on the same servers, installed into build/rivals: rate, delay, what bad messages and kill -9 do

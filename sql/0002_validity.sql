@@ -167,6 +167,30 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
             'options.' || name || ' and options.headers.' || name || ' differ; give one of them' END
 $$;
 
+-- Whether these options are of the common kind, which can be sent: one spelling, short strings, headers that hold no table or list. False says
+-- nothing. Two looks in C, where the rules one by one take ten times as long. In strict mode a member that is not there is unknown, which is not
+-- true, and no list is taken for what it holds; whatever is compared has its type asked for first, since an error is unknown too.
+CREATE FUNCTION @schema@.queue_message_options_common(options jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT octet_length(options::text) <= 8192
+        AND (options - '{app_id,content_encoding,content_type,correlation_id,message_id,reply_to,type,user_id,delivery_mode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[] = '{}'
+            OR options - '{appId,contentEncoding,contentType,correlationId,messageId,replyTo,type,userId,deliveryMode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[] = '{}')
+        AND NOT jsonb_path_exists(options - '{delivery_mode,deliveryMode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[],
+            'strict $.* ? (@.type() != "string" || @ == "amq.rabbitmq.reply-to" || !(@ like_regex "^.{0,63}$" flag "s"))')
+        AND NOT jsonb_path_exists(options, 'strict $ ? (
+            @.delivery_mode.type() != "number" || @.delivery_mode != 1 && @.delivery_mode != 2
+            || @.deliveryMode.type() != "number" || @.deliveryMode != 1 && @.deliveryMode != 2
+            || (@.expiration.type() != "string" || !(@.expiration like_regex "^[0-9]{1,9}$"))
+                && (@.expiration.type() != "number" || @.expiration < 0 || @.expiration > 4294967295 || @.expiration.floor() != @.expiration)
+            || @.mandatory.type() != "boolean" || @.persistent.type() != "boolean"
+            || @.priority.type() != "number" || @.priority < 0 || @.priority > 255 || @.priority.floor() != @.priority
+            || @.timestamp.type() != "number" || @.timestamp < 0 || @.timestamp > 253402300799 || @.timestamp.floor() != @.timestamp
+            || @.headers.type() != "object" || exists (@.headers.CC) || exists (@.headers.BCC)
+            || exists (@.headers.keyvalue() ? (!(@.key like_regex "^.{1,32}$" flag "s")))
+            || exists (@.headers.* ? (@.type() == "object" || @.type() == "array"
+                || @.type() == "number" && (@ < -9000000000000000 || @ > 9000000000000000))))')
+$$;
+
 -- The sentence that says why these options can never be sent; NULL if they can.
 CREATE FUNCTION @schema@.queue_message_options_error(options jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -182,6 +206,8 @@ DECLARE
 BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
         RETURN 'options must be a JSON object';
+    ELSIF @schema@.queue_message_options_common(options) THEN
+        RETURN NULL;
     END IF;
     FOR spelling, value IN SELECT each.key, each.value FROM jsonb_each(options) AS each LOOP
         name := @schema@.queue_message_option_name(spelling);

@@ -26,6 +26,25 @@ _OPTION = st.sampled_from(known_spellings()) | st.sampled_from(["persistant", "T
 _VALUE = _SCALAR | st.lists(_TEXT | _SCALAR, max_size=3) | st.dictionaries(_HEADER, _ANY, max_size=4) | _ANY
 
 
+_RIGHT: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("app_id", "type", "correlationId", "message_id", "reply_to", "replyTo"), _TEXT | _LONG_TEXT),
+    "mandatory": st.booleans(), "persistent": st.booleans(), "priority": st.integers(0, 255), "delivery_mode": st.integers(1, 2),
+    "deliveryMode": st.integers(1, 2), "timestamp": st.integers(0, 253402300799), "expiration": st.integers(0, 2**32 - 1) | st.just("500"),
+    "headers": st.dictionaries(_HEADER, _SCALAR | _ANY, max_size=3),
+}  # fmt: skip
+
+
+@st.composite
+def nearly_right(draw: st.DrawFn) -> str:
+    """JSON text of options as an application gives them, of which one may be wrong in an interesting way."""
+    names = draw(st.sets(st.sampled_from(sorted(_RIGHT)), max_size=5))
+    made: dict[str, Any] = {name: draw(_RIGHT[name]) for name in sorted(names)}
+    spoiled: bool = draw(st.booleans())
+    if made and spoiled:
+        made[draw(st.sampled_from(sorted(made)))] = draw(_VALUE)
+    return json.dumps(made, ensure_ascii=False)
+
+
 def options(values: st.SearchStrategy[Any] = _VALUE) -> st.SearchStrategy[dict[str, Any]]:
     """Objects whose names are mostly options and whose values are mostly wrong in an interesting way."""
     return st.dictionaries(_OPTION, values, max_size=4)
