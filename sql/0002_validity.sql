@@ -132,14 +132,14 @@ DECLARE
     wrong_number boolean;
     size bigint;
 BEGIN
-    IF jsonb_path_exists(headers, 'strict $.**{65 to last}') THEN
+    IF pg_catalog.jsonb_path_exists(headers, 'strict $.**{65 to last}'::pg_catalog.jsonpath) THEN
         RETURN 'options.headers is nested deeper than 64 levels';
     END IF;
     SELECT min(name) FILTER (WHERE octet_length(name) NOT BETWEEN 1 AND 128), bool_or(NOT @schema@.queue_message_is_sendable_number(field)),
         sum(coalesce(1 + octet_length(name), CASE jsonb_typeof(field) WHEN 'null' THEN 1 WHEN 'boolean' THEN 2 WHEN 'number' THEN 9
             WHEN 'string' THEN 5 + octet_length(field #>> '{}') ELSE 5 END)) - 5
         INTO wrong_name, wrong_number, size
-        FROM jsonb_path_query(headers, 'strict $.**') AS field, LATERAL (
+        FROM pg_catalog.jsonb_path_query(headers, 'strict $.**'::pg_catalog.jsonpath) AS field, LATERAL (
             SELECT NULL AS name UNION ALL SELECT jsonb_object_keys(CASE jsonb_typeof(field) WHEN 'object' THEN field ELSE '{}' END)) AS names;
     RETURN CASE
         WHEN wrong_name IS NOT NULL THEN
@@ -167,28 +167,35 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
             'options.' || name || ' and options.headers.' || name || ' differ; give one of them' END
 $$;
 
--- Whether these options are of the common kind, which can be sent: one spelling, short strings, headers that hold no table or list. False says
--- nothing. Two looks in C, where the rules one by one take ten times as long. In strict mode a member that is not there is unknown, which is not
--- true, and no list is taken for what it holds; whatever is compared has its type asked for first, since an error is unknown too.
+-- Whether these options are of the common kind, which can be sent: one spelling, short strings, headers that hold no table or list. False
+-- says nothing. This short look is in C, where the rules one by one take ten times as long. In strict mode a member that is not there is
+-- unknown, which is not true, and no list is taken for what it holds; whatever is compared has its type asked for first, since an error is
+-- unknown too. Schema and types are named, because it runs with the path of who inserts.
 CREATE FUNCTION @schema@.queue_message_options_common(options jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT octet_length(options::text) <= 8192
-        AND (options - '{app_id,content_encoding,content_type,correlation_id,message_id,reply_to,type,user_id,delivery_mode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[] = '{}'
-            OR options - '{appId,contentEncoding,contentType,correlationId,messageId,replyTo,type,userId,deliveryMode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[] = '{}')
-        AND NOT jsonb_path_exists(options - '{delivery_mode,deliveryMode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[],
-            'strict $.* ? (@.type() != "string" || @ == "amq.rabbitmq.reply-to" || !(@ like_regex "^.{0,63}$" flag "s"))')
-        AND NOT jsonb_path_exists(options, 'strict $ ? (
+    SELECT pg_catalog.pg_column_size(options) <= 8192 AND pg_catalog.pg_column_compression(options) IS NULL
+        AND (options - '{app_id,content_encoding,content_type,correlation_id,message_id,reply_to,type,user_id,
+                delivery_mode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[] = '{}'::jsonb
+            OR options - '{appId,contentEncoding,contentType,correlationId,messageId,replyTo,type,userId,
+                deliveryMode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[] = '{}'::jsonb)
+        AND NOT pg_catalog.jsonb_path_exists(
+            options - '{delivery_mode,deliveryMode,expiration,headers,mandatory,persistent,priority,timestamp}'::text[],
+            'strict $.* ? (@.type() != "string" || @ == "amq.rabbitmq.reply-to"
+                || !(@ like_regex "^.{0,63}$" flag "s"))'::pg_catalog.jsonpath)
+        AND NOT pg_catalog.jsonb_path_exists(options, 'strict $ ? (
             @.delivery_mode.type() != "number" || @.delivery_mode != 1 && @.delivery_mode != 2
             || @.deliveryMode.type() != "number" || @.deliveryMode != 1 && @.deliveryMode != 2
             || (@.expiration.type() != "string" || !(@.expiration like_regex "^[0-9]{1,9}$"))
-                && (@.expiration.type() != "number" || @.expiration < 0 || @.expiration > 4294967295 || @.expiration.floor() != @.expiration)
+                && (@.expiration.type() != "number" || @.expiration < 0 || @.expiration > 4294967295
+                    || @.expiration.floor() != @.expiration)
             || @.mandatory.type() != "boolean" || @.persistent.type() != "boolean"
             || @.priority.type() != "number" || @.priority < 0 || @.priority > 255 || @.priority.floor() != @.priority
-            || @.timestamp.type() != "number" || @.timestamp < 0 || @.timestamp > 253402300799 || @.timestamp.floor() != @.timestamp
+            || @.timestamp.type() != "number" || @.timestamp < 0 || @.timestamp > 253402300799
+            || @.timestamp.floor() != @.timestamp
             || @.headers.type() != "object" || exists (@.headers.CC) || exists (@.headers.BCC)
             || exists (@.headers.keyvalue() ? (!(@.key like_regex "^.{1,32}$" flag "s")))
             || exists (@.headers.* ? (@.type() == "object" || @.type() == "array"
-                || @.type() == "number" && (@ < -9000000000000000 || @ > 9000000000000000))))')
+                || @.type() == "number" && (@ < -9000000000000000 || @ > 9000000000000000))))'::pg_catalog.jsonpath)
 $$;
 
 -- The sentence that says why these options can never be sent; NULL if they can.
@@ -248,20 +255,22 @@ DECLARE
     printed bigint;
     plain bigint;
 BEGIN
-    IF (NEW.options <> '{}' AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL
-        OR octet_length(NEW.exchange || NEW.routing_key || coalesce(NEW.ordering_key, '')) > 255
+    IF (octet_length(NEW.exchange || NEW.routing_key || coalesce(NEW.ordering_key, '')) > 255
         OR NEW.body IS NOT NULL OR NEW.available_at IS NOT NULL OR NEW.expires_at IS NOT NULL OR NEW.created_at <> now()
-        OR pg_column_compression(NEW.content) IS NOT NULL OR pg_column_size(NEW.content) > 65536 OR octet_length(NEW.content::text) > 65536
+        OR pg_catalog.pg_column_compression(NEW.content) IS NOT NULL OR pg_catalog.pg_column_size(NEW.content) > 65536
+        OR octet_length(NEW.content::text) > 65536
         OR NEW.xid <> pg_current_xact_id() OR NEW.attempts <> 0 OR NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL
-        OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL) IS FALSE
+        OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL
+        -- The last, so that what needs the closer look has its options judged there alone.
+        OR NEW.options <> '{}' AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL) IS FALSE
     THEN
         RETURN NEW;
     END IF;
     IF NEW.options <> '{}' AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL
         OR octet_length(NEW.exchange) > 255 OR octet_length(NEW.routing_key) > 255 OR octet_length(NEW.ordering_key) > 1024
         OR NEW.body IS NOT NULL AND (octet_length(NEW.body) > 134217728 OR NEW.content <> '{}')
-        OR (CASE WHEN pg_column_size(NEW.content) > 65536 OR pg_column_compression(NEW.content) IS NOT NULL THEN true
-            ELSE octet_length(NEW.content::text) > greatest(65536, 32::bigint * pg_column_size(NEW.content)) END)
+        OR (CASE WHEN pg_catalog.pg_column_size(NEW.content) > 65536 OR pg_catalog.pg_column_compression(NEW.content) IS NOT NULL THEN true
+            ELSE octet_length(NEW.content::text) > greatest(65536, 32::bigint * pg_catalog.pg_column_size(NEW.content)) END)
         OR least(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) < '0001-01-01 00:00:00+00'
         OR greatest(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) >= '10000-01-01 00:00:00+00'
         OR NEW.attempts NOT BETWEEN 0 AND 2000000000

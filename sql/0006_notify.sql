@@ -4,7 +4,7 @@
 -- The gate. A relay with nothing to do holds this advisory lock exclusively on its LISTEN session, looks once more, and sleeps.
 -- Who inserts takes it shared until the commit: got it, then no relay sleeps or can fall asleep past this commit; not got, then one sleeps.
 CREATE FUNCTION @schema@.queue_message_gate_key() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
-    SELECT hashtextextended('queue_message gate of ' || @schema_literal@, 0)
+    SELECT pg_catalog.hashtextextended('queue_message gate of ' OPERATOR(pg_catalog.||) @schema_literal@::pg_catalog.text, 0::pg_catalog.int8)
 $body$;
 
 -- The mode stands in a function's text, so it is part of the plans of whoever calls it, and PostgreSQL plans again when it is written
@@ -32,13 +32,15 @@ $body$;
 CREATE TRIGGER queue_message_hint_mode AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @schema@.queue_message_setting
     FOR EACH STATEMENT EXECUTE FUNCTION @schema@.queue_message_hint_mode_set();
 
--- Where nobody needs telling it ends at the first IF: one expression, because each is set up once a transaction; and with the rights and the
--- search path of who inserts, because to set others and set them back costs each INSERT as much as the rest of it.
+-- Where nobody needs telling it ends at the first IF: one expression, because each is set up once a transaction; and with the rights and
+-- the search path of who inserts, because to set others and set them back costs each INSERT half as much again. So what it calls is named
+-- with its schema or takes exactly these types: on no path is there a better match.
 CREATE FUNCTION @schema@.queue_message_hint() RETURNS trigger LANGUAGE plpgsql AS $body$
 #variable_conflict use_variable
 BEGIN
-    IF @schema@.queue_message_hint_mode() = 'off' OR current_setting('relay.notify', true) = 'off'
-        OR @schema@.queue_message_hint_mode() = 'idle' AND pg_try_advisory_xact_lock_shared(@schema@.queue_message_gate_key()) THEN
+    IF @schema@.queue_message_hint_mode() = 'off'::text OR pg_catalog.current_setting('relay.notify'::text, true) = 'off'::text
+        OR @schema@.queue_message_hint_mode() = 'idle'::text
+            AND pg_catalog.pg_try_advisory_xact_lock_shared(@schema@.queue_message_gate_key()) THEN
         RETURN NULL;
     ELSIF TG_LEVEL = 'ROW' THEN
         PERFORM @schema@.queue_message_tell(@schema@.queue_message_hint_mode(), NEW.id);
@@ -49,7 +51,8 @@ BEGIN
 END
 $body$;
 
--- One message, or where there is no id whatever this transaction inserted. Definer's rights: the application may not look at what it inserted.
+-- One message, or where there is no id whatever this transaction inserted. Definer's rights: the application may not look at what it
+-- inserted.
 CREATE FUNCTION @schema@.queue_message_tell(mode text, id uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable

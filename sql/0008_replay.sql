@@ -28,7 +28,7 @@ BEGIN
     END IF;
     INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
     VALUES (new_id, old.exchange, old.routing_key, old.content, old.body, old.options, old.ordering_key,
-            CASE WHEN old.expires_at > now() THEN old.expires_at END, message);
+            CASE WHEN old.expires_at > now() AND isfinite(old.expires_at) THEN old.expires_at END, message);
     INSERT INTO @schema@.queue_message_audit (acted_by, action, subject, became)
     VALUES (@schema@.queue_message_signed(by), 'replay', message, jsonb_build_object('id', new_id));
     IF old.result IN ('rejected', 'failed', 'lock_expired') THEN

@@ -150,7 +150,7 @@ $body$;
 -- The whole outbox in one row.
 CREATE VIEW @schema@.queue_message_status AS
     SELECT n.waiting, n.locked, n.delayed, greatest(n.waiting - n.locked - n.delayed, 0) AS ready, n.counted,
-        greatest(extract(epoch FROM now() - @schema@.queue_message_oldest()), 0)::double precision AS oldest_seconds,
+        greatest(extract(epoch FROM now() - CASE WHEN isfinite(o.since) THEN o.since END), 0)::double precision AS oldest_seconds,
         -- The dead by way of the whole archive, so that its lock comes before that of a part, as it does for settles and for LOCK TABLE:
         -- the export's lag reads the whole, and parts first would be a deadlock with whoever locks the archive.
         (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_archive d WHERE d.result IN ('rejected', 'failed', 'lock_expired')
@@ -171,4 +171,4 @@ CREATE VIEW @schema@.queue_message_status AS
         @schema@.queue_message_days_unverified() AS export_unverified_days,
         (SELECT count(*) FROM @schema@.queue_message_export e WHERE e.difference IS NOT NULL
          AND to_regclass(format('%I.%I', @schema_literal@::text, e.partition)) IS NOT NULL) AS export_differing_partitions
-    FROM @schema@.queue_message_count() n;
+    FROM @schema@.queue_message_count() n, @schema@.queue_message_oldest() AS o (since);

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from relay.postgres.migrate import migrate
-from tests.support.queue import Queue
+from tests.support.queue import Queue, until
 
 MARK = "SELECT pg_notify('queue_message_notify', 'end')"
 Connection = psycopg.AsyncConnection[Any]
@@ -81,6 +81,12 @@ async def test_a_crashed_relay_leaves_the_gate_open(queue: Queue, relay: Connect
     """The lock goes with the session."""
     async with await psycopg.AsyncConnection.connect(queue.url, autocommit=True) as idle:
         assert await falls_asleep(idle)
+
+    async def gone() -> bool:
+        here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        return not await queue.value(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {here}")
+
+    await until(gone)
     async with queue.connection.transaction():
         await queue.insert()
     assert [] == await heard(queue, relay)

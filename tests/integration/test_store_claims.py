@@ -12,7 +12,7 @@ from relay.claims.frontier import Snapshot
 from relay.errors import StoreError
 from relay.message import GiveBack, Retry
 from relay.ports import Due, Row
-from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
+from tests.support.queue import MadeStore, MakeStore, Queue, ids_of
 
 EARLIER = "2020-01-01T00:00:00Z"
 LATER = "2999-01-01T00:00:00Z"
@@ -36,31 +36,6 @@ async def test_a_claim_returns_the_message_as_it_was_inserted(queue: Queue, stor
     assert {"priority": 3} == json.loads(claim.options or "")
     assert claim.expires_in is not None
     assert claim.expires_in > 1e9
-
-
-@pytest.mark.parametrize("moment", ["infinity", "-infinity"])
-async def test_an_infinite_deadline_fails_no_claim(queue: Queue, store: MadeStore, moment: str) -> None:
-    """It is refused like any time that no calendar has; where it came in beside the triggers, its message and the others are claimed."""
-    async with unchecked(queue):
-        await queue.insert(expires_at=moment)
-    await queue.insert()
-
-    late, other = (await store.batch()).claims
-
-    assert (float(moment), None) == (late.expires_in, other.expires_in)
-
-
-async def test_a_time_before_all_others_fails_no_claim(queue: Queue, store: MadeStore) -> None:
-    """What came in beside the triggers as available since ever is due, and goes as others do, also when it is to be tried again."""
-    async with unchecked(queue):
-        [id_] = await queue.insert(available_at="-infinity", expires_at="infinity")
-
-    batch = (await store.take(Due.WAITING)).batch
-
-    assert batch is not None
-    assert [id_] == ids_of(batch)
-    await store.release(batch, [Row(batch.claims[0], Retry(60.0, "no-route", "Nobody listens."), None, None)], again=False)
-    assert await queue.value("SELECT available_at > now() FROM queue_message")
 
 
 async def test_a_body_travels_as_its_bytes(queue: Queue, store: MadeStore) -> None:
