@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ def described(postgres_url: str, packages: Sequence[str]) -> dict[str, str]:
 
 def free_bytes() -> int:
     """Room on the disk that servers and lakes are put on."""
-    return shutil.disk_usage("/tmp").free  # noqa: S108
+    return shutil.disk_usage(tempfile.gettempdir()).free
 
 
 @dataclass

@@ -22,6 +22,7 @@ import psycopg
 from aio_pika.abc import AbstractIncomingMessage
 
 from relay import local
+from tests.bench import command
 from tests.support.relays import RelayProcess, Relays
 
 RATE = 200
@@ -160,4 +161,4 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     words = [int(word) for word in sys.argv[1:]] + [3, 1_000_000][len(sys.argv) - 1 :]
-    sys.exit(asyncio.run(main(*words)))
+    sys.exit(command.run(main(*words)))

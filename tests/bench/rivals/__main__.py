@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.bench import machine
+from tests.bench import command, machine
 from tests.bench.figures import table
 from tests.bench.rivals.plan import PARTS, RIVALS, Effort, Report, measure
 from tests.bench.speed.stage import SETTINGS, staged
@@ -63,8 +62,7 @@ def main() -> None:
     """Measure, print, write."""
     given = _arguments()
     effort = Effort(given.parts or [*PARTS], given.rounds, given.kills, given.seconds, given.rows)
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    reports = asyncio.run(run(given.names or [*RIVALS], effort, given.json))
+    reports = command.run(run(given.names or [*RIVALS], effort, given.json), given.json)
     print("", *map(shown, reports), summary(reports), sep="\n\n")  # noqa: T201 - what this command is for
     print(f"\n{given.json} has the rounds")  # noqa: T201 - as above
 
@@ -74,13 +72,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tests.bench.rivals", description=__doc__, epilog=f"parts:\n{known}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *RIVALS], help=f"of {', '.join(RIVALS)}; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", type=command.one_of(RIVALS), help=f"of {', '.join(RIVALS)}; all by default")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="all by default; more than once for several")
-    parser.add_argument("--rounds", type=int, default=3, help="of a drain")
-    parser.add_argument("--kills", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the latency")
-    parser.add_argument("--rows", type=int, help="messages of a drain at the most")
-    parser.add_argument("--json", type=Path, default=Path("build/bench/rivals.json"))
+    parser.add_argument("--rounds", type=command.positive, default=3, help="of a drain")
+    parser.add_argument("--kills", type=command.positive, default=1, help="of a relay amid a drain")
+    parser.add_argument("--seconds", type=command.seconds, default=20.0, help="of the latency")
+    parser.add_argument("--rows", type=command.positive, help="messages of a drain at the most")
+    parser.add_argument("--json", type=command.writable, default="build/bench/rivals.json", help="the file for every round")
     return parser.parse_args()
 
 

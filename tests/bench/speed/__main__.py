@@ -6,7 +6,6 @@ Ends with 1 where a goal is missed or a part failed; the other parts go on.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from tests.bench import machine
+from tests.bench import command, machine
 from tests.bench.figures import Figure, table
 from tests.bench.speed.plan import LONG, SHORT
 from tests.bench.speed.stage import SETTINGS, staged
@@ -53,10 +52,17 @@ def _write(file: Path, told: Mapping[str, Any]) -> None:
 def main() -> int:
     """Measure, print, write."""
     given = _arguments()
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    figures = asyncio.run(measure(given.parts or [*(LONG if given.long else SHORT)], given.rounds, given.json))
+    parts = given.parts or [*(LONG if given.long else SHORT)]
+    for name, needed in _lacking(parts).items():
+        print(f"{name} needs {needed >> 30} GiB of free disk: make room, or its largest part is left out.")  # noqa: T201 - as below
+    figures = command.run(measure(parts, given.rounds, given.json), given.json)
     print(f"\n{table(figures)}\n\n{given.json} has the rounds")  # noqa: T201 - what this command is for
     return 1 if any(one.met is False for one in figures) else 0
+
+
+def _lacking(parts: list[str]) -> dict[str, int]:
+    """Bytes of those that have not enough room, looked at before anything begins."""
+    return {name: PARTS[name].disk for name in parts if PARTS[name].disk > machine.free_bytes()}
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,10 +70,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tests.bench.speed", description=__doc__, epilog=f"parts:\n{known}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", choices=[[], *PARTS], help=f"by default up to {[*SHORT][-1]}")
+    parser.add_argument("parts", nargs="*", metavar="PART", type=command.one_of(PARTS), help=f"by default up to {[*SHORT][-1]}")
     parser.add_argument("--long", action="store_true", help="by default the parts that take longer")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, default=Path("build/bench/speed.json"))
+    parser.add_argument("--rounds", type=command.positive, default=5, help="of each part that has rounds; 5 by default")
+    parser.add_argument("--json", type=command.writable, default="build/bench/speed.json", help="the file for every round")
     return parser.parse_args()
 
 

@@ -25,6 +25,7 @@ DRAINED = 20_000
 BYTES = 1_000
 """On the disk for an archived message, with its indexes."""
 WAL = 10 << 30
+NEEDED = ROWS * BYTES + WAL
 _WARM = 5_000
 _KEPT = "SELECT queue_message_config_set('retention_days', %s)"
 _RETAIN = "SELECT action, target FROM queue_message_retain()"

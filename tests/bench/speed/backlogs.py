@@ -29,6 +29,7 @@ KEEP = 1_000
 """Messages that the broker's queue keeps, so that it costs the same however many there were."""
 BYTES = 2_500
 """On the disk for a message: both tables, their indexes and WAL, with room to spare."""
+NEEDED = LARGEST * BYTES
 _INSERTED = 100_000
 """Rows of the largest backlog that come in one transaction."""
 _WARM = 5_000

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from tests.bench.figures import Figure, figure, ratio
-from tests.bench.speed import drains, kinds
+from tests.bench.speed import archives, backlogs, drains, kinds, snapshots
 from tests.bench.speed.archives import measure_archives
 from tests.bench.speed.backlogs import measure_backlogs, measure_long_backlogs
 from tests.bench.speed.counters import updates_of
@@ -29,6 +29,8 @@ class Part(NamedTuple):
 
     measure: Measure
     about: str
+    disk: int = 0
+    """Bytes that its largest piece needs."""
 
 
 async def drain(stage: Stage, rounds: int) -> list[Figure]:
@@ -127,7 +129,7 @@ SHORT: dict[str, Part] = {
 LONG: dict[str, Part] = {
     "profile": Part(measure_profile, "CPU of a message by stage of the relay and by process of PostgreSQL"),
     "backlogs": Part(measure_backlogs, "10,000 and 100,000 waiting"),
-    "large-backlogs": Part(measure_long_backlogs, "10,000, a million and 10 million waiting"),
-    "snapshot": Part(measure_snapshots, "a snapshot held for ten minutes under load"),
-    "archive": Part(measure_archives, "10 million archived messages of 30 days"),
+    "large-backlogs": Part(measure_long_backlogs, "10,000, a million and 10 million waiting", backlogs.NEEDED),
+    "snapshot": Part(measure_snapshots, "a snapshot held for ten minutes under load", snapshots.NEEDED),
+    "archive": Part(measure_archives, "10 million archived messages of 30 days", archives.NEEDED),
 }

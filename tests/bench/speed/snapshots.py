@@ -29,6 +29,7 @@ BACKLOG = 60_000
 CHUNK = 10_000
 BYTES_A_SECOND = 40 << 20
 """On the disk: 15,000 messages, of which nothing is removed, with room to spare; and WAL."""
+NEEDED = int(SECONDS * BYTES_A_SECOND)
 _PAUSE = 0.1
 _WARM = 15.0
 """Seconds under load before the snapshot is taken."""
