@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -26,18 +27,21 @@ takes its confirm, one makes its row; all the others are a batch's."""
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """Calls of Python functions by name, while the block runs."""
+    """Calls of Python functions by name, while the block runs; what earlier tests left behind is finalized before it, not within."""
     calls = Counter[str]()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
             calls[frame.f_code.co_qualname] += 1
 
+    gc.collect()
+    gc.disable()
     sys.setprofile(note)
     try:
         yield calls
     finally:
         sys.setprofile(None)
+        gc.enable()
 
 
 def test_a_message_costs_few_calls_from_its_claim_to_its_settle() -> None:
