@@ -241,8 +241,10 @@ def test_database_and_encoder_agree_on_any_options(shared_connection: psycopg.Co
 def test_common_options_get_a_short_look_alone(shared_connection: psycopg.Connection[Any], text: str) -> None:
     """What applications give is let through by it; the rules one by one cost an INSERT ten times as much."""
     [found] = shared_connection.execute("SELECT queue_message_options_common(%s), queue_message_options_error(%s)", (text, text))
+    called = _calls(shared_connection, f"SELECT queue_message_options_error('{text}')")
 
     assert (True, None) == found
+    assert {"queue_message_options_error": 1} == called, "the short look is not inlined"
 
 
 def test_headers_that_cannot_be_printed_are_judged_by_their_numbers(shared_connection: psycopg.Connection[Any]) -> None:
