@@ -207,17 +207,21 @@ DECLARE
     name text;
     value jsonb;
     problem text;
-    headers jsonb := coalesce(nullif(options -> 'headers', 'null'), '{}');
-    cc jsonb := coalesce(nullif(options -> 'CC', 'null'), nullif(options -> 'cc', 'null'));
-    bcc jsonb := coalesce(nullif(options -> 'BCC', 'null'), nullif(options -> 'bcc', 'null'));
+    headers jsonb;
+    cc jsonb;
+    bcc jsonb;
 BEGIN
-    IF jsonb_typeof(options) <> 'object' THEN
-        RETURN 'options must be a JSON object';
-    ELSIF pg_catalog.pg_column_size(options) <= 8192 AND pg_catalog.pg_column_compression(options) IS NULL
-        AND @schema@.queue_message_options_common(options)
+    -- Before anything else is set up: for most options this is all.
+    IF jsonb_typeof(options) = 'object' AND pg_catalog.pg_column_size(options) <= 8192
+        AND pg_catalog.pg_column_compression(options) IS NULL AND @schema@.queue_message_options_common(options)
     THEN
         RETURN NULL;
+    ELSIF jsonb_typeof(options) <> 'object' THEN
+        RETURN 'options must be a JSON object';
     END IF;
+    headers := coalesce(nullif(options -> 'headers', 'null'), '{}');
+    cc := coalesce(nullif(options -> 'CC', 'null'), nullif(options -> 'cc', 'null'));
+    bcc := coalesce(nullif(options -> 'BCC', 'null'), nullif(options -> 'bcc', 'null'));
     FOR spelling, value IN SELECT each.key, each.value FROM jsonb_each(options) AS each LOOP
         name := @schema@.queue_message_option_name(spelling);
         IF name IS NULL THEN

@@ -37,7 +37,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
         -- The numbers are taken after the sort.
         INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
         SELECT f.id, g.exchange, g.routing_key, g.content::jsonb, g.body, g.options::jsonb, g.ordering_key,
-            CASE WHEN g.expires_at > now() AND isfinite(g.expires_at) THEN g.expires_at END, g.id
+            CASE WHEN g.expires_at > now() THEN g.expires_at END, g.id
         FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq)
         -- A lake has no content of what PostgreSQL could not print.
         WHERE g.content IS NOT NULL OR @schema@.queue_message_refuse_unprintable(g.id)

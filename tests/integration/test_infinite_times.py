@@ -41,12 +41,15 @@ async def test_a_time_before_all_others_fails_no_claim(queue: Queue, store: Made
 def test_an_infinite_time_is_no_obstacle_to_whoever_looks(cli: Cli, seeded: Seeded, moment: str) -> None:
     """`relay status` counts the message, and `relay show` leaves out what no calendar has."""
     seeded.run("SET session_replication_role = replica")
-    id_ = seeded.insert(available_at=moment, expires_at=moment, ordering_key="k")
+    times = ("created_at", "available_at", "expires_at", "lock_expires_at")
+    id_ = seeded.insert(**dict.fromkeys(times, moment))
+    seeded.insert(available_at=moment, ordering_key="k")
+    seeded.insert(created_at=moment)
     seeded.run("RESET session_replication_role")
 
     assert json.loads(cli("status", "--json"))
     [part] = json.loads(cli("show", id_, "--json"))["story"]
-    assert (None, None) == (part["available_at"], part["expires_at"])
+    assert [None] * 4 == [part[name] for name in times]
 
 
 def test_an_infinite_deadline_is_not_replayed(cli: Cli, seeded: Seeded) -> None:

@@ -171,6 +171,7 @@ def test_a_schema_on_the_path_takes_nobodys_place(connection: psycopg.Connection
     connection.execute("CREATE SCHEMA foreign_schema; SET search_path = foreign_schema, public")
     for arguments in (
         "hashtextextended(a text, b integer)", "jsonb_path_exists(a jsonb, b text)", "jsonb_path_query(a jsonb, b text)",
+        "jsonb_path_exists(a jsonb, b jsonpath)",
         "pg_column_size(a jsonb)", "pg_column_compression(a jsonb)", "pg_try_advisory_xact_lock_shared(a numeric)",
     ):  # fmt: skip
         connection.execute(f"CREATE FUNCTION {arguments} RETURNS text LANGUAGE plpgsql AS $$BEGIN RAISE 'called'; END$$".encode())
@@ -217,6 +218,7 @@ def test_database_and_encoder_say_the_same_sentence(shared_connection: psycopg.C
 @example(text='{"headers": [{}]}')
 @example(text='{"headers": {"a": [1e400]}}')
 @example(text='{"headers": {"a": {"": 1}}}')
+@example(text=json.dumps({"headers": {"a": "x" * 130_000}}))
 @example(text=json.dumps({"headers": dict.fromkeys("abc", int("1" + "0" * 2000))}))
 @example(text='{"type": "x", "app_id": "a", "appId": "b"}')
 @example(text='{"priority": 2.5}')
