@@ -43,7 +43,7 @@ LOCK_SHARE = 0.8
 """Share of the lock time in which a relay may write; a drain must fit in, or others take over what it still waits for."""
 POLICY = (
     "max_attempts", "backoff_base", "backoff_max", "lock_seconds", "max_body_bytes", "retention_days", "dead_retention_days",
-    "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify",
+    "received_retention_days", "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify",
 )  # fmt: skip
 """Settings that the database carries out; the names of `queue_message_setting`."""
 URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url")
@@ -109,6 +109,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = whole(16 << 20, 1, 128 << 20, "Largest payload; RabbitMQ 4 takes no more by itself")
     retention_days: int = whole(30, 0, 36_500, "Days that the archive keeps successes, 0 for ever")
     dead_retention_days: int = whole(365, 0, 36_500, "Days that the archive keeps dead messages, 0 for ever")
+    received_retention_days: int = whole(30, 0, 36_500, "Days that consumers' marks of handled messages stay, 0 for ever")
     http_host: str = setting("127.0.0.1", "a host name or an address", "Where /metrics, /livez and /readyz listen", min_length=1)
     http_port: int | None = whole(0, 0, 65_535, "Their port; 0 takes a free one, empty turns them off", " or empty")
     log_level: LogLevel = word("info", LogLevel, "Least level of a log line")

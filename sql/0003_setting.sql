@@ -13,6 +13,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
         -- Days; 0 keeps for ever.
         ('retention_days',      '30',       'integer', 0,    36500,     NULL),
         ('dead_retention_days', '365',      'integer', 0,    36500,     NULL),
+        ('received_retention_days', '30',   'integer', 0,    36500,     NULL),
         ('unroutable',          'retry',    'policy',  NULL, NULL,      ARRAY['retry', 'reject', 'accept']),
         ('on_dead_key',         'continue', 'word',    NULL, NULL,      ARRAY['continue', 'park']),
         ('on_lock_expired',     'retry',    'word',    NULL, NULL,      ARRAY['retry', 'archive']),

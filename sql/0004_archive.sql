@@ -204,6 +204,12 @@ BEGIN
             RETURN NEXT;
         END IF;
     END IF;
+    action := 'deleted';
+    target := 'queue_message_received';
+    messages := @schema@.queue_message_delete_received(clock);
+    IF messages > 0 THEN
+        RETURN NEXT;
+    END IF;
     FOR target IN SELECT o FROM @schema@.queue_message_old_days(clock) o LOOP
         SELECT d.action, d.messages INTO action, messages FROM @schema@.queue_message_drop_day(target, exported) d;
         RETURN NEXT;

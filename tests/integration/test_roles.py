@@ -58,6 +58,12 @@ FORBIDDEN = {
         "SELECT queue_message_retain()", "UPDATE queue_message_setting SET value = '1'", "SELECT queue_message_pause('e')",
         "SELECT queue_message_replay_many()", "TABLE queue_message_audit",
     ],
+    "queue_message_consumer": [
+        "TABLE queue_message", "INSERT INTO queue_message (exchange) VALUES ('e')", "TABLE queue_message_archive",
+        "TABLE queue_message_received", "DELETE FROM queue_message_received", "UPDATE queue_message_received SET received_at = now()",
+        "INSERT INTO queue_message_received (consumer, message_id, received_at) VALUES ('c', 'm', now())",
+        "SELECT queue_message_retain()", "SELECT queue_message_delete_received(now())", "TABLE queue_message_setting",
+    ],
     "queue_message_replayer": [
         "TABLE queue_message", "TABLE queue_message_archive", "INSERT INTO queue_message (exchange) VALUES ('e')",
         "SELECT queue_message_replay(gen_random_uuid())", "SELECT queue_message_replay_many()", "TABLE queue_message_setting",

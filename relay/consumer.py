@@ -1,0 +1,107 @@
+"""What a consumer imports to handle each message once, in its own transaction, with psycopg, sync or async.
+
+    from relay.consumer import once, relay_id
+
+    with connection.transaction():
+        if once(connection, relay_id(headers), consumer="billing"):
+            connection.execute("UPDATE account SET balance = balance + 1 WHERE id = 7")
+    # And now acknowledge the delivery.
+
+The mark and the work are in one transaction, so they are there together or not at all. The relay delivers at least once; so does RabbitMQ,
+which sends again what was not acknowledged. Acknowledge after the commit, and whatever dies in between, the message comes again and does
+nothing. Marks stay for the setting received_retention_days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from relay.errors import RelayError
+from relay.option_rules import SHORT_LIMIT
+from relay.postgres.statements import Statements
+
+__all__ = ["ConsumerError", "once", "once_async", "relay_id"]
+
+Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
+AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
+
+
+class ConsumerError(RelayError, ValueError):
+    """A message cannot be marked as it was asked for; no SQL was run."""
+
+
+def once(connection: Connection, message_id: str | UUID, *, consumer: str, schema: str = "public") -> bool:
+    """Mark a message as handled in the caller's transaction; return whether this is the first time.
+
+    While another transaction has marked the same message and is open, this waits: its commit makes the answer False, its rollback True.
+
+    Args:
+        connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
+        message_id: what tells messages apart, as `relay_id` reads it from the headers; at most 255 bytes.
+        consumer: who handles it, such as the queue's name: each consumer handles each message once; at most 255 bytes.
+        schema: where `relay migrate` made the tables (RELAY_SCHEMA).
+
+    Raises:
+        ConsumerError: the mark would commit by itself, or a name is empty or too long; nothing was executed.
+        psycopg.Error: the database refused. In REPEATABLE READ and SERIALIZABLE the second of two that overlap fails with a
+            SerializationFailure, as any other write of one row.
+    """
+    own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+    mark = _mark(own, str(message_id), consumer)
+    # Not connection.execute: the connection may be configured with a cursor of another kind.
+    with psycopg.Cursor(own) as cursor:
+        return cursor.execute(_statement(schema), mark).fetchone() is not None
+
+
+async def once_async(connection: AsyncConnection, message_id: str | UUID, *, consumer: str, schema: str = "public") -> bool:
+    """`once` for psycopg's async connections."""
+    own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+    mark = _mark(own, str(message_id), consumer)
+    async with psycopg.AsyncCursor(own) as cursor:
+        return await (await cursor.execute(_statement(schema), mark)).fetchone() is not None
+
+
+def relay_id(headers: Mapping[str, Any] | None, message_id: str | None = None) -> str:
+    """What tells a delivery's message from all others: the header `x-relay-id`, the same each time that it is delivered.
+
+    Args:
+        headers: the delivery's headers, as any AMQP client gives them; a value may be bytes.
+        message_id: the delivery's property message_id, for messages that did not come through a relay.
+
+    Raises:
+        ConsumerError: neither is there, so nobody could tell whether the message was handled.
+    """
+    found = (headers or {}).get("x-relay-id")
+    if isinstance(found, bytes | bytearray):
+        found = found.decode("utf-8", "backslashreplace")
+    found = found or message_id
+    if not isinstance(found, str) or not found:
+        raise ConsumerError("The delivery has neither the header x-relay-id nor a message_id: it did not come through a relay.")
+    return found
+
+
+def _mark(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], message_id: str, consumer: str) -> dict[str, str]:
+    """The values of the statement, once it is sure that the mark commits with the caller's work."""
+    if connection.autocommit and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+        raise ConsumerError("The mark would commit by itself, before the message is handled: open a transaction first.")
+    for name, text in (("message_id", message_id), ("consumer", consumer)):
+        if not _fits(text):
+            raise ConsumerError(f"{name} must be text of 1 to {SHORT_LIMIT} bytes, valid UTF-8 and without NUL.")
+    return {"message_id": message_id, "consumer": consumer}
+
+
+def _fits(text: str) -> bool:
+    try:
+        return 0 < len(text.encode()) <= SHORT_LIMIT and "\0" not in text
+    except UnicodeEncodeError:
+        return False
+
+
+@cache
+def _statement(schema: str) -> bytes:
+    return Statements(schema)["note_received"]
