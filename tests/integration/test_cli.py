@@ -110,7 +110,7 @@ def test_migrate_and_check_say_so_where_the_roles_are_missing(say: Callable[[str
         theirs = Cli(make_conninfo(server.url, dbname="theirs", user="someone", password="x"), tmp_path)
 
         assert theirs("migrate").endswith("\nthe schema is up to date, its roles are not\n")
-        assert "let somebody with CREATEROLE run: CREATE ROLE queue_message_etl NOLOGIN;" in theirs.stderr
+        assert "let somebody with CREATEROLE run: CREATE ROLE queue_message_consumer NOLOGIN;" in theirs.stderr
         missing = theirs.refused("migrate", "--check", code=1)
 
     assert missing.startswith(

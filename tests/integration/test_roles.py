@@ -238,14 +238,16 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
         [sentence] = said
         _, _, statements = sentence.partition("CREATEROLE run: ")
         statements, _, rest = statements.partition(" Then ")
-        assert (5, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
+        assert (6, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
         assert f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner." == (
             check_roles(theirs)
         )
 
         superuser.execute(statements.encode())
         said.clear()
-        lacks = r"The role queue_message_etl lacks SELECT on table public.queue_message_archive, and \d+ more grants are missing: "
+        lacks = (
+            r"The role queue_message_consumer lacks INSERT \(consumer, message_id\) on table public.queue_message_received, and \d+ more "
+        )
         assert re.match(lacks, str(check_roles(theirs)))
         assert ([], []) == (migrate(theirs, say=said.append), said)
         assert check_roles(theirs) is None
