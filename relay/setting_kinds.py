@@ -15,6 +15,7 @@ from yarl import URL
 from relay.amqp_url import each_host
 from relay.exposure import wrong_amqp_option
 from relay.policy import parse_unroutable
+from relay.signature import SECRET, keys
 
 _BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", re.DOTALL)
 _BEYOND_AMQP_HOST = re.compile(r"amqps?://[^/?#]*(.*)", re.DOTALL)
@@ -110,6 +111,11 @@ def _checked_options(value: SecretStr) -> SecretStr:
     return value
 
 
+def _checked_webhook_secret(value: SecretStr) -> SecretStr:
+    keys(value.get_secret_value())
+    return value
+
+
 def _checked_name(value: str) -> str:
     if not value or not value.isprintable():
         raise ValueError("not printable")
@@ -135,13 +141,22 @@ def _split(value: object) -> object:
     return tuple("" if name == DEFAULT_EXCHANGE else name for name in names)
 
 
+def as_text(value: object) -> str:
+    """A value as `queue_message_setting` and an environment write it; numbers with at most six decimals."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
 CONNINFO = "a PostgreSQL URL (postgresql://user:password@host/database) or a conninfo (host=... dbname=...)"
+WEBHOOK_SECRET = SECRET
 OPTIONS = """a JSON object of texts such as {"AWS_REGION": "eu-west-1"}"""
 AMQP = "an AMQP URL such as amqps://user:password@host/vhost, with commas between several hosts"
 Conninfo = Annotated[SecretStr, AfterValidator(_checked_conninfo)]
 Printable = Annotated[str, AfterValidator(_checked_name)]
 AmqpUrl = Annotated[SecretStr, AfterValidator(_checked_amqp)]
 Options = Annotated[SecretStr, AfterValidator(_checked_options)]
+WebhookSecret = Annotated[SecretStr, AfterValidator(_checked_webhook_secret)]
 UnroutablePolicy = Annotated[str, AfterValidator(_checked_unroutable)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Notify = Literal["idle", "always", "off"]

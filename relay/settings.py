@@ -19,6 +19,7 @@ from relay.setting_kinds import (
     AMQP,
     CONNINFO,
     OPTIONS,
+    WEBHOOK_SECRET,
     AmqpUrl,
     Archived,
     Conninfo,
@@ -31,7 +32,9 @@ from relay.setting_kinds import (
     Options,
     Printable,
     UnroutablePolicy,
+    WebhookSecret,
     advice,
+    as_text,
     host_name,
     seconds,
     setting,
@@ -114,6 +117,7 @@ class Settings(BaseSettings):
     http_port: int | None = whole(0, 0, 65_535, "Their port; 0 takes a free one, empty turns them off", " or empty")
     log_level: LogLevel = word("info", LogLevel, "Least level of a log line")
     log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
+    webhook_secret: WebhookSecret | None = setting(None, WEBHOOK_SECRET, "Signs the webhooks of `relay dead watch`")
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
     exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many idle seconds, both servers there", " or empty")
 
@@ -148,7 +152,7 @@ class Settings(BaseSettings):
             return str(getattr(self, name).get_secret_value())
 
         def check(text: str) -> None:
-            insecure = Found(_variable("allow_insecure"), _as_text(self.allow_insecure))
+            insecure = Found(_variable("allow_insecure"), as_text(self.allow_insecure))
             if mistakes := _checked({name: given._replace(text=text), "allow_insecure": insecure})[1]:
                 raise SettingsError("\n".join(mistakes))
 
@@ -171,7 +175,7 @@ class Settings(BaseSettings):
 
     def policy(self) -> dict[str, str]:
         """What was set on purpose of the policy that the database carries out, as `queue_message_setting` takes it."""
-        return {name: _as_text(getattr(self, name)) for name in POLICY if name in self.model_fields_set}
+        return {name: as_text(getattr(self, name)) for name in POLICY if name in self.model_fields_set}
 
     def under(self, database: Mapping[str, str]) -> Self:
         """These settings with the database's policy, which holds.
@@ -192,9 +196,7 @@ class Settings(BaseSettings):
         """Name, value here and value there of each policy that was set here on purpose and that the database has otherwise."""
         held = self.under(database)
         return [
-            (name, text, _as_text(getattr(held, name)))
-            for name, text in self.policy().items()
-            if getattr(held, name) != getattr(self, name)
+            (name, text, as_text(getattr(held, name))) for name, text in self.policy().items() if getattr(held, name) != getattr(self, name)
         ]
 
 
@@ -267,7 +269,7 @@ def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
 
 
 def _both(settings: Settings, names: tuple[str, ...]) -> str:
-    return " and ".join(f"{_variable(name)} is {_as_text(getattr(settings, name))}" for name in names)
+    return " and ".join(f"{_variable(name)} is {as_text(getattr(settings, name))}" for name in names)
 
 
 def _sentence(name: str, given: Found) -> str:
@@ -289,11 +291,4 @@ def _extra(field: FieldInfo) -> Mapping[str, Any]:
 
 
 def _shown(field: FieldInfo) -> str:
-    return str(_extra(field)["shown"] or ("none" if field.default is None else f"`{_as_text(field.default)}`"))
-
-
-def _as_text(value: object) -> str:
-    """A value as `queue_message_setting` and an environment write it; numbers with at most six decimals."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return str(_extra(field)["shown"] or ("none" if field.default is None else f"`{as_text(field.default)}`"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +9,7 @@ import typer
 from relay.cli.output import count, named, show_fields, show_json, show_table
 from relay.cli.support import console, new_group, not_found
 from relay.cli.types import Json, MessageId, MessageIds, SameId
+from relay.cli.watch_options import Acting, DeadResult, Which, plan
 
 if TYPE_CHECKING:
     from relay.console import Console
@@ -21,14 +19,6 @@ app = new_group(help="Dead messages: rejected, failed or lock_expired, and the a
 Content = Annotated[
     bool, typer.Option("--content", help="Also content, options and body (base64), if your role may read queue_message_dead.")
 ]
-
-
-class DeadResult(StrEnum):
-    """Results that make a message dead."""
-
-    REJECTED = "rejected"
-    FAILED = "failed"
-    LOCK_EXPIRED = "lock_expired"
 
 
 @app.command("list")
@@ -90,21 +80,22 @@ def replay_dead(
 @app.command("watch")
 def watch_dead(
     *,
-    command: Annotated[
-        str | None,
-        typer.Option(help="Run it for each, the message as JSON on its standard input; exit 0 acknowledges, else it is tried again."),
-    ] = None,
+    which: Which,
+    acting: Acting,
     content: Content = False,
-    once: Annotated[bool, typer.Option("--once", help="Handle what is there and exit; 1 if a command failed.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Handle what is there and exit; 1 if something was not handled.")] = False,
     poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two looks, in seconds.")] = 10.0,
-    timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds after which a command is killed.")] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Print each unacknowledged dead message, or run a command for it: first what is there, then what comes, until SIGTERM."""
-    from relay.cli.watch import CommandHandler, LineHandler, watch  # noqa: PLC0415 - what only this command needs
+    """Handle each unacknowledged dead message, first what is there, then what comes, until SIGTERM: a line, a command, a webhook, a replay.
 
-    handler = CommandHandler(_argv(command), timeout=timeout) if command is not None else LineHandler(as_json=as_json)
-    raise typer.Exit(watch(handler, once=once, poll=poll, look=with_content if content else None))
+    Each is handled at least once: again after a restart unless it is acknowledged (--ack, or by hand), and after a kill between the two.
+    Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.
+    """
+    from relay.cli.watch import watch  # noqa: PLC0415 - what only this command needs
+
+    chosen = plan(which, acting, look=with_content if content else None, as_json=as_json)
+    raise typer.Exit(watch(chosen, once=once, poll=poll))
 
 
 def with_content(opened: Console, row: dict[str, Any]) -> dict[str, Any]:
@@ -123,13 +114,3 @@ def _list_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def _sent_to(row: dict[str, Any]) -> str:
     return named(row["exchange"]) + (f" {named(row['routing_key'])}" if row["routing_key"] else "")
-
-
-def _argv(command: str) -> list[str]:
-    try:
-        argv = shlex.split(command)
-    except ValueError as error:
-        raise typer.BadParameter(f"--command cannot be split into words: {error}.") from None
-    if not argv or shutil.which(argv[0]) is None:
-        raise typer.BadParameter("--command names no program that can be run; give a path, or a name that PATH finds.")
-    return argv

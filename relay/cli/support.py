@@ -60,6 +60,16 @@ def console() -> Iterator[Console]:
         yield opened
 
 
+@contextmanager
+def session() -> Iterator[Console]:
+    """A connection that is one session of the database's, past a pooler where the settings name the way."""
+    from relay.console import Console  # noqa: PLC0415 - as in settings
+
+    chosen = settings()
+    with Console((chosen.listen_url or chosen.database_url).get_secret_value(), schema=chosen.schema_name) as opened:
+        yield opened
+
+
 def moment(now: Callable[[], datetime], text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
     """A time from an option: ISO 8601 with a time zone, or a length such as 90s, 15m, 2h, 7d.
 

@@ -2,243 +2,276 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
+import hashlib
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from relay.cli.output import count, plain, quoted, show_json_line, words
-from relay.cli.support import REFUSED, complain, console
+from relay.cli.handlers import Again, Dead, Handler, Never, pause
+from relay.cli.output import count
+from relay.cli.replays import BY, Replays
+from relay.cli.rules import Rule
+from relay.cli.support import REFUSED, complain, session
+from relay.cli.walk import PAGE, Place, Walk, place_of, read_floor
 from relay.errors import StoreError
 
 if TYPE_CHECKING:
     from relay.console import Console
 
 CHANNEL: Final = "dead_message"
-PAGE: Final = 500
-"""Dead messages of one look; also how many may wait for another try before no more are read."""
 SLICE: Final = 0.25
 """Seconds after which a signal is noticed at the latest."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-"""Seconds between two tries of a command for one message; doubles from the first to the longest."""
+TRIES: Final = 10
+TOLD_EVERY: Final = 5.0
+"""Seconds between two lines of progress."""
 
-Dead = dict[str, Any]
 Look = Callable[["Console", Dead], Dead]
-Place = tuple[int, int, int]
-"""Archiving transaction, transaction, number: the order in which messages became dead."""
 
 
-class Handler(Protocol):
-    """What is done with a dead message."""
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a watch does."""
 
-    def handle(self, dead: Dead) -> bool | None:
-        """True: acknowledge it; None: it was only shown; False: try again later."""
+    handlers: Sequence[Handler]
+    rules: Sequence[Rule] = ()
+    wanted: Mapping[str, object] = field(default_factory=lambda: dict.fromkeys(("exchange", "routing_key", "result", "error_code")))
+    """Filter, as `watch_dead.sql` takes it."""
+    look: Look | None = None
+    """Adds to a message what the handlers need."""
+    ack: bool = False
+    """Acknowledge what all handlers have handled, but for what a rule replays: that is its answer."""
+    tries: int = TRIES
+    """Of one message by its handlers."""
+    identity: str = ""
+    """What tells this watch from those that do something else."""
 
-    def cut(self) -> None:
-        """End at once what is under way."""
-
-
-class LineHandler:
-    """Prints a line for each message; somebody else answers."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-
-    def handle(self, dead: Dead) -> bool | None:
-        """See `Handler`."""
-        if self._as_json:
-            show_json_line(dead)
-            return None
-        where = f"{quoted(dead['exchange'])} {quoted(dead['routing_key'])} after {count(dead['attempts'], 'attempt')}"
-        why = f"{dead['error_code'] or 'no code'}: {dead['error_detail'] or 'no detail'}"
-        line = f"{words(dead['archived_at'])} {dead['result']} {dead['id']} to {where}, {why}"
-        typer.echo(words(line))
-        return None
-
-    def cut(self) -> None:
-        """See `Handler`."""
+    @property
+    def acts(self) -> bool:
+        """It does more than show, so two of the same would do it twice."""
+        return bool(self.rules) or any(each.acts for each in self.handlers)
 
 
-class CommandHandler:
-    """Runs a command for each message, in a process group of its own so that Ctrl-C lets it finish."""
+@dataclass
+class Waiting:
+    """A message that waits for another try by some handlers."""
 
-    def __init__(self, argv: list[str], *, timeout: float) -> None:
-        self._argv = argv
-        self._timeout = timeout
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def handle(self, dead: Dead) -> bool | None:
-        """See `Handler`."""
-        text = json.dumps(dead, default=plain, ensure_ascii=False).encode() + b"\n"
-        try:
-            with subprocess.Popen(self._argv, stdin=subprocess.PIPE, start_new_session=True) as self._process:
-                return self._ended(dead, text, self._process)
-        except OSError as error:
-            complain(f"The command cannot be run: {error.strerror}.")
-            return False
-
-    def cut(self) -> None:
-        """See `Handler`."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _ended(self, dead: Dead, text: bytes, process: subprocess.Popen[bytes]) -> bool:
-        try:
-            process.communicate(text, timeout=self._timeout)
-        except subprocess.TimeoutExpired:
-            self.cut()
-            complain(f"The command took longer than {self._timeout:g} s for message {dead['id']} and was killed.")
-            return False
-        if process.returncode:
-            complain(f"The command ended with {process.returncode} for message {dead['id']}; it stays unacknowledged.")
-        return process.returncode == 0
+    dead: Dead
+    rest: Sequence[Handler]
+    tries: int
+    due: float
+    spoilt: bool
+    """One handler has given it up."""
 
 
 class Watch:
     """Finds unacknowledged dead messages, each once, and has them handled one at a time.
 
     Args:
-        handler: what is done with each.
-        look: adds to a message what the handler needs.
+        plan: what is done.
         stopped: says whether a signal came.
 
     """
 
-    def __init__(self, handler: Handler, *, look: Look | None, stopped: Callable[[], bool]) -> None:
-        self._handler = handler
-        self._look = look
+    def __init__(self, plan: Plan, *, stopped: Callable[[], bool]) -> None:
+        self._plan = plan
         self._stopped = stopped
-        self._floor = 0
-        self._seen: set[Place] = set()
-        self._again: dict[Place, tuple[Dead, int, float]] = {}
+        self._walk = Walk(plan.wanted)
+        self._again: dict[Place, Waiting] = {}
+        self._unanswered: list[Dead] = []
+        self._told = time.monotonic()
+        self._replays = [
+            Replays(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
+        ]
+        self.handled = 0
+        self.given_up = 0
 
     @property
     def failing(self) -> int:
-        """Messages that wait for another try."""
-        return len(self._again)
+        """Messages that were given up, or wait for another try."""
+        return self.given_up + len(self._again) + sum(each.refused for each in self._replays)
 
     def round(self, opened: Console) -> None:
-        """Handle what is new, then what is due for another try."""
-        # Read before the messages: what becomes visible after this look stands at or above it.
-        floor = int(opened.row("read_floor")["floor"])
-        through = True
-        for dead in self._unseen(opened):
-            if self._stopped() or len(self._again) >= PAGE:
-                through = False
-                break
-            self._handle(opened, dead, tries=0)
-        if through:
-            self._floor = floor
-            self._seen = {place for place in self._seen if place[0] >= floor}
-        for dead, tries, due in list(self._again.values()):
-            if due <= time.monotonic() and not self._stopped():
-                self._try_again(opened, dead, tries)
+        """Handle what is new, then what is due for another try, then replay."""
+        self._answer(opened)
+        if self._plan.handlers:
+            self._handle_new(opened)
+        for waiting in list(self._again.values()):
+            if waiting.due <= time.monotonic() and not self._stopped():
+                self._try_again(opened, waiting)
+        for each in self._replays:
+            each.round(opened, self._stopped)
 
     def until_due(self, longest: float) -> float:
-        """Seconds until a message is due for another try, at most `longest`."""
-        due = min((due for _, _, due in self._again.values()), default=float("inf"))
-        return min(longest, max(due - time.monotonic(), 0.0))
+        """Seconds until a message is due for another try or a replay, at most `longest`."""
+        due = min((each.due for each in self._again.values()), default=float("inf")) - time.monotonic()
+        return max(min(longest, due, *(each.until_due() for each in self._replays)), 0.0)
 
-    def _unseen(self, opened: Console) -> Iterator[Dead]:
-        place: Place = (self._floor, 0, 0)
-        while True:
-            page = opened.rows("watch_dead", archived_xid=str(place[0]), xid=str(place[1]), seq=place[2], most=PAGE)
-            for dead in page:
-                place = _place(dead)
-                if place not in self._seen:
-                    yield dead
-            if len(page) < PAGE:
+    def summary(self) -> str:
+        """What came of it, in a line."""
+        replayed, refused = (sum(getattr(each, name) for each in self._replays) for name in ("replayed", "refused"))
+        parts = {"handled": self.handled, "replayed": replayed, "given up": self.given_up, "not replayed": refused}
+        told = [f"{number} {what}" for what, number in parts.items() if number or what == "handled"]
+        waiting = [f"{count(len(self._again), 'waits', 'wait')} for another try"] if self._again else []
+        return "Dead messages: " + ", ".join([*told, *waiting]) + "."
+
+    def _handle_new(self, opened: Console) -> None:
+        # Read before the messages: what becomes visible after this look stands at or above it.
+        floor = read_floor(opened)
+        for dead in self._walk.unseen(opened):
+            if self._stopped() or len(self._again) >= PAGE:
                 return
+            self._walk.saw(place_of(dead))
+            self._handle(opened, Waiting(dead, self._plan.handlers, 0, 0.0, spoilt=False))
+        self._walk.rise(floor)
 
-    def _handle(self, opened: Console, dead: Dead, *, tries: int) -> None:
-        place = _place(dead)
-        handled = self._handler.handle(self._look(opened, dead) if self._look else dead)
-        self._seen.add(place)
-        if handled is False:
-            pause = min(FIRST_PAUSE * 2.0 ** min(tries, 60), LONGEST_PAUSE)
-            self._again[place] = (dead, tries + 1, time.monotonic() + pause)
-            return
-        self._again.pop(place, None)
-        if handled:
-            opened.rows("acknowledge_dead", id=dead["id"], note="handled by relay dead watch")
-
-    def _try_again(self, opened: Console, dead: Dead, tries: int) -> None:
-        """Somebody may have answered meanwhile."""
-        if opened.row("read_unanswered", id=dead["id"], xid=dead["xid"], seq=dead["seq"])["unanswered"]:
-            self._handle(opened, dead, tries=tries)
+    def _handle(self, opened: Console, one: Waiting) -> None:
+        dead = self._plan.look(opened, one.dead) if self._plan.look else one.dead
+        outcomes = [(each, each.handle(dead)) for each in one.rest]
+        for _, outcome in outcomes:
+            if isinstance(outcome, Never | Again) and outcome.why:
+                complain(outcome.why)
+        spoilt = one.spoilt or any(isinstance(outcome, Never) for _, outcome in outcomes)
+        left = [(each, outcome) for each, outcome in outcomes if isinstance(outcome, Again)]
+        tries = one.tries + any(outcome.counts for _, outcome in left)
+        self._again.pop(place_of(dead), None)
+        if left and tries < self._plan.tries:
+            wait = max(outcome.after for _, outcome in left)
+            if tries > one.tries:
+                wait = max(wait, pause(one.tries))
+            rest = [each for each, _ in left]
+            self._again[place_of(dead)] = Waiting(one.dead, rest, tries, time.monotonic() + wait, spoilt)
+        elif left or spoilt:
+            self._give_up(dead, tries if left else 0)
         else:
-            self._again.pop(_place(dead), None)
+            self._finish(opened, one.dead)
+
+    def _give_up(self, dead: Dead, tries: int) -> None:
+        self.given_up += 1
+        if tries:
+            complain(f"Message {dead['id']} is given up after {count(tries, 'try', 'tries')}; it stays unacknowledged.")
+
+    def _finish(self, opened: Console, dead: Dead) -> None:
+        self.handled += 1
+        if self._plan.ack and not any(each.matches(dead) for each in self._plan.rules):
+            self._unanswered.append(dead)
+            self._answer(opened)
+        if self._plan.acts and time.monotonic() - self._told > TOLD_EVERY:
+            self._told = time.monotonic()
+            complain(f"{count(self.handled, 'dead message')} handled so far.")
+
+    def _answer(self, opened: Console) -> None:
+        """Acknowledge what was handled; what a lost connection has kept from it is done after the next one."""
+        note = "handled by " + ", ".join(each.name for each in self._plan.handlers)
+        while self._unanswered:
+            dead = self._unanswered[0]
+            opened.rows("answer_dead", id=dead["id"], xid=dead["xid"], seq=dead["seq"], by=BY, note=note)
+            del self._unanswered[0]
+
+    def _try_again(self, opened: Console, waiting: Waiting) -> None:
+        """Somebody may have answered meanwhile."""
+        dead = waiting.dead
+        if opened.row("read_unanswered", id=dead["id"], xid=dead["xid"], seq=dead["seq"])["unanswered"]:
+            self._handle(opened, waiting)
+        else:
+            self._again.pop(place_of(dead), None)
+
+    def _is_ready(self, place: Place) -> bool:
+        """Whether the handlers are through with a message: a replay answers it, and they would not see it any more."""
+        return not self._plan.handlers or (self._walk.knows(place) and place not in self._again)
 
 
-def watch(handler: Handler, *, once: bool, poll: float, look: Look | None) -> int:
+def watch(plan: Plan, *, once: bool, poll: float) -> int:
     """Handle dead messages until a signal, or what is there; return the exit code.
 
     The first connection must succeed; a later loss is waited out.
     """
-    with _signals(handler) as stopped:
-        work = Watch(handler, look=look, stopped=stopped)
-        with console() as opened:
-            if once:
-                work.round(opened)
-                return REFUSED if work.failing else 0
+    with _signals(plan.handlers) as stopped:
+        work = Watch(plan, stopped=stopped)
+        post = _Post(work, plan, stopped)
+        try:
+            code = post.once() if once else post.stay(poll)
+        finally:
+            for each in plan.handlers:
+                each.close()
+        if plan.acts:
+            complain(work.summary())
+    return code
+
+
+class _Post:
+    """Where a watch stands: one connection after the other, and beside others with the same handlers only one is at work."""
+
+    def __init__(self, work: Watch, plan: Plan, stopped: Callable[[], bool]) -> None:
+        self._work = work
+        self._plan = plan
+        self._stopped = stopped
+        self._told = False
+
+    def once(self) -> int:
+        """One round."""
+        with session() as opened:
+            if self._is_mine(opened):
+                self._work.round(opened)
+        return REFUSED if self._work.failing else 0
+
+    def stay(self, poll: float) -> int:
+        """Until a signal."""
+        with session() as opened:
+            self._until_lost(opened, poll)
+        while not self._stopped():
+            try:
+                with session() as opened:
+                    self._until_lost(opened, poll)
+            except StoreError:
+                self._pause(min(poll, 5.0))
+        return 0
+
+    def _until_lost(self, opened: Console, poll: float) -> None:
+        try:
+            while not self._stopped() and not self._is_mine(opened):
+                self._pause(min(poll, 5.0))
             opened.listen(CHANNEL)
-            _until_lost(work, opened, poll, stopped)
-        while not stopped():
-            _once_more(work, poll, stopped)
-    return 0
+            while not self._stopped():
+                self._work.round(opened)
+                end = time.monotonic() + self._work.until_due(poll)
+                while not self._stopped() and (rest := end - time.monotonic()) > 0 and not opened.wait(min(rest, SLICE)):
+                    pass
+        except StoreError as error:
+            complain(f"{error} The watch goes on when it is back.")
 
+    def _is_mine(self, opened: Console) -> bool:
+        if not self._plan.acts:
+            return True
+        handlers = hashlib.sha256(f"{opened.schema}\0{self._plan.identity}".encode(errors="surrogateescape")).hexdigest()
+        taken: bool = opened.row("take_watch", handlers=handlers)["taken"]
+        if not taken and not self._told:
+            self._told = True
+            complain("Another watch with the same handlers is at work; this one stands by.")
+        return taken
 
-def _once_more(work: Watch, poll: float, stopped: Callable[[], bool]) -> None:
-    try:
-        with console() as opened:
-            opened.listen(CHANNEL)
-            _until_lost(work, opened, poll, stopped)
-    except StoreError:
-        _pause(min(poll, 5.0), stopped)
-
-
-def _until_lost(work: Watch, opened: Console, poll: float, stopped: Callable[[], bool]) -> None:
-    try:
-        while not stopped():
-            work.round(opened)
-            end = time.monotonic() + work.until_due(poll)
-            while not stopped() and (rest := end - time.monotonic()) > 0 and not opened.wait(min(rest, SLICE)):
-                pass
-    except StoreError as error:
-        complain(f"{error} The watch goes on when it is back.")
-
-
-def _pause(seconds: float, stopped: Callable[[], bool]) -> None:
-    end = time.monotonic() + seconds
-    while not stopped() and time.monotonic() < end:
-        time.sleep(SLICE)
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._stopped() and time.monotonic() < end:
+            time.sleep(SLICE)
 
 
 @contextmanager
-def _signals(handler: Handler) -> Iterator[Callable[[], bool]]:
-    """The first SIGTERM or SIGINT lets the command under way finish, the second ends it."""
+def _signals(handlers: Sequence[Handler]) -> Iterator[Callable[[], bool]]:
+    """The first SIGTERM or SIGINT lets what is under way finish, the second ends it."""
     caught: list[int] = []
 
     def catch(number: int, _: object) -> None:
         caught.append(number)
         if len(caught) > 1:
-            handler.cut()
+            for each in handlers:
+                each.cut()
 
-    before = {number: signal.signal(number, catch) for number in (signal.SIGTERM, signal.SIGINT)}
+    before: dict[int, Any] = {number: signal.signal(number, catch) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield lambda: bool(caught)
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
-
-
-def _place(dead: Dead) -> Place:
-    return int(dead["archived_xid"]), int(dead["xid"]), dead["seq"]

@@ -14,8 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay.cli import watch as cli_watch
-from relay.cli.watch import Dead, Watch
+from relay.cli import walk
+from relay.cli.handlers import Dead, Handled, Outcome
+from relay.cli.watch import Plan, Watch
 from relay.console import Console
 from tests.support.cli import Cli, Seeded
 
@@ -70,11 +71,11 @@ def test_a_command_gets_the_message_and_its_success_acknowledges(cli: Cli, seede
     dead = [seeded.archive("failed", "unroutable", content='{"n": 1}', routing_key=f"; echo {number}") for number in range(3)]
     command = _script(tmp_path, "print(message['id'], json.loads(message['content'])['n'], flush=True)")
 
-    process = cli.start("dead", "watch", "--once", "--content", "--command", command)
+    process = cli.start("dead", "watch", "--once", "--ack", "--content", "--command", command)
     printed, complaints = process.communicate(timeout=30)
 
     assert [f"{id_} 1" for id_ in dead] == printed.splitlines()
-    assert ("", 0) == (complaints, process.returncode)
+    assert ("Dead messages: 3 handled.\n", 0) == (complaints, process.returncode)
     assert [] == cli.json("dead", "list")
 
 
@@ -89,12 +90,12 @@ def test_a_command_that_fails_is_tried_again_and_holds_nobody_up(cli: Cli, seede
         "if message['routing_key'] == 'first' and not os.path.exists(mark):\n    open(mark, 'w').close()\n    sys.exit(3)",
     )
 
-    process = cli.start("dead", "watch", "--poll", "0.2", "--command", command)
+    process = cli.start("dead", "watch", "--poll", "0.2", "--ack", "--command", command)
     assert ["first\n", "second\n", "first\n"] == [_line(process) for _ in range(3)]
     process.send_signal(signal.SIGTERM)
     _, complaints = process.communicate(timeout=20)
 
-    assert f"The command ended with 3 for message {first}; it stays unacknowledged.\n" == complaints
+    assert f"The command ended with 3 for message {first}; it stays unacknowledged.\nDead messages: 2 handled.\n" == complaints
     assert {first, second} == {
         str(id_) for (id_,) in seeded.run("SELECT id FROM queue_message_dead_list WHERE acknowledged_at IS NOT NULL")
     }
@@ -105,7 +106,7 @@ def test_once_says_by_its_exit_code_that_a_command_failed(cli: Cli, seeded: Seed
     seeded.archive("failed")
 
     cli("dead", "watch", "--once", "--command", "false", code=1)
-    cli("dead", "watch", "--once", "--command", "true")
+    cli("dead", "watch", "--once", "--ack", "--command", "true")
     assert [] == cli.json("dead", "list")
 
 
@@ -119,7 +120,10 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(cli: Cli, see
 
     cli("dead", "watch", "--once", "--timeout", "1", "--command", _script(tmp_path, held), code=1)
 
-    assert f"The command took longer than 1 s for message {dead} and was killed.\n" == cli.stderr
+    assert (
+        f"The command took longer than 1 s for message {dead} and was killed.\nDead messages: 0 handled, 1 waits for another try.\n"
+        == cli.stderr
+    )
     assert b"x" == os.read(reader, 1)
     assert select.select([reader], [], [], 5)[0], "a child of the command still runs"
     assert b"" == os.read(reader, 1)
@@ -132,7 +136,7 @@ def test_sigterm_lets_the_command_finish_and_a_second_one_kills_it(cli: Cli, see
     go = tmp_path / "go"
     os.mkfifo(go)
     command = _script(tmp_path, f"print(os.getppid(), flush=True)\nopen({str(go)!r}).read()")
-    process = cli.start("dead", "watch", "--poll", "0.2", "--command", command)
+    process = cli.start("dead", "watch", "--poll", "0.2", "--ack", "--command", command)
     assert f"{process.pid}\n" == _line(process)
     process.send_signal(signal.SIGTERM)
     go.write_text("")
@@ -140,12 +144,68 @@ def test_sigterm_lets_the_command_finish_and_a_second_one_kills_it(cli: Cli, see
     assert (0, []) == (process.returncode, cli.json("dead", "list"))
 
     seeded.archive("failed", routing_key="hangs")
-    process = cli.start("dead", "watch", "--poll", "0.2", "--command", command)
+    process = cli.start("dead", "watch", "--poll", "0.2", "--ack", "--command", command)
     _line(process)
     os.kill(process.pid, signal.SIGTERM)
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=20)
     assert (0, 1) == (process.returncode, len(cli.json("dead", "list")))
+
+
+def test_a_command_gets_few_variables_and_no_secret(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:
+    """Beside PATH and the like only those that --env names."""
+    seeded.archive("failed")
+    cli.env |= {
+        "RELAY_WEBHOOK_SECRET": "whsec_" + "QUFB" * 8,
+        "PGPASSWORD": "secret",
+        "TOKEN": "given",
+        "OTHER": "not given",
+        "PATH": os.environ["PATH"],
+    }
+    command = _script(tmp_path, "print(json.dumps(dict(os.environ)), flush=True)")
+
+    process = cli.start("dead", "watch", "--once", "--env", "TOKEN", "--command", command)
+    got = json.loads(process.communicate(timeout=30)[0])
+
+    assert {"PATH", "TOKEN"} == got.keys() - {"LC_CTYPE"}
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        (["--exchange", "audit"], ["c"]),
+        (["--result", "rejected"], ["b_x"]),
+        (["--code", "nacked"], ["a%x"]),
+        (["--routing-key", "*x"], ["a%x", "b_x"]),
+        (["--routing-key", "a%*"], ["a%x"]),
+        (["--routing-key", "_*", "--code", "nacked"], []),
+    ],
+)
+def test_a_filter_leaves_the_others_alone(cli: Cli, seeded: Seeded, options: list[str], keys: list[str]) -> None:
+    """They must meet all that is given; a star is the one letter with a meaning."""
+    seeded.archive("failed", "nacked", routing_key="a%x")
+    seeded.archive("rejected", "too_large", routing_key="b_x")
+    seeded.archive("failed", "unroutable", exchange="audit", routing_key="c")
+
+    printed = cli("dead", "watch", "--once", "--json", *options)
+
+    assert keys == [json.loads(line)["routing_key"] for line in printed.splitlines()]
+
+
+def test_what_died_again_under_the_same_id_meanwhile_is_not_acknowledged(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:
+    """An answer is to the one that was handled."""
+    dead = seeded.archive("failed", routing_key="first")
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    process = cli.start("dead", "watch", "--ack", "--command", _script(tmp_path, f"print(flush=True)\nopen({str(go)!r}).read()"))
+    _line(process)
+    cli("dead", "replay", "--same-id", dead)
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'failed', NULL, NULL, 'relay-1') FROM queue_message")
+    process.send_signal(signal.SIGTERM)
+    go.write_text("")
+    process.communicate(timeout=20)
+
+    assert [dead] == [row["id"] for row in cli.json("dead", "list")]
 
 
 @pytest.mark.parametrize("command", ["no-such-program-anywhere", "", "'"])
@@ -171,22 +231,29 @@ def test_a_lost_connection_is_waited_out(cli: Cli, seeded: Seeded) -> None:
 class _Recorder:
     """Handles by noting."""
 
+    acts = False
+    name = "recorder"
+
     def __init__(self) -> None:
         self.keys: list[str] = []
 
-    def handle(self, dead: Dead) -> None:
+    def handle(self, dead: Dead) -> Outcome:
         """See `Handler`."""
         self.keys.append(dead["routing_key"])
+        return Handled()
 
     def cut(self) -> None:
+        """See `Handler`."""
+
+    def close(self) -> None:
         """See `Handler`."""
 
 
 def test_a_message_that_commits_late_is_not_missed(database_url: str, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     """A settle that began before others and committed after them stands below what was seen last; pages are small here."""
-    monkeypatch.setattr(cli_watch, "PAGE", 2)
+    monkeypatch.setattr(walk, "PAGE", 2)
     recorder = _Recorder()
-    watch = Watch(recorder, look=None, stopped=lambda: False)
+    watch = Watch(Plan(handlers=[recorder]), stopped=lambda: False)
     late = seeded.insert(routing_key="late")
     with Console(database_url, schema="public") as opened, psycopg.connect(database_url) as slow:
         slow.execute("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'failed', NULL, NULL, 'slow')", [late])

@@ -1,0 +1,46 @@
+"""Signs webhooks as Standard Webhooks does (standardwebhooks.com, symmetric, v1), so that any library of it verifies them. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+PREFIX = "whsec_"
+SHORTEST, LONGEST = 24, 64
+"""Bytes of a key."""
+SECRET = f"{PREFIX} and {SHORTEST} to {LONGEST} bytes in base64, with a blank between two while they are changed"
+
+
+def keys(secret: str) -> list[bytes]:
+    """The keys of a secret; several while one takes the place of another.
+
+    Raises:
+        ValueError: there is none, or one is not of that form; the text says nothing of it.
+    """
+    found = [_key(each) for each in secret.split()]
+    if not found:
+        raise ValueError("no key")
+    return found
+
+
+def signed(secret: str, *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers of a webhook: its id, when it was sent (seconds since 1970), and a signature by each key over both and the body."""
+    content = b".".join([message_id.encode("ascii"), str(timestamp).encode("ascii"), body])
+    signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode("ascii") for key in keys(secret))
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(f"v1,{each}" for each in signatures),
+    }
+
+
+def _key(text: str) -> bytes:
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("no base64") from None
+    if not (text.startswith(PREFIX) and SHORTEST <= len(key) <= LONGEST):
+        raise ValueError("no key of that form")
+    return key
