@@ -64,7 +64,8 @@ def hostile(seeded: Seeded) -> Ids:
 
 SHOWN = (
     "status", "status --all", "config list", "dead list --all", "dead show {dead}", "dead show {answered}", "dead show {dead} --content",
-    "dead watch --once", "dead watch --once --content", "dead watch --once --log --command true --replay code=nothing", "key list", "show {dead}", "show {held}", "replay --code nothing",
+    "dead watch --once", "dead watch --once --content", "dead watch --once --log --command true --replay code=nothing",
+    "key list", "show {dead}", "show {held}", "replay --code nothing",
 )  # fmt: skip
 
 

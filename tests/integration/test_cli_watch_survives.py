@@ -8,17 +8,36 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from relay import local
 from relay.local.process import poll
+from relay.postgres.migrate import migrate
 from tests.support.cli import Cli, Seeded
 from tests.support.hooks import Answer, Got, hook
+from tests.support.servers import Databases, Say
 
 MANY = 10_000
 UNANSWERED = "SELECT count(*) FROM queue_message_dead_list WHERE acknowledged_at IS NULL"
+
+
+@pytest.fixture(scope="module")
+def own_postgres(say: Say) -> Iterator[local.Postgres]:
+    """A private PostgreSQL, to be restarted."""
+    with local.postgres(say=say, private=True) as server:
+        yield server
+
+
+@pytest.fixture
+def database_url(own_postgres: local.Postgres) -> str:
+    """A fresh database with the schema, on the private server."""
+    databases = Databases(own_postgres.url)
+    url = databases.url(databases.create())
+    migrate(url)
+    return url
 
 
 def _line(process: subprocess.Popen[str], seconds: float = 60) -> str:
@@ -61,7 +80,6 @@ def test_a_watch_killed_before_it_acknowledged_handles_again(cli: Cli, seeded: S
     assert [(0,)] == seeded.run(UNANSWERED)
 
 
-@pytest.mark.faults
 def test_a_database_that_restarts_is_waited_for_and_what_died_meanwhile_is_handled(
     cli: Cli, seeded: Seeded, own_postgres: local.Postgres, database_url: str
 ) -> None:
