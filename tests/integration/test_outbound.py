@@ -143,7 +143,7 @@ async def test_a_gigabyte_of_answer_is_cut_where_the_cap_is(server: Hook) -> Non
 
 async def test_headers_without_end_are_given_up() -> None:
     """They are kept in memory until they end, so they have a bound."""
-    async with _raw(b"HTTP/1.1 200 OK\r\n" + b"x-filler: " + b"y" * (1 << 20)) as port:
+    async with _raw(b"HTTP/1.1 200 OK\r\n" + b"x-filler: " + b"y" * (1 << 20), then_hang=True) as port:
         with pytest.raises(NoAnswerError, match="answered no HTTP"):
             await fetch(f"http://127.0.0.1:{port}/", allow_private=True)
 
