@@ -13,94 +13,96 @@ so a wrong one leaves the transaction as it was. Errors of the database are psyc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 import psycopg
 
-from relay.client_message import JsonText, Message, MessageError, Options, checked
-from relay.postgres.statements import Statements
+from relay.client_copy import AsyncConnection, Connection, enqueue_copy, enqueue_copy_async
+from relay.client_message import JsonText, Message, MessageError, Options
+from relay.client_model import OutboxModel
+from relay.client_rows import Given, Trace, all_fit, columns, fit, statement
 
-__all__ = ["JsonText", "Message", "MessageError", "Options", "enqueue", "enqueue_async", "enqueue_many", "enqueue_many_async"]
+__all__ = [
+    "JsonText", "Message", "MessageError", "Options", "OutboxModel",
+    "enqueue", "enqueue_async", "enqueue_copy", "enqueue_copy_async", "enqueue_many", "enqueue_many_async",
+]  # fmt: skip
 
-Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
-AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
 
-
-def enqueue(connection: Connection, message: Message | Mapping[str, Any], *, schema: str = "public") -> UUID:
+def enqueue(
+    connection: Connection, message: Given, *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+) -> UUID:
     """Insert one message in the caller's transaction and return its id.
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
-        message: a `Message`, or a mapping with its fields.
+        message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
+        traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
+        tracestate: goes with it.
 
     Raises:
         MessageError: the message can never be sent; nothing was executed.
         psycopg.Error: the database refused; the transaction is aborted as after any failed statement.
     """
-    return enqueue_many(connection, [checked(message)], schema=schema)[0]
+    ready = fit(message, Trace(traceparent, tracestate))
+    _insert(connection, [ready], schema)
+    return ready.id
 
 
-def enqueue_many(connection: Connection, messages: Iterable[Message | Mapping[str, Any]], *, schema: str = "public") -> list[UUID]:
+def enqueue_many(
+    connection: Connection,
+    messages: Iterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> list[UUID]:
     """Insert messages with one statement in the caller's transaction; return their ids, in order.
 
-    Messages go out in the given order where the ordering key asks for it. All travel at once, so some thousands are a good size.
+    Messages go out in the given order where the ordering key asks for it. All travel at once, so some thousands are a good size; for more
+    there is `enqueue_copy`.
 
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     """
-    fit = _all_checked(messages)
-    if fit:
-        own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
-        # Not connection.execute: the connection may be configured with a cursor of another kind.
-        with psycopg.Cursor(own) as cursor:
-            cursor.execute(_statement(schema), _columns(fit))
-    return [message.id for message in fit]
+    ready = all_fit(messages, Trace(traceparent, tracestate))
+    if ready:
+        _insert(connection, ready, schema)
+    return [message.id for message in ready]
 
 
-async def enqueue_async(connection: AsyncConnection, message: Message | Mapping[str, Any], *, schema: str = "public") -> UUID:
+async def enqueue_async(
+    connection: AsyncConnection, message: Given, *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+) -> UUID:
     """`enqueue` for psycopg's async connections."""
-    return (await enqueue_many_async(connection, [checked(message)], schema=schema))[0]
+    ready = fit(message, Trace(traceparent, tracestate))
+    await _insert_async(connection, [ready], schema)
+    return ready.id
 
 
 async def enqueue_many_async(
-    connection: AsyncConnection, messages: Iterable[Message | Mapping[str, Any]], *, schema: str = "public"
+    connection: AsyncConnection,
+    messages: Iterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
 ) -> list[UUID]:
     """`enqueue_many` for psycopg's async connections."""
-    fit = _all_checked(messages)
-    if fit:
-        own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
-        async with psycopg.AsyncCursor(own) as cursor:
-            await cursor.execute(_statement(schema), _columns(fit))
-    return [message.id for message in fit]
+    ready = all_fit(messages, Trace(traceparent, tracestate))
+    if ready:
+        await _insert_async(connection, ready, schema)
+    return [message.id for message in ready]
 
 
-def _all_checked(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
-    fit: list[Message] = []
-    for place, message in enumerate(messages, start=1):
-        try:
-            fit.append(checked(message))
-        except MessageError as error:
-            raise MessageError(f"message {place}: {error}") from None
-    return fit
+def _insert(connection: Connection, messages: Sequence[Message], schema: str) -> None:
+    own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+    # Not connection.execute: the connection may be configured with a cursor of another kind.
+    with psycopg.Cursor(own) as cursor:
+        cursor.execute(statement("enqueue", schema), columns(messages))
 
 
-@cache
-def _statement(schema: str) -> bytes:
-    return Statements(schema)["enqueue"]
-
-
-def _columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
-    return {
-        "ids": [message.id for message in messages],
-        "exchanges": [message.exchange for message in messages],
-        "routing_keys": [message.routing_key for message in messages],
-        "contents": [message.content_text for message in messages],
-        "bodies": [message.body for message in messages],
-        "options": [message.options.text() for message in messages],
-        "ordering_keys": [message.ordering_key for message in messages],
-        "available_ats": [message.available_at for message in messages],
-        "expires_ats": [message.expires_at for message in messages],
-    }
+async def _insert_async(connection: AsyncConnection, messages: Sequence[Message], schema: str) -> None:
+    own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+    async with psycopg.AsyncCursor(own) as cursor:
+        await cursor.execute(statement("enqueue", schema), columns(messages))

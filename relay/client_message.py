@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,9 +10,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, Strict, ValidationError, model_validator
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from relay.errors import RelayError
+from relay.json_text import check_json, check_nul, json_text
 from relay.option_rules import SHORT_LIMIT, OptionsError, collect, parse
 from relay.options import plan
 from relay.written_numbers import as_stored, check_printed
@@ -25,7 +23,6 @@ PAYLOAD_LIMIT: Final = 134_217_728
 """Bytes of `content` or `body` that the database takes at the most; the setting max_body_bytes is lower."""
 HEADERS_LIMIT: Final = 128_000
 """Bytes of headers on the wire, CC and BCC included (sql/0002_validity.sql)."""
-_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class MessageError(RelayError, ValueError):
@@ -86,9 +83,14 @@ class Options(BaseModel):
 
     def text(self) -> str:
         """The JSON text for the column `options`."""
-        return json_text(
-            {name: getattr(self, name) for name in sorted(self.model_fields_set) if getattr(self, name) is not None}, "options"
-        )
+        return "{}" if self is NO_OPTIONS else json_text(self.given(), "options")
+
+    def given(self) -> dict[str, Any]:
+        """Each option that was given, by its snake-case name."""
+        return {name: value for name in sorted(self.model_fields_set) if (value := getattr(self, name)) is not None}
+
+
+NO_OPTIONS: Final = Options()
 
 
 def time_ordered_uuid() -> UUID:
@@ -113,7 +115,8 @@ class Message(BaseModel):
     """Anything that is JSON, also pydantic models, dates, UUIDs, as it is now; text that is JSON already as `JsonText`."""
     body: Annotated[bytes, Strict()] | None = None
     """A binary payload instead of `content`."""
-    options: Options = Field(default_factory=Options)
+    # One for all: it cannot change, and to judge it anew would be half of what a small message costs.
+    options: Options = Field(default_factory=lambda: NO_OPTIONS)
     ordering_key: str | None = None
     """Messages with the same key go out one after the other, in commit order."""
     available_at: AwareDatetime | None = None
@@ -140,7 +143,8 @@ class Message(BaseModel):
     @property
     def content_text(self) -> str:
         """The JSON text for the column `content`."""
-        return self._content
+        # Not self._content, which pydantic looks for in many places first.
+        return str((self.__pydantic_private__ or {})["_content"])
 
 
 def checked(message: Message | Mapping[str, Any]) -> Message:
@@ -164,28 +168,13 @@ def sentence(error: ValidationError) -> str:
     )
 
 
-def json_text(value: Any, name: str) -> str:
-    """JSON as PostgreSQL takes it: no NaN, no NUL, no half of a surrogate pair; ValueError with a sentence otherwise."""
-    try:
-        text = json.dumps(to_jsonable_python(value, inf_nan_mode="constants"), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} holds text that is not valid UTF-8; escape it or leave it out") from None
-    except RecursionError:
-        raise ValueError(f"{name} is nested too deep or holds itself") from None
-    except (PydanticSerializationError, ValueError, TypeError) as error:
-        raise ValueError(f"{name} is not JSON: {str(error).splitlines()[0].rstrip('.')}") from None
-    _check_nul(text, name)
-    return text
-
-
 def _content_text(content: Any) -> str:
     if not isinstance(content, JsonText):
         text = json_text(content, "content")
     else:
         text = str(content)
-        _parse(text)
-        _check_nul(text, "content")
+        check_json(text)
+        check_nul(text, "content")
     size = len(text.encode())
     _check_size("content", size, PAYLOAD_LIMIT)
     check_printed(text, size)
@@ -201,29 +190,6 @@ def _check_times(available_at: datetime | None, expires_at: datetime | None) -> 
             raise ValueError(f"{name} is outside the years 1 to 9999") from None
     if available_at is not None and expires_at is not None and expires_at <= available_at:
         raise ValueError("expires_at is not after available_at; the message could never be sent")
-
-
-def _parse(text: str) -> None:
-    """ValueError with a sentence where the text is not JSON as PostgreSQL takes it."""
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_int=float)
-        # An escape may spell half of a surrogate pair.
-        json.dumps(value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise ValueError(f"content is not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
-    except RecursionError:
-        raise ValueError("content is nested too deep") from None
-    except UnicodeEncodeError:
-        raise ValueError("content holds text that is not valid UTF-8; escape it or leave it out") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"content is not JSON: it has no {name}")
-
-
-def _check_nul(text: str, name: str) -> None:
-    if "\\u0000" in text and _NUL.search(text):
-        raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body")
 
 
 def _check_text(name: str, text: str, limit: int) -> None:

@@ -245,9 +245,62 @@ BEGIN
 END
 $$;
 
+-- Up to 32 members key=value in 512 bytes, no key twice. Lengths are counted rather than repeated in the expression, which would be large.
+CREATE FUNCTION @schema@.queue_message_is_tracestate(tracestate text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    member text;
+    keys text[];
+BEGIN
+    IF tracestate IS NULL OR octet_length(tracestate) > 512 THEN
+        RETURN false;
+    END IF;
+    FOREACH member IN ARRAY string_to_array(tracestate, ','::text) LOOP
+        member := btrim(member, E' \t'::text);
+        CONTINUE WHEN member = ''::text;
+        IF member !~ '^[a-z0-9][a-z0-9_*/-]*(@[a-z][a-z0-9_*/-]*)?=[ -+.-<>-~-]*[!-+.-<>-~-]$'::text OR strpos(member, '='::text) > 257
+            OR octet_length(member) - strpos(member, '='::text) > 256 OR split_part(member, '='::text, 1) = ANY (keys)
+        THEN
+            RETURN false;
+        END IF;
+        keys := keys || split_part(member, '='::text, 1);
+    END LOOP;
+    RETURN cardinality(keys) <= 32;
+END
+$$;
+
+-- The options with a W3C trace context among their headers, as relay/trace.py has it: version, trace, span and flags in hexadecimal. NULL
+-- where it is not of that shape, where the application has put a trace there itself, and where the options could not be sent with it: a
+-- trace breaks no business transaction. A state that is not well formed is left out.
+CREATE FUNCTION @schema@.queue_message_traced(options jsonb, traceparent text, tracestate text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    headers jsonb;
+BEGIN
+    IF traceparent !~ '^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$'::text
+        OR jsonb_typeof(options) <> 'object'::text
+    THEN
+        RETURN NULL;
+    END IF;
+    headers := coalesce(nullif(options -> 'headers'::text, 'null'::jsonb), '{}'::jsonb);
+    IF jsonb_typeof(headers) <> 'object'::text OR headers ?| '{traceparent,tracestate}'::text[] THEN
+        RETURN NULL;
+    END IF;
+    headers := headers || jsonb_build_object('traceparent'::text, traceparent);
+    IF tracestate <> ''::text AND @schema@.queue_message_is_tracestate(tracestate) THEN
+        headers := headers || jsonb_build_object('tracestate'::text, tracestate);
+    END IF;
+    options := options || jsonb_build_object('headers'::text, headers);
+    RETURN CASE WHEN @schema@.queue_message_options_error(options) IS NULL THEN options END;
+END
+$$;
+
 -- Judges a new message, and one whose columns an UPDATE names. The first expression is all that most good messages pay: each expression is
 -- set up once a transaction, and each function in it costs a third of a microsecond, so it asks for little and lets through what needs no
--- closer look. The second is exact, and true where something is wrong, so that NULL passes, on to NOT NULL.
+-- closer look. A setting is null until it is first set in a session, and empty after the transaction that set it: a session that carries
+-- traces pays the closer look. The second is exact, and true where something is wrong, so that NULL passes, on to NOT NULL.
 -- content is measured as it will be printed: a number such as 1e131071 takes 16 bytes and is 131,072 bytes long, and a relay that claims
 -- some hundreds of those is still for all others (docs/decisions/0021). pg_column_size is that of a compressed value where it comes from a
 -- table, so whoever is beyond by that is measured again. More than a gigabyte cannot be printed, and PostgreSQL says so in the words of a
@@ -260,19 +313,25 @@ DECLARE
     problem text;
     printed bigint;
     plain bigint;
+    traced jsonb;
 BEGIN
     IF (octet_length(NEW.exchange || NEW.routing_key || coalesce(NEW.ordering_key, '')) > 255
         OR NEW.body IS NOT NULL OR NEW.available_at IS NOT NULL OR NEW.expires_at IS NOT NULL OR NEW.created_at <> now()
         OR pg_catalog.pg_column_compression(NEW.content) IS NOT NULL OR pg_catalog.pg_column_size(NEW.content) > 65536
         OR octet_length(NEW.content::text) > 65536
         OR NEW.xid <> pg_current_xact_id() OR NEW.attempts <> 0 OR NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL
-        OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL
+        OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL OR pg_catalog.current_setting('relay.traceparent', true) IS NOT NULL
         -- The last, so that what needs the closer look has its options judged there alone.
         OR NEW.options <> '{}' AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL) IS FALSE
     THEN
         RETURN NEW;
     END IF;
-    IF NEW.options <> '{}' AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL
+    IF TG_OP = 'INSERT' AND pg_catalog.current_setting('relay.traceparent', true) <> '' THEN
+        traced := @schema@.queue_message_traced(NEW.options, pg_catalog.current_setting('relay.traceparent', true),
+            pg_catalog.current_setting('relay.tracestate', true));
+        NEW.options := coalesce(traced, NEW.options);
+    END IF;
+    IF NEW.options <> '{}' AND traced IS NULL AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL
         OR octet_length(NEW.exchange) > 255 OR octet_length(NEW.routing_key) > 255 OR octet_length(NEW.ordering_key) > 1024
         OR NEW.body IS NOT NULL AND (octet_length(NEW.body) > 134217728 OR NEW.content <> '{}')
         OR (CASE WHEN pg_catalog.pg_column_size(NEW.content) > 65536 OR pg_catalog.pg_column_compression(NEW.content) IS NOT NULL THEN true

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -169,15 +168,3 @@ async def test_async_connections_enqueue_alike(database_url: str) -> None:
 
     assert ["1", "2", "3"] == _waiting(database_url)
     assert 3 == len({first, *rest})
-
-
-def test_the_example_of_the_documentation_runs(database_url: str) -> None:
-    """As it stands in docs/client.md."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
-    example = page.partition("```python\n")[2].partition("```")[0]
-    with psycopg.connect(database_url, autocommit=True) as other:
-        other.execute("CREATE TABLE invoice (id int, paid boolean)")
-
-    exec(compile(example, "docs/client.md", "exec"), {"DATABASE_URL": database_url})  # noqa: S102 - our own page
-
-    assert ['{"invoice": 7}', "0", "1", "2"] == _waiting(database_url)

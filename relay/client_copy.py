@@ -1,0 +1,120 @@
+"""Enqueueing many messages as a stream, by COPY, with psycopg, sync or async; memory does not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from relay.client_message import Message
+from relay.client_rows import Given, Trace, fit_at, statement
+
+Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
+AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
+_SAVE, _KEEP, _UNDO = b"SAVEPOINT relay_copy", b"RELEASE SAVEPOINT relay_copy", b"ROLLBACK TO SAVEPOINT relay_copy"
+
+
+def enqueue_copy(
+    connection: Connection,
+    messages: Iterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> int:
+    """Stream messages into the queue in the caller's transaction; return how many.
+
+    Each is checked as it comes, and all or none are inserted: within a transaction a savepoint takes back what had come before a wrong one,
+    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`).
+
+    Args:
+        connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
+        messages: any iterable of what `enqueue` takes, such as a generator; one at a time is held.
+        schema: where `relay migrate` made the tables (RELAY_SCHEMA).
+        traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
+        tracestate: goes with it.
+
+    Raises:
+        MessageError: one can never be sent; the sentence names its place, and nothing was inserted.
+        psycopg.Error: the database refused; nothing was inserted.
+    """
+    own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+    trace, place = Trace(traceparent, tracestate), 0
+    with psycopg.Cursor(own) as cursor, _savepoint(cursor), cursor.copy(statement("enqueue_copy", schema)) as copy:
+        for place, message in enumerate(messages, start=1):
+            copy.write_row(_row(fit_at(place, message, trace)))
+    return place
+
+
+async def enqueue_copy_async(
+    connection: AsyncConnection,
+    messages: Iterable[Given] | AsyncIterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> int:
+    """`enqueue_copy` for psycopg's async connections; the iterable may be async, too."""
+    own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+    trace, place = Trace(traceparent, tracestate), 0
+    async with psycopg.AsyncCursor(own) as cursor, _savepoint_async(cursor), cursor.copy(statement("enqueue_copy", schema)) as copy:
+        async for message in _each(messages):
+            place += 1
+            await copy.write_row(_row(fit_at(place, message, trace)))
+    return place
+
+
+def _row(message: Message) -> tuple[Any, ...]:
+    return (
+        message.id, message.exchange, message.routing_key, message.content_text, message.body, message.options.text(),
+        message.ordering_key, message.available_at, message.expires_at,
+    )  # fmt: skip
+
+
+@contextmanager
+def _savepoint(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
+    if _alone(cursor.connection):
+        yield
+        return
+    cursor.execute(_SAVE)
+    try:
+        yield
+    except BaseException:
+        if not cursor.connection.closed:
+            cursor.execute(_UNDO)
+            cursor.execute(_KEEP)
+        raise
+    cursor.execute(_KEEP)
+
+
+@asynccontextmanager
+async def _savepoint_async(cursor: psycopg.AsyncCursor[Any]) -> AsyncIterator[None]:
+    if _alone(cursor.connection):
+        yield
+        return
+    await cursor.execute(_SAVE)
+    try:
+        yield
+    except BaseException:
+        if not cursor.connection.closed:
+            await cursor.execute(_UNDO)
+            await cursor.execute(_KEEP)
+        raise
+    await cursor.execute(_KEEP)
+
+
+def _alone(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the statement commits by itself, where there is no savepoint, and none is needed."""
+    return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+async def _each(messages: Iterable[Given] | AsyncIterable[Given]) -> AsyncIterator[Given]:
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+    else:
+        for message in messages:
+            yield message

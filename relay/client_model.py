@@ -1,0 +1,128 @@
+"""A pydantic model that says where it goes, so that an instance of it is a message.
+
+class InvoicePaid(OutboxModel, exchange="billing", routing_key="invoice.{country}.paid", ordering_key="customer"):
+    invoice: int
+    customer: str
+    country: str
+
+enqueue(connection, InvoicePaid(invoice=7, customer="c-7", country="at"))
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from string import Formatter
+from typing import Any, ClassVar
+from uuid import UUID
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from relay.client_message import Message, MessageError, Options, sentence
+
+
+class OutboxModel(BaseModel):
+    """The base of messages whose content is the model's own JSON.
+
+    What a class says its subclasses inherit, unless they say it anew. A method may compute what a template cannot:
+    override `outbox_routing_key` or `outbox_ordering_key`.
+
+    Raises:
+        TypeError: when a class is made whose `routing_key` or `ordering_key` names no field of it.
+    """
+
+    __outbox_exchange__: ClassVar[str | None] = None
+    __outbox_routing_key__: ClassVar[str] = ""
+    __outbox_options__: ClassVar[Options] = Options()
+    __outbox_ordering_key__: ClassVar[str | None] = None
+    __outbox_by_alias__: ClassVar[bool | None] = None
+
+    def __init_subclass__(
+        cls,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        options: Options | None = None,
+        ordering_key: str | None = None,
+        by_alias: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take what the class says of itself.
+
+        Args:
+            exchange: where its messages go; empty for the default exchange.
+            routing_key: as `str.format` takes it, with names of fields: `invoice.{country}.paid`.
+            options: what every message of the class has.
+            ordering_key: the name of the field whose value orders messages; null for no order.
+            by_alias: whether the content has the fields' aliases; by default as the model's configuration says.
+            kwargs: of other classes.
+        """
+        super().__init_subclass__(**kwargs)
+        said = {"exchange": exchange, "routing_key": routing_key, "options": options, "ordering_key": ordering_key, "by_alias": by_alias}
+        for name, value in said.items():
+            if value is not None:
+                setattr(cls, f"__outbox_{name}__", value)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_kwargs: Any) -> None:
+        """Compare the names that the class says with its fields, once they are known."""
+        for _, field, _, _ in Formatter().parse(cls.__outbox_routing_key__):
+            cls._has(field)
+        cls._has(cls.__outbox_ordering_key__)
+
+    def outbox_routing_key(self) -> str:
+        """The routing key of this message."""
+        return self.__outbox_routing_key__.format_map({name: getattr(self, name) for name in _names(type(self))})
+
+    def outbox_ordering_key(self) -> str | None:
+        """The ordering key of this message, or None for no order."""
+        name = self.__outbox_ordering_key__
+        value = None if name is None else getattr(self, name)
+        return None if value is None else str(value)
+
+    def to_message(
+        self,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        options: Options | None = None,
+        ordering_key: str | None = None,
+        available_at: datetime | None = None,
+        expires_at: datetime | None = None,
+        id: UUID | None = None,  # noqa: A002 - the field's name
+    ) -> Message:
+        """The message of this instance; what is given goes before what the class says, option by option and header by header.
+
+        Raises:
+            MessageError: it can never be sent, or no exchange is named; one sentence.
+        """
+        given = {
+            "exchange": self.__outbox_exchange__ if exchange is None else exchange,
+            "routing_key": self.outbox_routing_key() if routing_key is None else routing_key,
+            "options": self.__outbox_options__ if options is None else _merged(self.__outbox_options__, options),
+            "ordering_key": self.outbox_ordering_key() if ordering_key is None else ordering_key,
+            "available_at": available_at, "expires_at": expires_at, **({} if id is None else {"id": id}),
+        }  # fmt: skip
+        if given["exchange"] is None:
+            raise MessageError(f"{type(self).__name__} names no exchange: say class {type(self).__name__}(OutboxModel, exchange=...)")
+        try:
+            return Message.model_validate({**given, "content": self.model_dump(mode="json", by_alias=self.__outbox_by_alias__)})
+        except ValidationError as error:
+            raise MessageError(sentence(error)) from None
+        except PydanticSerializationError as error:
+            raise MessageError(f"content is not JSON: {str(error).splitlines()[0].rstrip('.')}") from None
+
+    @classmethod
+    def _has(cls, name: str | None) -> None:
+        if name is not None and name not in _names(cls):
+            raise TypeError(f"{cls.__name__} has no field {name!r}, which its routing_key or ordering_key names")
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [*model.model_fields, *model.model_computed_fields]
+
+
+def _merged(said: Options, given: Options) -> Options:
+    headers = {**(said.headers or {}), **(given.headers or {})}
+    values = {**said.given(), **given.given(), **({"headers": headers} if headers else {})}
+    return Options.model_validate(values)

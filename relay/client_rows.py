@@ -1,0 +1,128 @@
+"""From what an application enqueues to the values of one INSERT, for any driver; no I/O."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from relay.client_message import NO_OPTIONS, Message, MessageError, Options, checked
+from relay.client_model import OutboxModel
+from relay.postgres.statements import Statements
+from relay.trace import TRACE_HEADERS, trace_headers
+
+Given = Message | OutboxModel | Mapping[str, Any]
+"""What may be enqueued."""
+
+
+class Trace:
+    """The trace context that the messages of one call take along, unless they bring one of their own.
+
+    Args:
+        traceparent: of the W3C's shape; by default that of OpenTelemetry's current span, if there is one.
+        tracestate: goes with it.
+    """
+
+    def __init__(self, traceparent: str | None = None, tracestate: str | None = None) -> None:
+        self._headers = trace_headers(traceparent, tracestate)
+        self._alone = Options.model_validate({"headers": self._headers}) if self._headers else NO_OPTIONS
+
+    def onto(self, message: Message) -> Message:
+        """The message with the trace among its headers; as it is where it has one, or could not be sent with this one."""
+        if not self._headers:
+            return message
+        own = message.options.headers or {}
+        if any(name in own for name in TRACE_HEADERS):
+            return message
+        given = message.options.given()
+        try:
+            traced = Options.model_validate({**given, "headers": {**own, **self._headers}}) if given else self._alone
+        except ValidationError:
+            return message
+        return message.model_copy(update={"options": traced})
+
+
+def fit(message: Given, trace: Trace) -> Message:
+    """One message that is fit to be sent.
+
+    Raises:
+        MessageError: it is not; one sentence.
+    """
+    return trace.onto(message.to_message() if isinstance(message, OutboxModel) else checked(message))
+
+
+def all_fit(messages: Iterable[Given], trace: Trace) -> list[Message]:
+    """Messages that are fit to be sent.
+
+    Raises:
+        MessageError: one is not; the sentence names its place.
+    """
+    return [fit_at(place, message, trace) for place, message in enumerate(messages, start=1)]
+
+
+def fit_at(place: int, message: Given, trace: Trace) -> Message:
+    """As `fit`, for one of many; the error names its place."""
+    try:
+        return fit(message, trace)
+    except MessageError as error:
+        raise MessageError(f"message {place}: {error}") from None
+
+
+def columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
+    """Parameters of the statement `enqueue`."""
+    return {
+        "ids": [message.id for message in messages],
+        "exchanges": [message.exchange for message in messages],
+        "routing_keys": [message.routing_key for message in messages],
+        "contents": [message.content_text for message in messages],
+        "bodies": [message.body for message in messages],
+        "options": [message.options.text() for message in messages],
+        "ordering_keys": [message.ordering_key for message in messages],
+        "available_ats": [message.available_at for message in messages],
+        "expires_ats": [message.expires_at for message in messages],
+    }
+
+
+def as_json(messages: Sequence[Message]) -> str:
+    """The one parameter of the statement `enqueue_json`, which is text, so that every driver can bind it."""
+    return json.dumps([_entry(message) for message in messages], ensure_ascii=False, separators=(",", ":"))
+
+
+def statement(name: str, schema: str) -> bytes:
+    """A statement with psycopg's placeholders."""
+    return _statements(schema)[name]
+
+
+def statement_for(name: str, schema: str, mark: Callable[[str], str], *, escape: str = "") -> str:
+    """A statement with another driver's placeholders: `mark` makes one of a name; `escape` goes before each colon that is none."""
+    text = statement(name, schema).decode().replace(":", f"{escape}:")
+    return re.sub(r"%(?:%|\((\w+)\)s)", lambda found: mark(found[1]) if found[1] else "%", text)
+
+
+@cache
+def _statements(schema: str) -> Statements:
+    return Statements(schema)
+
+
+def _entry(message: Message) -> dict[str, str | None]:
+    return {
+        "id": str(message.id),
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "content": message.content_text,
+        "body": None if message.body is None else base64.b64encode(message.body).decode(),
+        "options": message.options.text(),
+        "ordering_key": message.ordering_key,
+        "available_at": _moment(message.available_at),
+        "expires_at": _moment(message.expires_at),
+    }
+
+
+def _moment(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()

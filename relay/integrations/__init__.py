@@ -1,0 +1,1 @@
+"""Enqueueing in the transactions of other libraries: SQLAlchemy, Django, asyncpg. Each module needs its library; nothing else does."""

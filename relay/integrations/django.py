@@ -1,0 +1,87 @@
+"""Enqueueing in Django's transaction, `transaction.atomic`.
+
+    from relay.integrations.django import enqueue
+
+    with transaction.atomic():
+        Invoice.objects.filter(pk=7).update(paid=True)
+        enqueue(Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
+
+Outside of a transaction Django commits each statement by itself, so the message would be sent whatever becomes of the rest; that is
+refused, unless it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from django.db import connections
+
+from relay.client_message import Message, MessageError
+from relay.client_rows import Given, Trace, all_fit, as_json, fit, statement
+
+__all__ = ["enqueue", "enqueue_many"]
+
+
+def enqueue(
+    message: Given,
+    *,
+    using: str = "default",
+    autocommit: bool = False,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> UUID:
+    """Insert one message in the current transaction and return its id.
+
+    Args:
+        message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
+        using: the alias of the database, a PostgreSQL.
+        autocommit: True lets the message commit by itself where there is no transaction.
+        schema: where `relay migrate` made the tables (RELAY_SCHEMA).
+        traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
+        tracestate: goes with it.
+
+    Raises:
+        MessageError: the message can never be sent, or there is no transaction; nothing was executed.
+        django.db.DatabaseError: the database refused.
+    """
+    ready = fit(message, Trace(traceparent, tracestate))
+    _insert([ready], using, schema, autocommit=autocommit)
+    return ready.id
+
+
+def enqueue_many(
+    messages: Iterable[Given],
+    *,
+    using: str = "default",
+    autocommit: bool = False,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> list[UUID]:
+    """Insert messages with one statement in the current transaction; return their ids, in order.
+
+    Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
+    """
+    ready = all_fit(messages, Trace(traceparent, tracestate))
+    if ready:
+        _insert(ready, using, schema, autocommit=autocommit)
+    return [message.id for message in ready]
+
+
+def _insert(messages: Sequence[Message], using: str, schema: str, *, autocommit: bool) -> None:
+    connection: Any = connections[using]
+    if connection.vendor != "postgresql":
+        raise MessageError(f"The database {using!r} is {connection.vendor}, and the queue is in a PostgreSQL: name its alias by using=.")
+    if not (autocommit or connection.in_atomic_block or not connection.get_autocommit()):
+        raise MessageError("The message would commit by itself: open transaction.atomic() first, or pass autocommit=True.")
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(schema), {"messages": as_json(messages)})
+
+
+@cache
+def _statement(schema: str) -> str:
+    return statement("enqueue_json", schema).decode()

@@ -1,0 +1,66 @@
+"""JSON as PostgreSQL takes it, and sentences for what it does not take; no I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def json_text(value: Any, name: str) -> str:
+    """JSON as PostgreSQL takes it: no NaN, no NUL, no half of a surrogate pair; ValueError with a sentence otherwise."""
+    text = _quick_text(value)
+    if text is None:
+        text = _exact_text(value, name)
+    check_nul(text, name)
+    return text
+
+
+def _quick_text(value: Any) -> str | None:
+    """JSON in a tenth of the time; None where something may be wrong, for the exact way to say what."""
+    try:
+        text = to_json(value, inf_nan_mode="constants").decode()
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return None if "NaN" in text or "Infinity" in text else text
+
+
+def _exact_text(value: Any, name: str) -> str:
+    try:
+        text = json.dumps(to_jsonable_python(value, inf_nan_mode="constants"), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds text that is not valid UTF-8; escape it or leave it out") from None
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deep or holds itself") from None
+    except (PydanticSerializationError, ValueError, TypeError) as error:
+        raise ValueError(f"{name} is not JSON: {str(error).splitlines()[0].rstrip('.')}") from None
+    return text
+
+
+def check_json(text: str) -> None:
+    """ValueError with a sentence where the text is not JSON as PostgreSQL takes it."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=float)
+        # An escape may spell half of a surrogate pair.
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise ValueError(f"content is not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("content is nested too deep") from None
+    except UnicodeEncodeError:
+        raise ValueError("content holds text that is not valid UTF-8; escape it or leave it out") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"content is not JSON: it has no {name}")
+
+
+def check_nul(text: str, name: str) -> None:
+    """ValueError with a sentence where JSON holds a NUL character."""
+    if "\\u0000" in text and _NUL.search(text):
+        raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body")
