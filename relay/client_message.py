@@ -132,7 +132,7 @@ class Message(BaseModel):
         _check_text("exchange", self.exchange, SHORT_LIMIT)
         _check_text("routing_key", self.routing_key, SHORT_LIMIT)
         _check_text("ordering_key", self.ordering_key or "", ORDERING_KEY_LIMIT)
-        self._content = _content_text(self.content)
+        self._content = content_text(self.content)
         if self.body is not None:
             if self._content != "{}":
                 raise ValueError("body and content are both given; leave content out, a message has one payload")
@@ -168,7 +168,8 @@ def sentence(error: ValidationError) -> str:
     )
 
 
-def _content_text(content: Any) -> str:
+def content_text(content: Any) -> str:
+    """The JSON text that the column `content` takes; ValueError with a sentence otherwise."""
     if not isinstance(content, JsonText):
         text = json_text(content, "content")
     else:

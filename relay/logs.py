@@ -24,16 +24,17 @@ from structlog.typing import EventDict, Processor
 
 from relay import events
 from relay.errors import RelayError
+from relay.inbox.events import DeliveryRejected, QueueOpened, QueueRefused, ReceiveFailed
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FLOODS = frozenset({
     events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.DatabaseDown, events.DatabaseUp,
     events.ExchangeProven, events.ExchangeQuarantined, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
-    events.MessageDead, events.SettleFailed,
+    events.MessageDead, events.SettleFailed, DeliveryRejected, QueueOpened, QueueRefused, ReceiveFailed,
 })  # fmt: skip
 """Kinds that a fault can make by the thousand: one line a second of each, which counts what it stands for."""
 SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
-    (events.SettleFailed, events.MaintenanceFailed, events.ListenDown), events.DatabaseDown
+    (events.SettleFailed, events.MaintenanceFailed, events.ListenDown, ReceiveFailed), events.DatabaseDown
 )
 """Kinds that tell of the same server being down share that second."""
 GAP = 1.0

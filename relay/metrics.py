@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from relay import events
+from relay.inbox.events import BatchReceived, ReceiveFailed
 from relay.message import Result
 
 MOST_LABELS = 50
@@ -65,6 +66,7 @@ class Metrics:
         self._swept = Counter("relay_swept", "Expired locks by where their message went.", ["to"], registry=registry)
         self._stranded = Counter("relay_stranded", "Messages found below every head; should stay 0.", registry=registry)
         self._dead = Counter("relay_dead", "Messages archived dead, by code.", ["code"], registry=registry)
+        self._received = Counter("relay_received", "Deliveries: new, known already, rejected.", ["outcome"], registry=registry)
         self._failures = Counter("relay_failures", "Steps that failed and are tried again.", ["step"], registry=registry)
         self._codes = _Known()
         self._takes = self._handlers()
@@ -122,6 +124,8 @@ class Metrics:
             events.LocksSwept: self._on_swept,
             events.StrandedFound: self._on_stranded,
             events.SettleFailed: self._on_settle_failed,
+            BatchReceived: self._on_received,
+            ReceiveFailed: lambda _: self._failures.labels("receive").inc(),
             events.MaintenanceFailed: self._on_failed,
             events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
             events.Started: lambda _: database.set(1),
@@ -147,6 +151,11 @@ class Metrics:
             self._messages.labels(result).inc(messages)
         self._settle.observe(event.seconds)
         self._publish.observe(event.publish_seconds)
+
+    def _on_received(self, event: events.Event) -> None:
+        assert isinstance(event, BatchReceived)
+        for outcome, deliveries in (("new", event.new), ("known", event.known), ("rejected", event.rejected)):
+            self._received.labels(outcome).inc(deliveries)
 
     def _on_dead(self, event: events.Event) -> None:
         assert isinstance(event, events.MessageDead)

@@ -19,6 +19,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
         ('on_lock_expired',     'retry',    'word',    NULL, NULL,      ARRAY['retry', 'archive']),
         ('archive',             'all',      'word',    NULL, NULL,      ARRAY['all', 'failures']),
         ('notify',              'idle',     'word',    NULL, NULL,      ARRAY['idle', 'always', 'off']),
+        -- inbox: what is here was received; workers handle it, and no relay publishes it.
+        ('direction',           'outbox',   'word',    NULL, NULL,      ARRAY['outbox', 'inbox']),
         -- true: a day of the archive is dropped only after its export was verified.
         ('export_registered',   'false',    'word',    NULL, NULL,      ARRAY['true', 'false'])
 $body$;

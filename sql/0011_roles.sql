@@ -1,4 +1,4 @@
--- Six roles, none of which can log in or owns anything: GRANT queue_message_producer TO the application's login, and so on.
+-- Seven roles, none of which can log in or owns anything: GRANT queue_message_producer TO the application's login, and so on.
 
 -- Every privilege of every role, as queue_message_grants() reads it: %1$I stands for the schema. Functions that read and change nothing are
 -- granted to all of them.
@@ -12,6 +12,13 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_producer', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid, %1$I.queue_message_hint_mode, %1$I.queue_message_tell'),
         -- The consumer: marks what it has handled, and sees its own answer; handles messages in its own tables.
         ('queue_message_consumer', 'INSERT (consumer, message_id), SELECT (message_id) ON %1$I.queue_message_received'),
+        -- The receiver of an inbox: writes what came from a queue, marks it, counts what waits, and puts to the dead side what can be no message.
+        ('queue_message_receiver', 'INSERT (exchange, routing_key, content, body, options) ON %1$I.queue_message'),
+        ('queue_message_receiver', 'SELECT (id) ON %1$I.queue_message'),
+        ('queue_message_receiver', 'INSERT (consumer, message_id), SELECT (consumer, message_id) ON %1$I.queue_message_received'),
+        ('queue_message_receiver', 'SELECT ON %1$I.queue_message_setting, %1$I.queue_message_migration'),
+        ('queue_message_receiver', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid, %1$I.queue_message_hint_mode, %1$I.queue_message_tell,
+            %1$I.queue_message_reject_delivery'),
         -- The relay: locks and moves messages; no DDL, no change of what is archived.
         ('queue_message_relay', 'SELECT, DELETE ON %1$I.queue_message'),
         ('queue_message_relay', 'UPDATE (lock_expires_at, lock_token, locked_by, attempts, available_at, last_error) ON %1$I.queue_message'),

@@ -11,7 +11,9 @@ import subprocess
 import pytest
 from hypothesis import settings
 
-pytest_plugins = [f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "chance", "cli", "relays", "fault_runs", "spread")]
+pytest_plugins = [
+    f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "chance", "cli", "relays", "fault_runs", "spread", "inboxes")
+]
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")

@@ -56,7 +56,9 @@ class Owner(Protocol):
 class Tap(asyncio.Protocol):
     """The protocol between socket and aiormq; what is not of channel 0 goes to the ears."""
 
-    def __init__(self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop, *, host: str = "") -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop, *, host: str = "", cut: type[wire.Wire] = wire.Wire
+    ) -> None:
         self.stream = asyncio.StreamReaderProtocol(reader, loop=loop)
         self.owner: Owner | None = None
         self.close_reason: Return | None = None
@@ -66,7 +68,7 @@ class Tap(asyncio.Protocol):
         """With its port, as the URL has it."""
         self._broker = f"broker at {host}" if host else "broker"
         self._reader = reader
-        self._wire = wire.Wire(self)
+        self._wire = cut(self)
         self._transport: asyncio.Transport | None = None
         self.address = ""
         """The peer's, as text."""
@@ -192,14 +194,16 @@ class Link:
         self.tap.end(Lost("The relay closed the connection."))
 
 
-async def connect(url: str, *, name: str, heartbeat: int) -> Link:
+async def connect(url: str, *, name: str, heartbeat: int, cut: type[wire.Wire] = wire.Wire) -> Link:
     """Open a connection that the broker lists as `name`; heartbeat in seconds, unless the URL has its own.
+
+    `cut` cuts what comes in into frames.
 
     Raises:
         BrokerError: one sentence that says why not and what to do.
     """
     target = _target(url, name=name, heartbeat=heartbeat)
-    sockets = _Sockets()
+    sockets = _Sockets(cut)
     connection = aiormq.Connection(target, transport_factory=sockets, client_properties={"product": "outbox-relay", "version": __version__})
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -232,7 +236,8 @@ def _target(url: str, *, name: str, heartbeat: int) -> URL:
 class _Sockets(aiormq.TransportFactory):
     """Opens the socket with a tap in it; TLS as the URL says, verified unless it says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, cut: type[wire.Wire]) -> None:
+        self._cut = cut
         self.tap: Tap | None = None
 
     async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -240,7 +245,7 @@ class _Sockets(aiormq.TransportFactory):
         context = await provider.get_context() if url.scheme == "amqps" else None
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
-        tap = self.tap = Tap(reader, loop, host=f"{in_brackets(url.host)}:{url.port}")
+        tap = self.tap = Tap(reader, loop, host=f"{in_brackets(url.host)}:{url.port}", cut=self._cut)
         transport, _ = await loop.create_connection(lambda: tap, url.host or "", url.port or 0, ssl=context, **kwargs)
         return reader, asyncio.StreamWriter(transport, tap.stream, reader, loop)
 

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from relay import events
 from relay.amqp.link import Link, Lost, connect
+from relay.amqp.wire import Wire
 from relay.amqp_url import each_host
 from relay.errors import BrokerError
 from relay.secret import Secret, current
@@ -35,7 +36,15 @@ class Supervisor:
     """Connects to the first of several hosts that answers, and when it is lost to the next one, for as long as `run` runs."""
 
     def __init__(
-        self, *, urls: Sequence[Secret], name: str, heartbeat: int, tenant: Tenant, clock: Callable[[], float], emit: events.Sink
+        self,
+        *,
+        urls: Sequence[Secret],
+        name: str,
+        heartbeat: int,
+        tenant: Tenant,
+        clock: Callable[[], float],
+        emit: events.Sink,
+        cut: type[Wire] = Wire,
     ) -> None:
         self._urls = urls
         self._name = name
@@ -43,6 +52,7 @@ class Supervisor:
         self._tenant = tenant
         self._clock = clock
         self._emit = emit
+        self._cut = cut
         self._failures = 0
         self._tries = 0
         self._told_up = False
@@ -55,7 +65,7 @@ class Supervisor:
         while True:
             try:
                 hosts = [host for secret in self._urls for host in each_host(current(secret))]
-                link = await connect(hosts[self._tries % len(hosts)], name=self._name, heartbeat=self._heartbeat)
+                link = await connect(hosts[self._tries % len(hosts)], name=self._name, heartbeat=self._heartbeat, cut=self._cut)
                 await self._live(link)
             except BrokerError as error:
                 self._tell_down(str(error))

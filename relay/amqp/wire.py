@@ -80,25 +80,26 @@ class Watcher(Protocol):
 
 def open_channel(channel: int) -> bytes:
     """Open a channel with confirms; the answers need not be awaited, a channel's methods are carried out in order."""
-    return _method(channel, b"\x00\x14\x00\x0a\x00") + _method(channel, b"\x00\x55\x00\x0a\x00")
+    return method(channel, b"\x00\x14\x00\x0a\x00") + method(channel, b"\x00\x55\x00\x0a\x00")
 
 
 def close_channel(channel: int) -> bytes:
     """Close a channel with reply code 200."""
-    return _method(channel, b"\x00\x14\x00\x28\x00\xc8\x00\x00\x00\x00\x00")
+    return method(channel, b"\x00\x14\x00\x28\x00\xc8\x00\x00\x00\x00\x00")
 
 
 def close_channel_ok(channel: int) -> bytes:
     """Answer the broker's `channel.close`."""
-    return _method(channel, b"\x00\x14\x00\x29")
+    return method(channel, b"\x00\x14\x00\x29")
 
 
 def ask_qos(channel: int) -> bytes:
     """`basic.qos` without effect; its answer says that what went before on this channel did not close it."""
-    return _method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00\x00\x00\x00")
+    return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00\x00\x00\x00")
 
 
-def _method(channel: int, payload: bytes) -> bytes:
+def method(channel: int, payload: bytes) -> bytes:
+    """A method frame."""
     return b"".join((b"\x01", channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload, b"\xce"))
 
 

@@ -11,6 +11,7 @@ from relay.cli import dead, key, pipeline, policy
 from relay.cli.demo import demo
 from relay.cli.message import enqueue, limit, pause, resume, show, unlimit
 from relay.cli.output import count
+from relay.cli.receive import receive
 from relay.cli.replay import replay
 from relay.cli.status import status
 from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
@@ -106,6 +107,7 @@ app.command()(resume)
 app.command()(limit)
 app.command()(unlimit)
 app.command()(replay)
+app.command()(receive)
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")
 app.add_typer(policy.app, name="config")

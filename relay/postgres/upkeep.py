@@ -16,6 +16,13 @@ from relay.postgres.store import Store
 FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
 
+_OTHER_WAY = {
+    "outbox": "The schema holds an inbox, and a relay would publish again what was received: name the outbox's schema (RELAY_SCHEMA).",
+    "inbox": "The schema holds an outbox, whose messages are a relay's to publish: name the inbox's schema (RELAY_SCHEMA), or make this "
+    "one an inbox (relay config set direction inbox).",
+}
+"""What to say to whom a schema of the other direction was given."""
+
 APART = 15.0
 """Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
 ordered messages. Its last lock expires within the first few; after a time without any relay the minute's sweep finds them."""
@@ -24,8 +31,17 @@ ordered messages. Its last lock expires within the first few; after a time witho
 class Upkeep:
     """What `relay.maintenance` asks of the database."""
 
-    def __init__(self, *, store: Store, silence: float, needs: int, adopt: Callable[[Policy, Mapping[str, str]], None]) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        silence: float,
+        needs: int,
+        adopt: Callable[[Policy, Mapping[str, str]], None],
+        direction: str = "outbox",
+    ) -> None:
         self._store = store
+        self._direction = direction
         self._needs = needs
         self._silence = silence
         self._adopt = adopt
@@ -108,6 +124,8 @@ class Upkeep:
             policy = Policy.of(settings)
         except ValueError as error:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
+        if settings.get("direction", "outbox") != self._direction:
+            raise StoreError(_OTHER_WAY[self._direction])
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
         return Controls(

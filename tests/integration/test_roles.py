@@ -64,6 +64,12 @@ FORBIDDEN = {
         "INSERT INTO queue_message_received (consumer, message_id, received_at) VALUES ('c', 'm', now())",
         "SELECT queue_message_retain()", "SELECT queue_message_delete_received(now())", "TABLE queue_message_setting",
     ],
+    "queue_message_receiver": [
+        "SELECT content FROM queue_message", "UPDATE queue_message SET attempts = 1", "DELETE FROM queue_message",
+        "INSERT INTO queue_message_archive DEFAULT VALUES", "TABLE queue_message_archive", "DELETE FROM queue_message_received",
+        "UPDATE queue_message_received SET received_at = now()", "UPDATE queue_message_setting SET value = '1'",
+        "INSERT INTO queue_message (id, exchange) VALUES (gen_random_uuid(), 'e')", "SELECT queue_message_replay(gen_random_uuid())",
+    ],
     "queue_message_replayer": [
         "TABLE queue_message", "TABLE queue_message_archive", "INSERT INTO queue_message (exchange) VALUES ('e')",
         "SELECT queue_message_replay(gen_random_uuid())", "SELECT queue_message_replay_many()", "TABLE queue_message_setting",
@@ -238,7 +244,7 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
         [sentence] = said
         _, _, statements = sentence.partition("CREATEROLE run: ")
         statements, _, rest = statements.partition(" Then ")
-        assert (6, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
+        assert (7, "run relay migrate again.") == (statements.count("CREATE ROLE"), rest)
         assert f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner." == (
             check_roles(theirs)
         )

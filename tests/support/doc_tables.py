@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from relay import events
+from relay.inbox import events as inbox_events
 from relay.logs import name_of
 from relay.settings import describe
 from tests.support.fault_signs import signs
@@ -28,10 +29,15 @@ def modules() -> str:
     return "\n".join(["| module | job |", "|---|---|", *rows])
 
 
+def event_kinds() -> list[type[events.Event]]:
+    """Every kind of event, in the order in which they are written down."""
+    found = {**vars(events), **vars(inbox_events)}.values()
+    return [kind for kind in found if isinstance(kind, type) and issubclass(kind, events.Event)]
+
+
 def log_lines() -> str:
     """Every event that is written as a log line, with its level, its values and what it tells."""
-    every = (kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event))
-    kinds = [kind for kind in every if kind is not events.Event and kind.level != "none"]
+    kinds = [kind for kind in event_kinds() if kind is not events.Event and kind.level != "none"]
     return "\n".join(["| `event` | `level` | further values | meaning |", "|---|---|---|---|", *map(_log_line, kinds)])
 
 

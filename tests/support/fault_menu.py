@@ -36,4 +36,5 @@ MENU: Mapping[int, str] = {
     29: "a relay out of memory, or starved of CPU",
     30: "load with a random fault each minute, for hours",
     31: "old and new relay side by side; migration under load",
+    32: "`relay receive`: kill -9, PostgreSQL and RabbitMQ killed, connections cut",
 }

@@ -13,7 +13,7 @@ from relay.postgres.migrate import migrate
 from tests.support.doc_tables import ROOT
 
 SCHEMA = "outbox"
-ROLES = tuple(f"queue_message_{name}" for name in ("consumer", "etl", "operator", "producer", "relay", "replayer"))
+ROLES = tuple(f"queue_message_{name}" for name in ("consumer", "etl", "operator", "producer", "receiver", "relay", "replayer"))
 _ALL = "all"
 """The page's word for what every role has."""
 _PAGE = ROOT / "docs" / "grants.md"

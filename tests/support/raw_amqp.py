@@ -169,3 +169,14 @@ def _short(text: str) -> bytes:
 
 def _method(payload: bytes) -> bytes:
     return b"\x01" + CHANNEL.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"
+
+
+def raw_publish(exchange: bytes, routing_key: bytes, properties: bytes, payload: bytes) -> bytes:
+    """The frames of a message, its names as they are given and its properties as flags and fields."""
+    names = b"".join(bytes((len(name),)) + name for name in (exchange, routing_key))
+    head = b"\x00\x3c\x00\x00" + len(payload).to_bytes(8, "big") + properties
+    return _method(b"\x00\x3c\x00\x28\x00\x00" + names + b"\x00") + _frame(2, head) + _frame(3, payload)
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    return bytes((kind,)) + CHANNEL.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"

@@ -123,18 +123,25 @@ class Relays:
         self._started: list[RelayProcess] = []
 
     async def start(
-        self, name: str = "relay", *, database: str, broker: str, ready: bool = True, settings: Mapping[str, str] | None = None
+        self,
+        name: str = "relay",
+        *,
+        database: str,
+        broker: str,
+        ready: bool = True,
+        settings: Mapping[str, str] | None = None,
+        command: str = "run",
     ) -> RelayProcess:
         """Start `relay run`, and with `ready` return when both servers know it; settings are variables such as RELAY_WINDOW."""
         own = {"RELAY_NAME": name, "RELAY_DATABASE_URL": database, "RELAY_AMQP_URL": broker}
         process = await asyncio.create_subprocess_exec(
-            *self._command, "run", cwd=self._folder, env={**self._environment, **own, **(settings or {})},
+            *self._command, command, cwd=self._folder, env={**self._environment, **own, **(settings or {})},
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=1 << 20,
         )  # fmt: skip
         relay = RelayProcess(name, process)
         self._started.append(relay)
         if ready:
-            await relay.logged("started")
+            await relay.logged("receiving" if command == "receive" else "started")
             await relay.logged("broker_up")
         return relay
 

@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import pytest
 
-from relay import events
 from relay.metrics import Metrics
 from tests.support import docs
+from tests.support.doc_tables import event_kinds
 from tests.support.fault_menu import MENU
 from tests.support.fault_signs import SIGNS
 
@@ -36,7 +36,7 @@ def metrics() -> set[str]:
 
 def log_words() -> set[str]:
     """Every event of the log, and every field of one, with the words that a field may have."""
-    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    kinds = event_kinds()
     called = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in kinds}
     return called | {field.name for kind in kinds for field in fields(kind)} | {"drain", "cut"}
 

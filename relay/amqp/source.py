@@ -1,0 +1,164 @@
+"""Messages from queues: one connection, kept up, with a channel for each queue; what is taken is acknowledged by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from relay import events
+from relay.amqp.consumer import Consumer
+from relay.amqp.incoming import Delivered, Incoming
+from relay.amqp.link import Link, Lost
+from relay.amqp.supervisor import Supervisor
+from relay.inbox.delivery import Delivery, delivery, unreadable
+from relay.inbox.ports import Handful
+from relay.secret import Secret
+
+
+class Channel(NamedTuple):
+    """Where a delivery came from and is acknowledged."""
+
+    consumer: Consumer
+    epoch: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Its tags mean nothing any more."""
+        return self.epoch != self.consumer.epoch or self.consumer.lost
+
+
+class Source:
+    """What the receiver takes deliveries from.
+
+    Args:
+        urls: brokers, the first that answers.
+        name: how the broker lists the connection.
+        queues: their names.
+        prefetch: messages of one queue that may be here unacknowledged.
+        max_body_bytes: asked for the limit of a payload that holds now.
+        emit: takes events.
+        heartbeat: seconds.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        urls: Sequence[Secret],
+        name: str,
+        queues: Sequence[str],
+        prefetch: int,
+        max_body_bytes: Callable[[], int],
+        emit: events.Sink,
+        heartbeat: int = 15,
+    ) -> None:
+        self._queues = queues
+        self._prefetch = prefetch
+        self._max_body_bytes = max_body_bytes
+        self._emit = emit
+        self._arrived = asyncio.Event()
+        self._paused = False
+        self._waiting: deque[tuple[Delivery, Channel, int]] = deque()
+        self._consumers: list[Consumer] = []
+        self._consuming: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor(
+            urls=urls, name=f"outbox-relay/{name}/receive", heartbeat=heartbeat, tenant=self, clock=time.monotonic, emit=emit, cut=Incoming
+        )
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
+
+    async def aclose(self) -> None:
+        """Close the connection: what is not acknowledged goes back to its queue. Legal at any time, and again."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def take(self, most: int, most_bytes: int) -> Handful:
+        """Wait for deliveries; return what is here, at most so many and about so many bytes."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        handful, size = Handful([], {}), 0
+        while self._waiting and len(handful.deliveries) < most and size < most_bytes:
+            taken, channel, tag = self._waiting.popleft()
+            handful.deliveries.append(taken)
+            handful.tags[channel] = tag
+            size += taken.size
+        return handful
+
+    def acknowledge(self, handful: Handful) -> None:
+        """Tell the broker that these are safe; what it does not hear any more comes again, and is known then."""
+        for channel, tag in handful.tags.items():
+            # Deliveries of a channel are taken in order, so all up to the last one are in this handful or in an earlier one.
+            channel.consumer.acknowledge(channel.epoch, tag)
+
+    def is_lost(self, handful: Handful) -> bool:
+        """Every delivery of it will come again, since the channels that it came on are closed."""
+        return all(channel.is_lost for channel in handful.tags)
+
+    def pause(self) -> None:
+        """Take no more from the queues; what is here already can still be taken and acknowledged."""
+        self._paused = True
+        for consumer in self._consumers:
+            consumer.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._paused = False
+        for consumer in self._consumers:
+            consumer.resume()
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Sentences about queues that give nothing, by what they are about."""
+        return {f"queue {each.queue}": f"Queue {each.queue!r} {each.refused}." for each in self._consumers if each.refused}
+
+    def up(self, link: Link) -> None:
+        """Consume on a new connection."""
+        self._consumers = [
+            Consumer(tap=link.tap, channel=number, queue=queue, prefetch=self._prefetch, take=self._taken, emit=self._emit)
+            for number, queue in enumerate(self._queues, start=1)
+        ]
+        if self._paused:
+            self.pause()
+        self._consuming = asyncio.create_task(self._consume(self._consumers), name="consumers")
+
+    def down(self, lost: Lost) -> None:
+        """Forget what was not taken: it comes again."""
+        del lost
+        if self._consuming is not None:
+            self._consuming.cancel()
+        self._waiting.clear()
+
+    async def _consume(self, consumers: Sequence[Consumer]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for consumer in consumers:
+                tasks.create_task(consumer.run())
+
+    def _taken(self, consumer: Consumer, message: Delivered) -> None:
+        self._waiting.append((self._read(consumer.queue, message), Channel(consumer, consumer.epoch), message.tag))
+        self._arrived.set()
+
+    def _read(self, queue: str, message: Delivered) -> Delivery:
+        try:
+            return delivery(
+                queue=queue,
+                exchange=message.exchange.decode(),
+                routing_key=message.routing_key.decode(),
+                payload=message.body,
+                properties=message.properties(),
+                max_body_bytes=self._max_body_bytes(),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a client sent, its neighbours come in
+            names = (message.exchange.decode(errors="replace"), message.routing_key.decode(errors="replace"))
+            return unreadable(queue=queue, names=names, header=message.header, payload=message.body, error=error)

@@ -1,0 +1,1 @@
+"""The receive direction: deliveries from queues become messages of an inbox."""

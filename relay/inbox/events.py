@@ -1,0 +1,79 @@
+"""Events of an inbox: what came from the broker and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relay.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving(Event):
+    """The receiver begins; the queues that it takes messages from."""
+
+    schema: str
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOpened(Event):
+    """A queue's messages come in."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRefused(Event):
+    """A queue is missing, may not be read, or was deleted: it is asked for again and again."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReceived(Event):
+    """Deliveries are committed: new ones, those that were there already, and those that went to the dead side."""
+
+    level: ClassVar[str] = "none"
+    new: int
+    known: int
+    rejected: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRejected(Event):
+    """A delivery can never be a message: it went to the dead side."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFailed(Event):
+    """Deliveries could not be written; they are tried again, and acknowledged only after that."""
+
+    level: ClassVar[str] = "warning"
+    messages: int
+    error: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFull(Event):
+    """More messages wait in the inbox than is allowed: nothing is taken from the queues until a fifth of them is gone."""
+
+    level: ClassVar[str] = "warning"
+    waiting: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class InboxOpen(Event):
+    """There is room again: messages come in."""
+
+    waiting: int

@@ -1,0 +1,82 @@
+"""The receiver's statements: write deliveries once each, put one to the dead side, see how full the inbox is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relay.errors import StoreError
+from relay.inbox.delivery import Delivery, Problem
+from relay.postgres.database import Session
+from relay.postgres.statements import Statements
+from relay.secret import Conninfo
+
+DURABLE = {"synchronous_commit": "on"}
+"""Deliveries are acknowledged after the COMMIT: it must have reached the disk, whatever the database's setting is."""
+
+
+class Inbox:
+    """Writes into the inbox of one schema; see `relay.inbox.ports.InboxStore`."""
+
+    def __init__(self, *, conninfo: Conninfo, schema: str, name: str, prepare: bool = True) -> None:
+        self._schema = schema
+        self._name = name
+        self._statements = Statements(schema)
+        self._session = Session(conninfo, application_name=f"outbox-relay/{name} receive", prepare=prepare, settings=DURABLE)
+        self._looks = Session(conninfo, application_name=f"outbox-relay/{name} room", prepare=prepare)
+        self.max_body_bytes = 16 << 20
+
+    async def check(self, needs: int) -> None:
+        """See that there is an inbox, and learn its policy.
+
+        Raises:
+            StoreError: run `relay migrate`, or name another schema.
+        """
+        [(version,)] = await self._looks.fetch(self._statements["read_version"], {})
+        if version < needs:
+            raise StoreError(f"The schema is at version {version} and this relay needs {needs}: run `relay migrate`.")
+        settings = dict(await self._looks.fetch(self._statements["read_settings"], {}))
+        if settings.get("direction", "outbox") != "inbox":
+            raise StoreError(not_inbox(self._schema))
+        self.max_body_bytes = int(settings.get("max_body_bytes", self.max_body_bytes))
+
+    async def write(self, deliveries: Sequence[Delivery]) -> int:
+        """Make messages of those that their queue has not brought before; return how many."""
+        values = {
+            "queues": [each.queue for each in deliveries],
+            "message_ids": [each.message_id for each in deliveries],
+            "exchanges": [each.exchange for each in deliveries],
+            "routing_keys": [each.routing_key for each in deliveries],
+            "contents": [each.content for each in deliveries],
+            "bodies": [None if each.content is not None else each.payload for each in deliveries],
+            "options": [each.options for each in deliveries],
+        }
+        [(new,)] = await self._session.fetch(self._statements["receive"], values)
+        return int(new)
+
+    async def reject(self, delivery: Delivery, problem: Problem) -> bool:
+        """Archive one as rejected; False if its queue had brought it before."""
+        values = {
+            "queue": delivery.queue, "message_id": delivery.message_id, "exchange": delivery.exchange,
+            "routing_key": delivery.routing_key, "payload": delivery.payload, "code": problem.code, "sentence": problem.sentence,
+            "handled_by": self._name,
+        }  # fmt: skip
+        [(new,)] = await self._session.fetch(self._statements["reject_delivery"], values)
+        return bool(new)
+
+    async def waiting(self, most: int) -> int:
+        """Messages in the inbox, counted up to one above `most`."""
+        [(count,)] = await self._looks.fetch(self._statements["count_inbox"], {"most": most + 1})
+        return int(count)
+
+    async def aclose(self) -> None:
+        """Close both connections."""
+        await self._session.aclose()
+        await self._looks.aclose()
+
+
+def not_inbox(schema: str) -> str:
+    """What to do where a schema holds an outbox."""
+    return (
+        f'The schema "{schema}" holds an outbox: name another one (RELAY_SCHEMA=inbox) and make it an inbox with '
+        "RELAY_DIRECTION=inbox relay migrate."
+    )

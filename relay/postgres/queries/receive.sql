@@ -1,0 +1,21 @@
+-- Write deliveries in the order of the arrays, each of which its queue has not brought before; return how many. Marks are made in the order
+-- of their keys, so that two receivers that bring the same ones never wait for each other.
+WITH delivery AS MATERIALIZED (
+    SELECT DISTINCT ON (queue, message_id) *
+    FROM unnest(%(queues)s::text[], %(message_ids)s::text[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[],
+        %(bodies)s::bytea[], %(options)s::text[]) WITH ORDINALITY
+        AS delivery (queue, message_id, exchange, routing_key, content, body, options, place)
+    ORDER BY queue, message_id, place
+), fresh AS (
+    INSERT INTO @schema@.queue_message_received (consumer, message_id)
+    SELECT queue, message_id FROM delivery ORDER BY queue, message_id
+    ON CONFLICT DO NOTHING
+    RETURNING consumer, message_id
+), written AS (
+    INSERT INTO @schema@.queue_message (exchange, routing_key, content, body, options)
+    SELECT exchange, routing_key, coalesce(content, '{}')::jsonb, body, options::jsonb
+    FROM delivery JOIN fresh ON (fresh.consumer, fresh.message_id) = (delivery.queue, delivery.message_id)
+    ORDER BY place
+    RETURNING 1
+)
+SELECT count(*) FROM written

@@ -1,0 +1,141 @@
+"""Composes the receiver from settings and runs it: what `relay receive` is."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+from relay import __version__, events
+from relay.amqp.source import Source
+from relay.errors import SettingsError, StoreError
+from relay.health import Health
+from relay.http import HttpServer
+from relay.inbox.events import Receiving
+from relay.inbox.receiver import Receiver
+from relay.logs import LogSink, configure
+from relay.metrics import Metrics
+from relay.postgres.inbox import Inbox
+from relay.postgres.migrate import migrations
+from relay.secret import Secret, Target
+from relay.settings import Settings
+from relay.waiting import pause, unless
+
+BATCH_BYTES = 8 << 20
+"""About how many bytes of payload one write takes."""
+
+
+def run(settings: Settings) -> int:
+    """Receive until SIGTERM or SIGINT; return the exit code, 0 when it left in order.
+
+    Raises:
+        SettingsError: no queue is named.
+    """
+    if not settings.receive_queues:
+        raise SettingsError("RELAY_RECEIVE_QUEUES names no queue: write the queues to take messages from, such as orders,billing.")
+    configure(level=settings.log_level, log_format=settings.log_format)
+    if sys.platform == "win32":
+        return asyncio.run(Receive(settings).serve())
+    import uvloop  # noqa: PLC0415 - not on Windows
+
+    return uvloop.run(Receive(settings).serve())
+
+
+class Receive:
+    """One receiving process: its components, their life cycle, and the signals that end it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._queues = tuple(dict.fromkeys(settings.receive_queues or ()))
+        self._log, self._metrics, self._health = LogSink(), Metrics(), Health()
+        self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
+        self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
+        self._stop = asyncio.Event()
+        self._inbox = Inbox(
+            conninfo=Target(self._secret("database_url"), events.warn_once(self._emit)),
+            schema=settings.schema_name,
+            name=settings.name,
+            prepare=settings.prepare,
+        )
+        self._source = self._make_source()
+        self._receiver = Receiver(
+            source=self._source,
+            inbox=self._inbox,
+            batch_size=settings.batch_size,
+            batch_bytes=BATCH_BYTES,
+            limit=settings.inbox_limit,
+            emit=self._emit,
+        )
+
+    async def serve(self) -> int:
+        """Wait for the database, receive until a signal, finish what is being written, leave."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, signal.Signals(number).name)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._inbox.aclose)
+            await self._serve_http(stack)
+            if await self._enter():
+                await self._source.start()
+                stack.push_async_callback(self._source.aclose)
+                await self._receiver.run()
+        self._emit(events.Stopped(0))
+        self._log.flush()
+        return 0
+
+    async def _enter(self) -> bool:
+        """See that there is an inbox as soon as the database is there; False if a signal came first."""
+        attempt = 0
+        while not self._stop.is_set():
+            try:
+                await self._inbox.check(migrations()[-1].version)
+            except StoreError as error:
+                attempt += 1
+                self._emit(events.DatabaseDown(str(error), attempt))
+                await unless(self._stop, asyncio.sleep(pause(attempt, first=0.4)))
+            else:
+                self._emit(events.DatabaseUp())
+                self._emit(Receiving(self._settings.schema_name, self._queues))
+                return True
+        return False
+
+    def _make_source(self) -> Source:
+        return Source(
+            urls=[self._secret("amqp_url")],
+            name=self._settings.name,
+            queues=self._queues,
+            prefetch=self._settings.receive_prefetch,
+            max_body_bytes=lambda: self._inbox.max_body_bytes,
+            emit=self._emit,
+        )
+
+    async def _serve_http(self, stack: AsyncExitStack) -> None:
+        if self._settings.http_port is None:
+            return
+        server = HttpServer(
+            host=self._settings.http_host,
+            port=self._settings.http_port,
+            metrics=self._metrics.render,
+            reasons=lambda: {**self._health.reasons, **self._source.reasons, **self._receiver.reasons},
+            listen=lambda: "not used",
+            alive=lambda: True,
+        )
+        port = await server.start()
+        stack.push_async_callback(server.aclose)
+        self._emit(events.HttpUp(self._settings.http_host, port))
+
+    def _secret(self, name: str) -> Secret:
+        return self._settings.secret(
+            name,
+            changed=lambda: self._emit(events.SecretChanged(name)),
+            kept=lambda sentence: self._emit(events.SecretKept(name, sentence)),
+        )
+
+    def _signalled(self, name: str) -> None:
+        """The first signal ends the loop after what is being written; the second does not wait for the database any more."""
+        self._emit(events.Stopping(name, "drain", 0))
+        if self._stop.is_set():
+            self._log.flush()
+            sys.exit(1)
+        self._stop.set()
+        self._receiver.stop()

@@ -1,0 +1,31 @@
+-- An inbox is a queue of its own, in a schema of its own, that `relay receive` fills and workers empty: the setting `direction` says which it
+-- is, so that nobody publishes what was received. Its tables, its locks and its archive are those of an outbox.
+
+-- What waits in an inbox, as a person or a program without a worker would look at it.
+CREATE VIEW @schema@.queue_message_inbox AS
+SELECT id, exchange, routing_key, content, body, options -> 'headers' AS headers, options, created_at AS received_at, attempts, available_at,
+    last_error
+FROM @schema@.queue_message;
+COMMENT ON VIEW @schema@.queue_message_inbox IS 'What was received and waits for a worker.';
+
+-- A delivery that can never be a message goes to the dead side at once, with its payload as it came and the reason; false where its queue
+-- had brought it before. Definer's rights: whoever receives may not write the archive otherwise.
+CREATE FUNCTION @schema@.queue_message_reject_delivery(
+    queue text, message_id text, exchange text, routing_key text, payload bytea, code text, sentence text, handled_by text)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+BEGIN
+    INSERT INTO @schema@.queue_message_received (consumer, message_id) VALUES (queue, message_id) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO @schema@.queue_message_archive (xid, seq, id, exchange, routing_key, content, body, options, created_at, attempts,
+        result, error_code, error_detail, handled_by)
+    VALUES (pg_current_xact_id(), nextval(pg_get_serial_sequence(format('%I.queue_message', @schema_literal@::text), 'seq')),
+        @schema@.queue_message_uuid(), exchange, routing_key, '{}', payload,
+        jsonb_build_object('headers', jsonb_build_object('x-relay-queue', queue, 'x-relay-message-id', message_id)), now(), 0,
+        'rejected', code, sentence, handled_by);
+    RETURN true;
+END
+$body$;

@@ -1,0 +1,167 @@
+"""The receiving loop over a source and an inbox in memory: what is acknowledged, when, and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from relay import events
+from relay.errors import StoreError
+from relay.inbox.delivery import Delivery, Problem
+from relay.inbox.events import BatchReceived, InboxFull, InboxOpen, ReceiveFailed
+from relay.inbox.ports import Handful
+from relay.inbox.receiver import Receiver
+
+AWAY = StoreError("PostgreSQL does not answer.")
+GUILTY = StoreError("A value is refused.", row_is_guilty=True)
+
+
+def of(name: str, problem: Problem | None = None) -> Delivery:
+    """A delivery of this id."""
+    return Delivery("q", name, "e", "k", b"1", "1", "{}", problem)
+
+
+class Rig:
+    """Source and inbox at once; everything that happens is noted in order."""
+
+    def __init__(self, *names: str, troubles: Sequence[StoreError] = (), bad: str = "", limit: int = 1000) -> None:
+        self.happened: list[Any] = []
+        self.events: list[events.Event] = []
+        self.left = [of(name) for name in names]
+        self.troubles = list(troubles)
+        self.bad = bad
+        self.lost = False
+        self.paused = False
+        self.there = 0
+        self.receiver = Receiver(source=self, inbox=self, batch_size=4, batch_bytes=1 << 20, limit=limit, emit=self.emit)
+
+    def emit(self, event: events.Event) -> None:
+        """Note it, and stop when all is through."""
+        self.events.append(event)
+        if isinstance(event, BatchReceived) and not self.left:
+            self.receiver.stop()
+
+    async def take(self, most: int, most_bytes: int) -> Handful:
+        """The next ones, or wait for ever."""
+        assert most_bytes
+        taken, self.left = self.left[:most], self.left[most:]
+        if not taken:
+            await asyncio.get_running_loop().create_future()
+        return Handful(taken, {"channel": 7})
+
+    def acknowledge(self, handful: Handful) -> None:
+        """Note it."""
+        self.happened.append(("ack", [each.message_id for each in handful.deliveries]))
+
+    def is_lost(self, handful: Handful) -> bool:
+        """As the test has it."""
+        assert handful.deliveries
+        return self.lost
+
+    def pause(self) -> None:
+        """Note it."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Note it."""
+        self.paused = False
+
+    async def write(self, deliveries: Sequence[Delivery]) -> int:
+        """Note it, unless there is trouble."""
+        names = [each.message_id for each in deliveries]
+        if self.troubles:
+            raise self.troubles.pop(0)
+        if self.bad in names:
+            raise GUILTY
+        self.happened.append(("write", names))
+        self.there += len(names)
+        return len(names)
+
+    async def reject(self, delivery: Delivery, problem: Problem) -> bool:
+        """Note it."""
+        self.happened.append(("reject", delivery.message_id, problem.code))
+        return True
+
+    async def waiting(self, most: int) -> int:
+        """As the test has it."""
+        return min(self.there, most + 1)
+
+
+async def test_nothing_is_acknowledged_before_it_is_written() -> None:
+    """Handful by handful, each after its write."""
+    rig = Rig("a", "b", "c", "d", "e")
+    await rig.receiver.run()
+    assert [("write", ["a", "b", "c", "d"]), ("ack", ["a", "b", "c", "d"]), ("write", ["e"]), ("ack", ["e"])] == rig.happened
+
+
+async def test_a_database_that_is_away_is_waited_for_with_what_is_here() -> None:
+    """The same deliveries are written when it answers, and acknowledged then; readiness says why it stands."""
+    rig = Rig("a", troubles=[AWAY])
+    reasons: list[dict[str, str]] = []
+    plain = rig.emit
+
+    def emit(event: events.Event) -> None:
+        if isinstance(event, ReceiveFailed):
+            reasons.append(rig.receiver.reasons)
+        plain(event)
+
+    rig.receiver._emit = emit
+    await rig.receiver.run()
+    assert [("write", ["a"]), ("ack", ["a"])] == rig.happened
+    assert ([{"database": str(AWAY)}], {}) == (reasons, rig.receiver.reasons)
+
+
+@pytest.mark.parametrize("bad", ["a", "b", "c", "d"])
+async def test_a_delivery_that_the_table_refuses_stands_alone(bad: str) -> None:
+    """Its neighbours are written, it is rejected, and all are acknowledged together."""
+    rig = Rig("a", "b", "c", "d", bad=bad)
+    await rig.receiver.run()
+    written = [name for what, *rest in rig.happened if what == "write" for name in rest[0]]
+    assert sorted({"a", "b", "c", "d"} - {bad}) == sorted(written)
+    assert ("reject", bad, "row_refused") in rig.happened
+    assert ("ack", ["a", "b", "c", "d"]) == rig.happened[-1]
+    [received] = [event for event in rig.events if isinstance(event, BatchReceived)]
+    assert (3, 0, 1) == (received.new, received.known, received.rejected)
+
+
+async def test_what_the_broker_brings_again_is_not_written_over_and_over() -> None:
+    """Once the channel is gone nobody can acknowledge: the deliveries are dropped here, as they come again."""
+    rig = Rig("a", troubles=[AWAY])
+
+    def emit(event: events.Event) -> None:
+        if isinstance(event, ReceiveFailed):
+            rig.lost = True
+            rig.receiver.stop()
+
+    rig.receiver._emit = emit
+    await rig.receiver.run()
+    assert [] == rig.happened
+
+
+async def test_a_stop_waits_for_no_database() -> None:
+    """What was not written stays unacknowledged."""
+    rig = Rig("a", troubles=[AWAY] * 100)
+
+    def emit(event: events.Event) -> None:
+        if isinstance(event, ReceiveFailed):
+            rig.receiver.stop()
+
+    rig.receiver._emit = emit
+    await rig.receiver.run()
+    assert [] == rig.happened
+
+
+async def test_a_full_inbox_pauses_the_source_at_once() -> None:
+    """As soon as what was written may have filled it, not at the next look; and a fifth must be gone before it goes on."""
+    rig = Rig("a", "b", "c", "d", limit=4)
+    await rig.receiver.run()
+    assert rig.paused
+    assert [InboxFull(4, 4)] == [event for event in rig.events if isinstance(event, InboxFull)]
+    room = rig.receiver._room
+    for there, opens in ((4, []), (3, [InboxOpen(3)])):
+        rig.there = there
+        await room.look()
+        assert opens == [event for event in rig.events if isinstance(event, InboxOpen)]
