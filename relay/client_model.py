@@ -10,6 +10,7 @@ enqueue(connection, InvoicePaid(invoice=7, customer="c-7", country="at"))
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from string import Formatter
 from typing import Any, ClassVar
@@ -20,6 +21,9 @@ from pydantic_core import PydanticSerializationError
 
 from relay.client_message import Message, MessageError, Options, sentence
 
+_KINDS: Mapping[str, type] = {"options": Options, "by_alias": bool}
+"""What a class may say; the others are text."""
+
 
 class OutboxModel(BaseModel):
     """The base of messages whose content is the model's own JSON.
@@ -28,7 +32,7 @@ class OutboxModel(BaseModel):
     override `outbox_routing_key` or `outbox_ordering_key`.
 
     Raises:
-        TypeError: when a class is made whose `routing_key` or `ordering_key` names no field of it.
+        TypeError: when a class is made whose `routing_key` or `ordering_key` names no field of it, or that says what is not of its kind.
     """
 
     __outbox_exchange__: ClassVar[str | None] = None
@@ -61,6 +65,9 @@ class OutboxModel(BaseModel):
         said = {"exchange": exchange, "routing_key": routing_key, "options": options, "ordering_key": ordering_key, "by_alias": by_alias}
         for name, value in said.items():
             if value is not None:
+                # A type checker does not look at the class line of a pydantic model.
+                if not isinstance(value, _KINDS.get(name, str)):
+                    raise TypeError(f"{cls.__name__}: {name} must be {_KINDS.get(name, str).__name__}, not {type(value).__name__}")
                 setattr(cls, f"__outbox_{name}__", value)
 
     @classmethod

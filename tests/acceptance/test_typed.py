@@ -11,11 +11,19 @@ import pytest
 RIGHT = """\
 import uuid
 import psycopg
-from relay.client import Message, enqueue
+from sqlalchemy.orm import Session
+from relay.client import Message, Options, OutboxModel, enqueue
+from relay.integrations import sqlalchemy
 
 def place_order(connection: psycopg.Connection[tuple[object, ...]], order: int) -> uuid.UUID:
     connection.execute("SELECT 1")
     return enqueue(connection, Message(exchange="orders", routing_key="order.placed", content={"order": order}, ordering_key="k"))
+
+class Placed(OutboxModel, exchange="orders", routing_key="order.placed", options=Options(priority=3)):
+    order: int
+
+def place_model(session: Session, order: int) -> uuid.UUID:
+    return sqlalchemy.enqueue(session, Placed(order=order))
 """
 WRONG = """\
 from relay.client import Message

@@ -126,6 +126,13 @@ def test_a_name_that_is_no_field_is_refused_when_the_class_is_made(said: dict[st
         type("Wrong", (OutboxModel,), {"__annotations__": {"number": int}, "__module__": __name__}, **said)
 
 
+@pytest.mark.parametrize("said", [{"exchange": 7}, {"options": {"priority": 3}}, {"by_alias": "yes"}, {"exchnage": "e"}])
+def test_what_a_class_may_not_say_is_refused_when_it_is_made(said: dict[str, object]) -> None:
+    """Also a name that nobody knows."""
+    with pytest.raises(TypeError):
+        type("Wrong", (OutboxModel,), {"__module__": __name__}, **said)
+
+
 def test_values_are_no_templates() -> None:
     """Braces in a field stay what they are."""
     assert "invoice.{invoice}.paid" == InvoicePaid(invoice=1, country="{invoice}").to_message().routing_key
