@@ -14,7 +14,7 @@ from relay import __version__, events
 from relay.amqp.publisher import RabbitPublisher
 from relay.claims.intake import Intake
 from relay.claims.share import Share
-from relay.encoding import Encoder
+from relay.contracts.gate import Gates
 from relay.engine import Engine
 from relay.errors import StoreError
 from relay.health import Health
@@ -63,10 +63,10 @@ class Relay:
         self._stop = asyncio.Event()
         self._signals = 0
         self._engine: Engine | None = None
-        self._encoder: Encoder | None = None
+        self._gates = Gates(max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=settings.allowed_exchanges, emit=self._emit)
         self._database = Target(self._secret("database_url"), self._risky)
         self._store = self._make_store()
-        self._upkeep = Upkeep(store=self._store, silence=SILENCE, needs=migrations()[-1].version, adopt=self._adopt)
+        self._upkeep = self._make_upkeep()
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
         self._intake = Intake(store=self._store, poll_interval=settings.poll_interval, share=self._make_share())
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
@@ -170,6 +170,10 @@ class Relay:
             sweep_soonest=SWEEP_SOONEST,
         )
 
+    def _make_upkeep(self) -> Upkeep:
+        needs = migrations()[-1].version
+        return Upkeep(store=self._store, silence=SILENCE, needs=needs, adopt=self._adopt, contracts=self._gates.hold)
+
     def _make_share(self) -> Share:
         return Share(
             window=self._settings.window,
@@ -194,14 +198,9 @@ class Relay:
         return RabbitPublisher(
             urls=[self._secret("amqp_url")],
             name=self._settings.name,
-            encoder=self._make_encoder,
+            encoder=self._gates.make,
             emit=self._emit,
         )
-
-    def _make_encoder(self, frame_max: int) -> Encoder:
-        allowed = self._settings.allowed_exchanges
-        self._encoder = Encoder(frame_max=frame_max, max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=allowed)
-        return self._encoder
 
     def _make_listener(self) -> Listener:
         return Listener(
@@ -246,14 +245,14 @@ class Relay:
             "flooding": self._intake.streams.going,
             "limited": sorted(self._intake.limits.names),
             "behind": self._intake.behind,
+            "unusable_contracts": self._gates.unusable,
             "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
         }
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""
         self._policy = policy
-        if self._encoder:
-            self._encoder.max_body_bytes = policy.max_body_bytes
+        self._gates.limit(policy.max_body_bytes)
         for name, wanted, holds in self._settings.overruled(settings):
             if self._overruled.get(name) != holds:
                 self._overruled[name] = holds

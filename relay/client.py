@@ -18,19 +18,27 @@ from uuid import UUID
 
 import psycopg
 
+from relay.client_contracts import ClientContracts, load_contracts, load_contracts_async
 from relay.client_copy import AsyncConnection, Connection, enqueue_copy, enqueue_copy_async
 from relay.client_message import JsonText, Message, MessageError, Options
 from relay.client_model import OutboxModel
 from relay.client_rows import Given, Trace, all_fit, columns, fit, statement
 
 __all__ = [
-    "JsonText", "Message", "MessageError", "Options", "OutboxModel",
+    "ClientContracts", "JsonText", "Message", "MessageError", "Options", "OutboxModel",
     "enqueue", "enqueue_async", "enqueue_copy", "enqueue_copy_async", "enqueue_many", "enqueue_many_async",
+    "load_contracts", "load_contracts_async",
 ]  # fmt: skip
 
 
 def enqueue(
-    connection: Connection, message: Given, *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+    connection: Connection,
+    message: Given,
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> UUID:
     """Insert one message in the caller's transaction and return its id.
 
@@ -40,12 +48,15 @@ def enqueue(
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
         tracestate: goes with it.
+        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
 
     Raises:
-        MessageError: the message can never be sent; nothing was executed.
+        MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
         psycopg.Error: the database refused; the transaction is aborted as after any failed statement.
     """
     ready = fit(message, Trace(traceparent, tracestate))
+    if contracts is not None:
+        contracts.check(ready)
     _insert(connection, [ready], schema)
     return ready.id
 
@@ -57,6 +68,7 @@ def enqueue_many(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> list[UUID]:
     """Insert messages with one statement in the caller's transaction; return their ids, in order.
 
@@ -66,16 +78,26 @@ def enqueue_many(
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     """
     ready = all_fit(messages, Trace(traceparent, tracestate))
+    if contracts is not None:
+        contracts.check_all(ready)
     if ready:
         _insert(connection, ready, schema)
     return [message.id for message in ready]
 
 
 async def enqueue_async(
-    connection: AsyncConnection, message: Given, *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+    connection: AsyncConnection,
+    message: Given,
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> UUID:
     """`enqueue` for psycopg's async connections."""
     ready = fit(message, Trace(traceparent, tracestate))
+    if contracts is not None:
+        contracts.check(ready)
     await _insert_async(connection, [ready], schema)
     return ready.id
 
@@ -87,9 +109,12 @@ async def enqueue_many_async(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> list[UUID]:
     """`enqueue_many` for psycopg's async connections."""
     ready = all_fit(messages, Trace(traceparent, tracestate))
+    if contracts is not None:
+        contracts.check_all(ready)
     if ready:
         await _insert_async(connection, ready, schema)
     return [message.id for message in ready]

@@ -20,7 +20,10 @@ from relay.postgres.statements import Statements
 OPERATOR = "Your role lacks a permission: be granted queue_message_operator"
 PRODUCER = "Your role lacks a permission: be granted queue_message_producer"
 """What to do where a permission is missing."""
+FEW = 20
+"""Rows with contents that are in memory at a time."""
 _NEEDS: Mapping[str, str] = {
+    "read_archived_contents": "Your role may not read contents: be granted SELECT on queue_message_archive, which queue_message_etl has",
     "read_dead_content": "Your role may not read contents: be granted SELECT on queue_message_dead, which queue_message_etl has, "
     "or leave out --content",
 }
@@ -105,6 +108,12 @@ class Console:
         """The row of a statement that returns exactly one; errors as `rows`."""
         [found] = self.rows(name, **values)
         return found
+
+    def stream(self, name: str, /, **values: object) -> Iterator[DictRow]:
+        """The rows of a statement, a few at a time in one transaction, however many they are; errors as `rows`."""
+        with self.transaction(needs=_NEEDS.get(name, OPERATOR)) as connection, connection.cursor(name=name) as cursor:
+            cursor.itersize = FEW
+            yield from cursor.execute(self._statements[name], values)
 
     def now(self) -> datetime:
         """The database's time; errors as `rows`."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
-from typing import Final
+from typing import Final, Protocol
 
 from relay.message import Claim, Cut, PublishResult, Verdict
 from relay.option_rules import SHORT_LIMIT, OptionsError, printable
@@ -56,6 +56,14 @@ def encode_batch(encodeds: Iterable[Encoded], channel: int) -> bytes:
     # The last part names a next frame that will not come.
     parts[-1] = parts[-1][:-1]
     return channel.to_bytes(2, "big").join(parts)
+
+
+class Encodes(Protocol):
+    """What a connection asks of its encoder."""
+
+    @property
+    def encode(self) -> Callable[[Claim], Encoded | PublishResult]:
+        """See `Encoder.encode`."""
 
 
 class Encoder:

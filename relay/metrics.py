@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from relay import events
+from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
 from relay.inbox.events import BatchReceived, ReceiveFailed
 from relay.message import Result
 
@@ -68,7 +69,12 @@ class Metrics:
         self._dead = Counter("relay_dead", "Messages archived dead, by code.", ["code"], registry=registry)
         self._received = Counter("relay_received", "Deliveries: new, known already, rejected.", ["outcome"], registry=registry)
         self._failures = Counter("relay_failures", "Steps that failed and are tried again.", ["step"], registry=registry)
+        self._contracts = Gauge("relay_contracts", "Message contracts by what becomes of what breaks them.", ["mode"], registry=registry)
+        self._broken = Counter(
+            "relay_contract_warnings", "Checks in which a message broke a contract whose mode is warn.", ["exchange"], registry=registry
+        )
         self._codes = _Known()
+        self._exchanges = _Known()
         self._takes = self._handlers()
         self._begin_at_zero()
 
@@ -127,6 +133,9 @@ class Metrics:
             BatchReceived: self._on_received,
             ReceiveFailed: lambda _: self._failures.labels("receive").inc(),
             events.MaintenanceFailed: self._on_failed,
+            ContractBroken: self._on_contract_broken,
+            ContractsHeld: self._on_contracts_held,
+            ContractUnusable: lambda _: self._contracts.labels("unusable").inc(),
             events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
             events.Started: lambda _: database.set(1),
             events.DatabaseUp: lambda _: database.set(1),
@@ -160,6 +169,16 @@ class Metrics:
     def _on_dead(self, event: events.Event) -> None:
         assert isinstance(event, events.MessageDead)
         self._dead.labels(self._codes.label(event.code)).inc()
+
+    def _on_contract_broken(self, event: events.Event) -> None:
+        assert isinstance(event, ContractBroken)
+        self._broken.labels(self._exchanges.label(event.exchange)).inc()
+
+    def _on_contracts_held(self, event: events.Event) -> None:
+        """Those that cannot be read follow, one by one."""
+        assert isinstance(event, ContractsHeld)
+        for mode, contracts in (("enforce", event.enforced), ("warn", event.warned), ("unusable", 0)):
+            self._contracts.labels(mode).set(contracts)
 
     def _on_lost(self, event: events.Event) -> None:
         assert isinstance(event, events.LockLost)

@@ -23,7 +23,7 @@ from relay import events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
-from relay.encoding import Encoded, Encoder, encode_batch
+from relay.encoding import Encoded, Encodes, encode_batch
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 
 Slot = tuple[Job, int]
@@ -69,7 +69,7 @@ class Line(Protocol):
 class Outlet:
     """What waits for one exchange and what is in flight to it, in the order of the calls."""
 
-    def __init__(self, exchange: str, *, line: Line, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
+    def __init__(self, exchange: str, *, line: Line, encoder: Encodes, clock: Callable[[], float], emit: events.Sink) -> None:
         self.exchange = exchange
         self.channel: int | None = None
         self._line = line

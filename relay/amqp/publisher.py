@@ -12,7 +12,7 @@ from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
 from relay.amqp.session import Session
 from relay.amqp.supervisor import Supervisor
-from relay.encoding import Encoder
+from relay.encoding import Encodes
 from relay.message import Batch, Portion, PublishResult, Verdict
 from relay.secret import Secret
 
@@ -43,7 +43,7 @@ class RabbitPublisher:
         *,
         urls: Sequence[Secret],
         name: str,
-        encoder: Callable[[int], Encoder],
+        encoder: Callable[[int], Encodes],
         emit: events.Sink,
         heartbeat: int = 10,
         patience: float = 0.25,

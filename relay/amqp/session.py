@@ -11,7 +11,7 @@ from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.jobs import Job
 from relay.amqp.outlets import Outlet, Slot
-from relay.encoding import Encoder
+from relay.encoding import Encodes
 
 OUTLETS_PER_CHANNEL = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a kilobyte, a channel costs the broker a process."""
@@ -36,7 +36,7 @@ class Session:
     """Routes messages to the outlet of their exchange and lets outlets take turns at the socket."""
 
     def __init__(
-        self, *, pipe: Pipe, encoder: Encoder, channel_max: int, open_channels: int, clock: Callable[[], float], emit: events.Sink
+        self, *, pipe: Pipe, encoder: Encodes, channel_max: int, open_channels: int, clock: Callable[[], float], emit: events.Sink
     ) -> None:
         self._pipe = pipe
         self._encoder = encoder

@@ -175,6 +175,7 @@ def _unable(alive: list[Status]) -> list[str]:
             why = "".join(f": {sentence}" for about, sentence in reasons if about in {"broker", "blocked"})
             lines.append(f"{row['name']}: the broker is {broker}{why}")
         lines += [f"{row['name']}: {sentence}" for about, sentence in reasons if about in {"database", "settle"}]
+        lines += [f"{row['name']} cannot check contract {sentence}" for sentence in _names(row, "unusable_contracts")]
     return lines
 
 

@@ -32,7 +32,7 @@ SAFETY = 0.2
 LEASE = 5.0
 """Seconds that lanes stay ours without a heartbeat, two heartbeats long: the keys of a dead relay soon have an owner again. The order
 does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
-QUICK = {"read_policy", "read_version"}
+QUICK = {"read_contracts", "read_policy", "read_version"}
 """Maintenance statements that wait for nobody, and that nothing slow may hold up."""
 WIDTH = len(Claim._fields)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from relay.errors import StoreError
 from relay.message import Batch, Position
@@ -39,9 +39,12 @@ class Upkeep:
         needs: int,
         adopt: Callable[[Policy, Mapping[str, str]], None],
         direction: str = "outbox",
+        contracts: Callable[[list[tuple[Any, ...]]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._direction = direction
+        self._contracts = contracts
+        self._contracts_read = ""
         self._needs = needs
         self._silence = silence
         self._adopt = adopt
@@ -128,11 +131,18 @@ class Upkeep:
             raise StoreError(_OTHER_WAY[self._direction])
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
+        await self._refresh_contracts("".join(value for kind, _, value in rows if kind == "contracts"))
         return Controls(
             paused=[name for kind, name, _ in rows if kind == "paused"],
             limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
             relays=sum(int(number) for kind, _, number in rows if kind == "relays"),
         )
+
+    async def _refresh_contracts(self, fingerprint: str) -> None:
+        """Read the message contracts if they are others than those that were read last; a relay begins without any."""
+        if fingerprint != self._contracts_read:
+            self._contracts(await self._store.run("read_contracts"))
+            self._contracts_read = fingerprint
 
 
 def ahead(asked: float, clock: float, answered: float) -> float:

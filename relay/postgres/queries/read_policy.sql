@@ -1,4 +1,5 @@
--- The policy that the database carries out, what operators hold or limit, and how many relays share a limit: those heard of lately.
+-- The policy that the database carries out, what operators hold or limit, how many relays share a limit (those heard of lately), and which
+-- message contracts there are: a text that is another one after any change of them, empty without any.
 SELECT 'setting' AS kind, name, value FROM @schema@.queue_message_setting
 UNION ALL
 SELECT 'paused', exchange, '' FROM @schema@.queue_message_pause
@@ -7,3 +8,6 @@ SELECT 'limited', exchange, per_second::text FROM @schema@.queue_message_limit
 UNION ALL
 SELECT 'relays', '', count(*)::text FROM @schema@.queue_message_relay_state AS relay
 WHERE relay.silent_for < make_interval(secs => 6) AND NOT relay.state ? 'left'
+UNION ALL
+SELECT 'contracts', '', coalesce(md5(string_agg(concat_ws(' ', version, xmin, routing_key, exchange), ',' ORDER BY exchange, routing_key, version)), '')
+FROM @schema@.queue_message_contract

@@ -1,0 +1,75 @@
+"""Message contracts in an application: read once, checked before any SQL; the relay checks again with what holds then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+
+from relay.client_message import Message, MessageError
+from relay.client_rows import statement
+from relay.contracts.registry import Breach, Contract, Contracts, breaches
+from relay.written_numbers import as_stored
+
+_LOG = logging.getLogger("relay.contracts")
+
+
+class ClientContracts:
+    """The contracts as they were when they were read; read them again to see later ones.
+
+    Args:
+        rows: as the table `queue_message_contract` has them. One that this version cannot read is left to the relay.
+    """
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self._contracts = Contracts(Contract(*row) for row in rows)
+
+    def __len__(self) -> int:
+        return len(self._contracts)
+
+    def check(self, message: Message) -> None:
+        """Check a message; what breaks a contract whose mode is `warn` is logged by the logger `relay.contracts`.
+
+        Raises:
+            MessageError: it breaks an enforced contract; the sentence that the relay would archive it with.
+        """
+        for breach in self._breaches(message):
+            if breach.contract.mode == "enforce":
+                raise MessageError(breach.sentence)
+            _LOG.warning("%s", breach.sentence)
+
+    def check_all(self, messages: Iterable[Message]) -> None:
+        """Check messages; the error of `check` names the place of the first that is wrong."""
+        for place, message in enumerate(messages, start=1):
+            try:
+                self.check(message)
+            except MessageError as error:
+                raise MessageError(f"message {place}: {error}") from None
+
+    def _breaches(self, message: Message) -> list[Breach]:
+        held = self._contracts.of(message.exchange, message.routing_key)
+        if not held:
+            return []
+        if message.body is not None:
+            return breaches(held, None)
+        # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole one there.
+        return breaches(held, message.content_text) and breaches(held, as_stored(message.content_text))
+
+
+def load_contracts(connection: psycopg.Connection[Any], *, schema: str = "public") -> ClientContracts:
+    """Read the contracts over a psycopg connection, in its transaction.
+
+    Raises:
+        psycopg.Error: they cannot be read.
+    """
+    with psycopg.Cursor(connection) as cursor:
+        return ClientContracts(cursor.execute(statement("read_contracts", schema)).fetchall())
+
+
+async def load_contracts_async(connection: psycopg.AsyncConnection[Any], *, schema: str = "public") -> ClientContracts:
+    """`load_contracts` for psycopg's async connections."""
+    async with psycopg.AsyncCursor(connection) as cursor:
+        await cursor.execute(statement("read_contracts", schema))
+        return ClientContracts(await cursor.fetchall())

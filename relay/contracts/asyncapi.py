@@ -1,0 +1,160 @@
+"""Contracts as an AsyncAPI 3 document: channels, messages with payload and headers, operations, bindings of RabbitMQ. No I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from relay.contracts.patterns import has_wildcards, matches
+from relay.contracts.registry import Contract, holding
+
+MOST_KEYS: Final = 500
+"""Routing keys without a contract that a document names: keys with an id in them never end."""
+SCHEMA_FORMAT: Final = "application/schema+json;version=draft-2020-12"
+_BINDINGS: Final = "0.3.0"
+"""Version of AsyncAPI's bindings for AMQP 0-9-1."""
+_VALUES: Final = frozenset({"enum", "const", "default", "examples"})
+_HEADERS: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "required": ["x-relay-id"],
+    "properties": {
+        "x-relay-id": {
+            "type": "string",
+            "format": "uuid",
+            "description": "The message's id in queue and archive; the same in each delivery.",
+        },
+        "x-relay-replay-of": {"type": "string", "format": "uuid", "description": "The message that this one is a replay of."},
+        "traceparent": {"type": "string", "description": "W3C trace context of the business transaction, where there was one."},
+        "tracestate": {"type": "string", "description": "Goes with traceparent."},
+    },
+}
+
+
+class Written(NamedTuple):
+    """A document, and what it leaves out."""
+
+    document: dict[str, Any]
+    left_out: int
+    named: int
+
+
+def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, title: str, version: str) -> Written:
+    """Describe what holds of the contracts, and exchanges with routing keys that were used without one.
+
+    Args:
+        contracts: all versions.
+        keys: exchanges and routing keys of recent messages.
+        title: of the document.
+        version: of the document.
+    """
+    hold = holding(contracts)
+    patterns = {(one.exchange, one.routing_key) for one in hold}
+    free = sorted({key for key in keys if not any(exchange == key[0] and matches(pattern, key[1]) for exchange, pattern in patterns)})
+    made = _Document()
+    for exchange, pattern in sorted(patterns):
+        made.channel(exchange, pattern, [one for one in hold if (one.exchange, one.routing_key) == (exchange, pattern)])
+    for exchange, key in free[:MOST_KEYS]:
+        made.channel(exchange, key, [])
+    whole = {
+        "asyncapi": "3.0.0",
+        "info": {"title": title, "version": version},
+        "defaultContentType": "application/json",
+        "channels": made.channels,
+        "operations": made.operations,
+        "components": {"schemas": made.schemas, "messages": made.messages},
+    }
+    return Written(whole, max(0, len(free) - MOST_KEYS), MOST_KEYS)
+
+
+class _Document:
+    def __init__(self) -> None:
+        self.channels: dict[str, Any] = {}
+        self.operations: dict[str, Any] = {}
+        self.messages: dict[str, Any] = {}
+        self.schemas: dict[str, Any] = {"relayHeaders": dict(_HEADERS)}
+
+    def channel(self, exchange: str, pattern: str, versions: list[Contract]) -> None:
+        """A channel, its messages and the operation that sends them."""
+        name = _unused(f"{exchange or 'default'}.{pattern}", self.channels)
+        messages = [self._message(name, version) for version in versions] or [self._message(name, None)]
+        self.channels[name] = {
+            **_address(pattern),
+            "messages": {message: {"$ref": f"#/components/messages/{message}"} for message in messages},
+            "bindings": {"amqp": {"is": "routingKey", "exchange": _exchange(exchange), "bindingVersion": _BINDINGS}},
+        }
+        self.operations[f"send.{name}"] = {
+            "action": "send",
+            "channel": {"$ref": f"#/channels/{name}"},
+            "messages": [{"$ref": f"#/channels/{name}/messages/{message}"} for message in messages],
+            "bindings": {"amqp": {"deliveryMode": 2, "mandatory": True, "bindingVersion": _BINDINGS}},
+        }
+
+    def _message(self, channel: str, contract: Contract | None) -> str:
+        name = _unused(f"{channel}.v{contract.version}" if contract else channel, self.messages)
+        self.messages[name] = message = {"name": name, "headers": {"$ref": "#/components/schemas/relayHeaders"}}
+        if contract is None:
+            return name
+        schema = _unused(name, self.schemas)
+        self.schemas[schema] = {"schemaFormat": SCHEMA_FORMAT, "schema": _embedded(json.loads(contract.schema), schema)}
+        message |= {
+            "contentType": "application/json",
+            "payload": {"$ref": f"#/components/schemas/{schema}"},
+            "x-relay-contract": {"version": contract.version, "mode": contract.mode},
+        }
+        return name
+
+
+def _unused(wanted: str, taken: Mapping[str, Any]) -> str:
+    """A name as components may have it, which is none of those that are taken."""
+    plain = name = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{plain}-{number}"
+    return name
+
+
+def _address(pattern: str) -> dict[str, Any]:
+    """The routing key, or a template with a parameter for each wildcard; none for a key that would be taken for a template."""
+    if "{" in pattern or "}" in pattern:
+        return {"address": None, "description": "Routing key with braces, see the contract."}
+    if not has_wildcards(pattern):
+        return {"address": pattern}
+    words: list[str] = []
+    parameters: dict[str, Any] = {}
+    for word in pattern.split("."):
+        if word in {"*", "#"}:
+            name = f"{'word' if word == '*' else 'words'}{len(parameters) + 1}"
+            parameters[name] = {"description": "One word." if word == "*" else "Any number of words, with dots between them."}
+            words.append(f"{{{name}}}")
+        else:
+            words.append(word)
+    return {"address": ".".join(words), "parameters": parameters}
+
+
+def _exchange(name: str) -> dict[str, Any]:
+    return {"name": name} if name else {"name": "", "type": "default"}
+
+
+def _embedded(schema: Any, name: str) -> Any:
+    """A schema as part of the document: its references by pointer begin where it stands now."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    return schema if "$id" in schema else _moved(schema, f"#/components/schemas/{name}/schema")
+
+
+def _moved(part: Any, root: str) -> Any:
+    if isinstance(part, list):
+        return [_moved(one, root) for one in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: root + value[1:]
+        if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/"))
+        else value
+        if key in _VALUES
+        else _moved(value, root)
+        for key, value in part.items()
+    }

@@ -1,0 +1,132 @@
+"""Which contracts hold for a message, and how it breaks them. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from relay.contracts.explanation import Violation
+from relay.contracts.patterns import matches
+from relay.contracts.schema import Schema, SchemaError, compiled, parsed
+from relay.option_rules import printable
+
+MODES: Final = ("enforce", "warn")
+_KEYS_KEPT: Final = 4096
+"""Routing keys of an exchange whose contracts are remembered; with one more all are forgotten."""
+_BINARY: Final = Violation("", "body", "it is in the column body, and the contract is about JSON in content")
+
+
+class Contract(NamedTuple):
+    """One row of `queue_message_contract`."""
+
+    exchange: str
+    routing_key: str
+    """A pattern, as of a topic exchange."""
+    version: int
+    mode: str
+    """enforce: what breaks it is rejected; warn: it goes out, and is told of."""
+    schema: str
+    """JSON text."""
+
+    @property
+    def name(self) -> str:
+        """What sentences call it, fit for a log."""
+        return f"{printable(self.exchange)} {printable(self.routing_key)} version {self.version}"
+
+
+class Unusable(NamedTuple):
+    """A contract that cannot be read."""
+
+    contract: Contract
+    sentence: str
+
+
+class Breach(NamedTuple):
+    """A message breaks a contract."""
+
+    contract: Contract
+    violation: Violation
+
+    @property
+    def sentence(self) -> str:
+        """One sentence: the contract, the JSON pointer, the rule, the reason; nothing of the content."""
+        place, rule, reason = self.violation
+        return f'content breaks contract {self.contract.name} at "{place}", rule {rule}: {reason}'
+
+
+class Held(NamedTuple):
+    """A contract with its compiled schema."""
+
+    contract: Contract
+    schema: Schema
+
+
+class Contracts:
+    """The contracts that hold: of each exchange and pattern the newest version that is enforced, and a newer one whose mode is `warn`.
+
+    A message must keep every one of them whose pattern matches its routing key.
+
+    Args:
+        rows: all versions.
+    """
+
+    def __init__(self, rows: Iterable[Contract] = ()) -> None:
+        self.unusable: list[Unusable] = []
+        """Contracts whose messages go unchecked."""
+        self._exchanges: dict[str, list[Held]] = defaultdict(list)
+        for contract in holding(rows):
+            self._add(contract)
+        self._known: dict[str, dict[str, tuple[Held, ...]]] = {exchange: {} for exchange in self._exchanges}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._exchanges.values()))
+
+    def count(self, mode: str) -> int:
+        """How many of this mode hold."""
+        return sum(held.contract.mode == mode for several in self._exchanges.values() for held in several)
+
+    def of(self, exchange: str, routing_key: str) -> Sequence[Held]:
+        """Those that hold for a message; one look at a dict where the exchange has none."""
+        known = self._known.get(exchange)
+        if known is None:
+            return ()
+        held = known.get(routing_key)
+        if held is None:
+            if len(known) >= _KEYS_KEPT:
+                known.clear()
+            held = tuple(one for one in self._exchanges[exchange] if matches(one.contract.routing_key, routing_key))
+            known[routing_key] = held
+        return held
+
+    def _add(self, contract: Contract) -> None:
+        if contract.mode not in MODES:
+            sentence = f"Its mode is {printable(contract.mode)}, which this relay does not know: install a newer outbox-relay."
+            self.unusable.append(Unusable(contract, sentence))
+            return
+        try:
+            held = Held(contract, compiled(contract.schema))
+        except SchemaError as error:
+            self.unusable.append(Unusable(contract, str(error)))
+        else:
+            self._exchanges[contract.exchange].append(held)
+
+
+def holding(rows: Iterable[Contract]) -> list[Contract]:
+    """Of all versions those that hold, the enforced one of a pattern before the one on trial."""
+    newest: dict[tuple[str, str, bool], Contract] = {}
+    for row in sorted(rows, key=lambda row: row.version):
+        newest[row.exchange, row.routing_key, row.mode == "warn"] = row
+    for exchange, pattern, on_trial in list(newest):
+        enforced = newest.get((exchange, pattern, False))
+        if on_trial and enforced and enforced.version > newest[exchange, pattern, True].version:
+            del newest[exchange, pattern, True]
+    return sorted(newest.values(), key=lambda row: (row.exchange, row.routing_key, row.version))
+
+
+def breaches(held: Sequence[Held], content: bytes | str | None) -> list[Breach]:
+    """How a content as JSON text breaks contracts, one breach for each; None is a binary body."""
+    value = _BINARY if content is None else parsed(content)
+    if type(value) is Violation:
+        return [Breach(one.contract, value) for one in held]
+    return [Breach(one.contract, one.schema.explain(value)) for one in held if not one.schema.valid(value)]

@@ -1,0 +1,119 @@
+"""A JSON Schema, compiled: what is refused as one, and whether a content satisfies it. No I/O, and nothing is ever fetched."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, Final
+
+import jsonschema_rs
+from pydantic_core import from_json
+
+from relay.contracts.explanation import DIALECT, Explainer, Violation, compile_schema
+from relay.contracts.weight import HEAVIEST, weight
+from relay.errors import RelayError
+from relay.option_rules import printable
+
+LONGEST: Final = 262_144
+"""Bytes of a schema as PostgreSQL writes it (sql/0017_contract.sql)."""
+DEEPEST: Final = 200
+"""Levels to which a content may nest where a contract holds."""
+_TOO_DEEP: Final = Violation("", "nesting", f"it nests more than {DEEPEST} levels, which no contract can judge")
+_TOO_LONG: Final = Violation("", "digits", "it holds a number of more than 4300 digits, which no contract can judge")
+_NOT_JSON: Final = Violation("", "json", "it is not JSON that a contract can judge")
+
+
+class SchemaError(RelayError):
+    """It is no JSON Schema that can be a contract; the message is a sentence that names the place."""
+
+
+class Schema:
+    """One compiled schema.
+
+    Raises:
+        SchemaError: it is none, it refers to what is not in it, or it asks for too much.
+    """
+
+    def __init__(self, document: Any) -> None:
+        _check(document)
+        try:
+            self.valid = compile_schema(document).is_valid
+        except jsonschema_rs.ValidationError as error:
+            raise SchemaError(_sentence(error)) from None
+        except ValueError:
+            raise SchemaError("The schema nests too deep; flatten it with $defs and $ref.") from None
+        self._document = document
+        self._explainer: Explainer | None = None
+
+    def explain(self, value: Any) -> Violation:
+        """Where and why a value that is not valid breaks the schema, without a word of the value."""
+        if self._explainer is None:
+            self._explainer = Explainer(self._document)
+        return self._explainer.explain(value)
+
+    def judge(self, content: bytes | str) -> Violation | None:
+        """How a content as JSON text breaks the schema, None if it does not."""
+        value = parsed(content)
+        if type(value) is Violation:
+            return value
+        return None if self.valid(value) else self.explain(value)
+
+
+@lru_cache(maxsize=1024)
+def compiled(text: str) -> Schema:
+    """The schema of a JSON text, kept for the next who asks; SchemaError as `Schema`."""
+    try:
+        document = from_json(text)
+    except ValueError:
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise SchemaError("The schema is not JSON, or nests too deep.") from None
+    return Schema(document)
+
+
+def parsed(content: bytes | str) -> Any:
+    """The value of a content, or the violation for which it cannot be judged."""
+    try:
+        return from_json(content)
+    except ValueError as error:
+        words = str(error)
+        if "recursion limit" in words:
+            return _TOO_DEEP
+        return _TOO_LONG if "out of range" in words else _NOT_JSON
+
+
+def _check(document: Any) -> None:
+    if not isinstance(document, dict | bool):
+        raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
+    if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
+        raise SchemaError(f"The schema says that it is of {printable(str(named))}; contracts are of {DIALECT}: correct $schema.")
+    try:
+        size, heavy = len(json.dumps(document, ensure_ascii=False).encode(errors="replace")), weight(document)
+    except RecursionError:
+        raise SchemaError("The schema nests too deep, or refers to itself over too many steps; flatten it.") from None
+    if size > LONGEST:
+        raise SchemaError(f"The schema is {size} bytes long; the limit is {LONGEST} bytes.")
+    if heavy > HEAVIEST:
+        raise SchemaError(
+            f"The schema asks for more than {HEAVIEST} checks of one value, because references lead to the same schemas again and again; "
+            "say each thing once."
+        )
+
+
+def _sentence(error: jsonschema_rs.ValidationError) -> str:
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
+        return f"A $ref leads out of the schema, and nothing is ever fetched, or to nothing: {printable(_reference(error))}."
+    place = "/".join(("", *(str(step) for step in error.instance_path)))
+    if error.instance_path and error.instance_path[-1] == "pattern":
+        return f"The schema is wrong at {_place(place)}: it is no regular expression, or a larger one than is allowed."
+    return f"The schema is wrong at {_place(place)} by the rule {error.kind.name!r} of JSON Schema 2020-12."
+
+
+def _reference(error: jsonschema_rs.ValidationError) -> str:
+    words = error.message.split("'")
+    return words[1] if len(words) > 1 else error.message
+
+
+def _place(pointer: str) -> str:
+    return printable(pointer) if pointer else "its top"

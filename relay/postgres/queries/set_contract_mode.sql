@@ -1,0 +1,2 @@
+-- Change what becomes of messages that break a contract; the version, and its mode of before.
+SELECT changed, previous FROM @schema@.queue_message_contract_mode(%(exchange)s, %(routing_key)s, %(mode)s, %(version)s::integer)

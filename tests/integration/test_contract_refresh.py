@@ -1,0 +1,82 @@
+"""How relays hear of contracts: with the policy, and only when something about them has changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aio_pika
+import psycopg
+import pytest
+
+from relay.contracts.patterns import matches
+from relay.postgres.upkeep import Upkeep
+from tests.support.broker import Topology
+from tests.support.queue import SILENCE, MadeStore, Queue, until
+
+pytestmark = pytest.mark.ids("A37")
+CHANGES = [
+    "SELECT queue_message_contract_add('orders', '#', 'true')",
+    "SELECT queue_message_contract_mode('orders', '#', 'enforce')",
+    "SELECT queue_message_contract_add('orders', '#', 'false')",
+    "SELECT queue_message_contract_remove('orders', '#', 1); SELECT queue_message_contract_add('orders', '#', 'true', 1)",
+    "SELECT queue_message_contract_remove('orders', '#', NULL)",
+]
+
+
+async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Queue, store: MadeStore) -> None:
+    """Each change once; without any, and in between, nothing is read beside the policy."""
+    told: list[list[tuple[Any, ...]]] = []
+    upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    await upkeep.refresh_policy()
+    assert [] == told
+
+    for number, change in enumerate(CHANGES, start=1):
+        await queue.sql(change)
+        await upkeep.refresh_policy()
+        await upkeep.refresh_policy()
+        assert number == len(told), change
+
+    assert [("orders", "#", 1, "warn", "true")] == told[0]
+    assert [("orders", "#", 1, "enforce", "true"), ("orders", "#", 2, "warn", "false")] == told[2]
+    assert [] == told[-1]
+
+
+async def test_a_change_that_commits_late_is_heard_too(queue: Queue, store: MadeStore, database_url: str) -> None:
+    """Begun before another one that was read meanwhile: no number that only rises could tell."""
+    told: list[list[tuple[Any, ...]]] = []
+    upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    await queue.sql("SELECT queue_message_contract_add('orders', 'a', 'true'), queue_message_contract_add('orders', 'b', 'true')")
+    async with await psycopg.AsyncConnection.connect(database_url) as slow:
+        await slow.execute("SELECT queue_message_contract_mode('orders', 'a', 'enforce')")
+        await queue.sql("SELECT queue_message_contract_mode('orders', 'b', 'enforce')")
+        await upkeep.refresh_policy()
+        await slow.commit()
+    await upkeep.refresh_policy()
+
+    assert [{"b": "enforce", "a": "warn"}, {"a": "enforce", "b": "enforce"}] == [{row[1]: row[3] for row in rows} for rows in told]
+
+
+async def test_two_who_add_at_once_get_two_numbers(queue: Queue, database_url: str) -> None:
+    """Neither is refused, and a relay that reads meanwhile does not wait."""
+    async with await psycopg.AsyncConnection.connect(database_url) as first, await psycopg.AsyncConnection.connect(database_url) as second:
+        statement = "SELECT added FROM queue_message_contract_add('orders', '#', %s)"
+        assert (1,) == await (await first.execute(statement, ["true"])).fetchone()
+        waiting = asyncio.create_task(second.execute(statement, ["false"]))
+        await until(queue.is_held_up)
+        assert [] == await queue.sql("SELECT * FROM queue_message_contract")
+        await first.commit()
+        assert (2,) == await (await waiting).fetchone()
+
+
+@pytest.mark.parametrize("pattern", ["order.*", "order.#", "#.late", "*.*", "#", "a..b", "a.*.b", "order*", "*", "#.#", ""])
+async def test_a_pattern_means_what_it_means_to_the_broker(topology: Topology, pattern: str) -> None:
+    """A queue that is bound with it to a topic exchange gets the keys that match, and no other."""
+    keys = ["order", "order.paid", "order.paid.late", "late", "a..b", "a.", ".", "", "orders", "order*"]
+    place = await topology.declare(kind="topic", routing_key=pattern)
+    exchange = await topology._channel.get_exchange(place.exchange)
+
+    for key in keys:
+        await exchange.publish(aio_pika.Message(key.encode()), routing_key=key, mandatory=False)
+
+    assert [key for key in keys if matches(pattern, key)] == [message.body.decode() for message in await topology.drain(place.queue)]
