@@ -14,6 +14,7 @@ from relay.contracts.gate import Gate, Gates
 from relay.contracts.registry import Contract, Contracts, holding
 from relay.encoding import Encoded
 from relay.message import Cut, PublishResult, Verdict
+from relay.metrics import Metrics
 from tests.support.publishing import Seen, claim
 
 pytestmark = pytest.mark.ids("A37")
@@ -216,3 +217,20 @@ def test_a_check_of_a_small_message_takes_little() -> None:
 
     checked, plain = (min(seconds(encode) for _ in range(10)) for encode in (one.encode, one.encoder.encode))
     assert checked - plain < 15e-6
+
+
+def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
+    """By mode as they are now, also those that cannot be read; by exchange what was told of, from the first message on."""
+    metrics = Metrics()
+    gates = Gates(max_body_bytes=1 << 20, allowed_exchanges=None, emit=metrics.sink)
+    now = [row(mode="warn"), row(key="x", mode="shadow"), row(key="y", schema="{")]
+    for rows in (now, [row(key="a"), row(key="b")], now):
+        gates.hold(rows)
+    one = gates.make(131_072)
+    for _ in range(3):
+        one.encode(claim("orders", payload=b'"x"'))
+
+    page = metrics.render()[0].decode()
+    figures = {"enforce": 0, "warn": 1, "unusable": 2}
+    assert all(f'relay_contracts{{mode="{mode}"}} {figure:.1f}\n' in page for mode, figure in figures.items())
+    assert 'relay_contract_warnings_total{exchange="orders"} 3.0\n' in page
