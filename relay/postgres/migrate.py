@@ -75,7 +75,7 @@ def migrate(
             for migration in todo:
                 _apply(connection, render_text, migration)
             connection.execute(render_text(_text("after.sql")))
-        connection.execute(render_text(_text("schedule.sql")))
+        connection.execute(render_text(_text("cron.sql")))
     return [migration.name for migration in todo]
 
 
@@ -145,8 +145,8 @@ def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, nam
             parts += [migration.text, _record(migration)]
     parts.append(_text("after.sql"))
     body = "\n".join(render_text(part).decode() for part in parts)
-    schedule = render_text(_text("schedule.sql")).decode()
-    return f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{body}\nCOMMIT;\n{schedule}"
+    jobs = render_text(_text("cron.sql")).decode()
+    return f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{body}\nCOMMIT;\n{jobs}"
 
 
 def migrations() -> list[Migration]:

@@ -63,9 +63,9 @@ def test_the_printed_sql_does_what_migrate_does(databases: Databases, database_u
 
 def test_only_what_is_missing_can_be_printed() -> None:
     """With names as check returns them, the others are left out."""
-    text = render(schema="Odd name", names=["0012_schedule"], seed={"notify": "off"})
+    text = render(schema="Odd name", names=["0012_cron"], seed={"notify": "off"})
 
-    assert 'CREATE FUNCTION "Odd name".queue_message_schedule()' in text
+    assert 'CREATE FUNCTION "Odd name".queue_message_cron()' in text
     assert 'CREATE TABLE "Odd name".queue_message (' not in text
     assert """jsonb_each_text('{"notify": "off"}'::jsonb)""" in text
 
@@ -108,7 +108,7 @@ def test_pg_cron_gets_its_jobs_once(say: Callable[[str], None]) -> None:
         migrate(server.url)
 
         jobs = connection.execute("SELECT jobname, schedule, command FROM cron.job").fetchall()
-        assert len(jobs) == 2 * 5
+        assert len(jobs) == 2 * 6
         assert ("queue_message public sweep", "* * * * *", "SELECT public.queue_message_sweep_minute()") in jobs
         assert ("queue_message Odd name renotify", "* * * * *", 'SELECT "Odd name".queue_message_renotify()') in jobs
         for _, _, command in jobs:

@@ -10,7 +10,7 @@ BEGIN
         PERFORM pg_sleep(2);
     END IF;
     BEGIN
-        PERFORM @schema@.queue_message_schedule();
+        PERFORM @schema@.queue_message_cron();
     EXCEPTION WHEN insufficient_privilege OR undefined_function OR undefined_table THEN
         RAISE NOTICE 'pg_cron is installed, but its jobs could not be scheduled (%); running relays do the same work.', SQLERRM;
     END;

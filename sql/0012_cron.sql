@@ -1,7 +1,7 @@
 -- The chores from the database alone, where pg_cron is installed in it; living relays do the same work. Nothing depends on it.
 
 -- Schedules (again) the jobs of this schema; false where pg_cron is not here. A job's name carries the schema.
-CREATE FUNCTION @schema@.queue_message_schedule() RETURNS boolean
+CREATE FUNCTION @schema@.queue_message_cron() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
@@ -13,6 +13,7 @@ BEGIN
     FOR job IN VALUES
         ('sweep',      '* * * * *',  'SELECT %1$I.queue_message_sweep_minute()'),
         ('renotify',   '* * * * *',  'SELECT %1$I.queue_message_renotify()'),
+        ('schedules',  '* * * * *',  'SELECT * FROM %1$I.queue_message_run_schedules()'),
         ('partitions', '7 * * * *',  'SELECT %1$I.queue_message_ensure_partitions()'),
         ('retain',     '23 * * * *', 'SELECT * FROM %1$I.queue_message_retain()'),
         -- pg_cron keeps a row for each run, for ever.
