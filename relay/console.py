@@ -26,6 +26,7 @@ _NEEDS: Mapping[str, str] = {
     "read_archived_contents": "Your role may not read contents: be granted SELECT on queue_message_archive, which queue_message_etl has",
     "read_dead_content": "Your role may not read contents: be granted SELECT on queue_message_dead, which queue_message_etl has, "
     "or leave out --content",
+    "add_schedule": "Your role lacks a permission: be granted queue_message_operator and queue_message_producer",
 }
 """Statements that need more than an operator's role."""
 _MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"

@@ -15,6 +15,7 @@ from relay.errors import StoreError
 from relay.inhand import InHand
 from relay.message import Batch, Position
 from relay.policy import Controls
+from relay.schedules import Schedules
 
 HEARTBEAT = 2.0
 """Seconds between two reports of a living relay."""
@@ -73,7 +74,10 @@ class MaintenanceStore(Protocol):
         """The state of the queue, for metrics."""
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy; return what operators hold or limit."""
+        """Read the database's policy; return what operators hold, limit or have scheduled."""
+
+    async def run_schedules(self) -> tuple[int, float | None]:
+        """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -177,6 +181,7 @@ class Maintenance:
         self._paused: list[str] = []
         self._limits: Mapping[str, float] = {}
         self._relays = 0
+        self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
 
     async def run(self) -> None:
         """Do what is due, for ever."""
@@ -184,6 +189,7 @@ class Maintenance:
             tasks.create_task(self._slow_chores().run())
             tasks.create_task(self._quick_chores().run())
             tasks.create_task(self._keeper.run(self._hold))
+            tasks.create_task(self._schedules.run())
 
     def _quick_chores(self) -> Chores:
         return Chores(
@@ -214,6 +220,7 @@ class Maintenance:
         relays, self._relays = max(self._relays, controls.relays), controls.relays
         self._intake.limit(controls.limits, relays)
         self._tell_limits(controls.limits)
+        self._schedules.name(controls.tick_in)
         self._hold()
 
     def _tell_limits(self, limits: Mapping[str, float]) -> None:
@@ -222,6 +229,10 @@ class Maintenance:
         for exchange in sorted(before.keys() | limits.keys()):
             if before.get(exchange) != (figure := limits.get(exchange)):
                 self._emit(events.ExchangeLimited(exchange, figure) if figure else events.ExchangeUnlimited(exchange))
+
+    def _look(self) -> None:
+        self._intake.hint()
+        self._nudge()
 
     def _hold(self) -> None:
         """Claim nothing for exchanges that an operator holds, nor for those that do not confirm and fill the window."""

@@ -49,13 +49,15 @@ class Policy:
 
 
 class Controls(NamedTuple):
-    """What operators hold or limit now."""
+    """What operators hold, limit or have scheduled now."""
 
     paused: list[str]
     limits: dict[str, float]
     """Messages a second by exchange, of all relays together."""
     relays: int
     """How many share them."""
+    tick_in: float | None = None
+    """Seconds until a schedule is due; None where there is none."""
 
 
 def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relay import __version__
-from relay.cli import contract, dead, key, pipeline, policy
+from relay.cli import contract, dead, key, pipeline, policy, schedule
 from relay.cli.demo import demo
 from relay.cli.message import enqueue, limit, pause, resume, show, unlimit
 from relay.cli.output import count
@@ -111,5 +111,6 @@ app.command()(receive)
 app.add_typer(contract.app, name="contract")
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(policy.app, name="config")
 app.add_typer(pipeline.app, name="pipeline")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from uuid import UUID
 import typer
 
 from relay.cli.output import count, quoted, rate, show_fields, show_json
-from relay.cli.support import USAGE, changed, complain, console, moment, not_found, refuse
+from relay.cli.support import changed, complain, console, moment, not_found, publish_options, refuse
 from relay.cli.types import Exchange, Json, MessageId, Reason
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ class Terms:
     def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
         """The fields of a message that they are; lengths of time from now, which asks the database."""
         return {
-            "options": _options(self.options),
+            "options": publish_options(self.options),
             "ordering_key": self.ordering_key,
             "available_at": moment(now, self.available_at, "--available-at", ahead=True),
             "expires_at": moment(now, self.expires_at, "--expires-at", ahead=True),
@@ -138,28 +136,6 @@ def unlimit(exchange: Exchange) -> None:
     if not lifted:
         not_found(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
     typer.echo(f"exchange {quoted(exchange)} has no limit any more")
-
-
-def _options(text: str | None) -> Any:
-    """Options that can be sent, judged as they were written: as a float, 1e400 is no JSON any more."""
-    if text is None:
-        return {}
-    from relay.client_message import HEADERS_LIMIT  # noqa: PLC0415 - heavy for --help
-    from relay.option_rules import OptionsError, parse  # noqa: PLC0415 - as above
-    from relay.options import plan  # noqa: PLC0415 - as above
-
-    try:
-        # What is nested too deep for it has a sentence of its own.
-        with contextlib.suppress(RecursionError):
-            parse(text)
-    except OptionsError:
-        complain("--options must be a JSON object such as '{\"priority\": 5}'.")
-        raise typer.Exit(USAGE) from None
-    try:
-        plan(text, HEADERS_LIMIT)
-    except OptionsError as error:
-        refuse(error.sentence)
-    return json.loads(text)
 
 
 def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:

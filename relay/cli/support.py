@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -50,7 +51,7 @@ def settings() -> Settings:
     return load(os.environ)
 
 
-@contextmanager
+@contextlib.contextmanager
 def console() -> Iterator[Console]:
     """A connection to the database that the settings name."""
     from relay.console import Console  # noqa: PLC0415 - as in settings
@@ -60,7 +61,7 @@ def console() -> Iterator[Console]:
         yield opened
 
 
-@contextmanager
+@contextlib.contextmanager
 def session() -> Iterator[Console]:
     """A connection that is one session of the database's, past a pooler where the settings name the way."""
     from relay.console import Console  # noqa: PLC0415 - as in settings
@@ -81,13 +82,28 @@ def moment(now: Callable[[], datetime], text: str | None, option: str, *, ahead:
     if text is None:
         return None
     try:
-        if found := LENGTH.fullmatch(text):
-            away = timedelta(seconds=int(found[1]) * SECONDS[found[2]])
+        if (away := _length(text)) is not None:
             clock = now().astimezone(UTC)
             return clock + away if ahead else clock - away
         return _written(text, option).astimezone(UTC)
     except OverflowError:
         raise typer.BadParameter(f"{option} is outside the years 1 to 9999; give a time within them.") from None
+
+
+def length_of(text: str | None, option: str) -> timedelta | None:
+    """A length of time from an option, such as 90s, 15m, 2h, 7d.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if text is not None and _length(text) is None:
+        raise typer.BadParameter(f"{option} must be a length such as 90s, 15m, 2h, 7d.")
+    return None if text is None else _length(text)
+
+
+def _length(text: str) -> timedelta | None:
+    found = LENGTH.fullmatch(text)
+    return timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
 
 
 def _written(text: str, option: str) -> datetime:
@@ -99,6 +115,28 @@ def _written(text: str, option: str) -> datetime:
         whole = given.isoformat()
         raise typer.BadParameter(f"{option} has no time zone; write it like {whole}Z or {whole}+01:00.")
     return given
+
+
+def publish_options(text: str | None) -> Any:
+    """Options that can be sent, judged as they were written: as a float, 1e400 is no JSON any more."""
+    if text is None:
+        return {}
+    from relay.client_message import HEADERS_LIMIT  # noqa: PLC0415 - heavy for --help
+    from relay.option_rules import OptionsError, parse  # noqa: PLC0415 - as above
+    from relay.options import plan  # noqa: PLC0415 - as above
+
+    try:
+        # What is nested too deep for it has a sentence of its own.
+        with contextlib.suppress(RecursionError):
+            parse(text)
+    except OptionsError:
+        complain("--options must be a JSON object such as '{\"priority\": 5}'.")
+        raise typer.Exit(USAGE) from None
+    try:
+        plan(text, HEADERS_LIMIT)
+    except OptionsError as error:
+        refuse(error.sentence)
+    return json.loads(text)
 
 
 def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what the database answered

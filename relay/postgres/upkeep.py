@@ -120,7 +120,7 @@ class Upkeep:
         return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy and hand it on; return what operators hold or limit."""
+        """Read the database's policy and hand it on; return what operators hold, limit or have scheduled."""
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
         try:
@@ -136,7 +136,13 @@ class Upkeep:
             paused=[name for kind, name, _ in rows if kind == "paused"],
             limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
             relays=sum(int(number) for kind, _, number in rows if kind == "relays"),
+            tick_in=next((float(seconds) for kind, _, seconds in rows if kind == "tick"), None),
         )
+
+    async def run_schedules(self) -> tuple[int, float | None]:
+        """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
+        [(inserted, tick_in)] = await self._store.run("run_schedules")
+        return inserted, tick_in
 
     async def _refresh_contracts(self, fingerprint: str) -> None:
         """Read the message contracts if they are others than those that were read last; a relay begins without any."""

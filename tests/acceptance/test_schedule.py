@@ -1,10 +1,11 @@
-"""Messages on a schedule, word for word as docs/operations.md has them."""
+"""Messages on a schedule by pg_cron: word for word as docs/operations.md has them, and the schedules that it takes over from relays."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from tests.support.relays import Relays
 from tests.support.servers import Say
 
 NIGHTLY, EACH_MINUTE = "'0 3 * * *'", "'* * * * *'"
+RUNS = "SELECT count(*) FROM cron.job_run_details WHERE command LIKE '%run_schedules%' AND status = 'succeeded'"
 WITH_CRON = ("shared_preload_libraries=pg_cron", "cron.database_name=postgres", "cron.use_background_workers=on")
 
 
@@ -92,6 +94,40 @@ async def test_pg_cron_inserts_and_the_relay_sends(relays: Relays, cron_url: str
         owner.execute("REVOKE USAGE ON SCHEMA cron FROM queue_message_producer")
         async with await psycopg.AsyncConnection.connect(cron_url, autocommit=True) as connection:
             await until(lambda: is_archived(Queue(cron_url, connection)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.ids("A20", "A36")
+async def test_pg_cron_carries_schedules_out_beside_relays_and_without(
+    relays: Relays, cron_url: str, reports: Topology, vhost_url: str
+) -> None:
+    """No relay runs, and each minute what is due is inserted; then one runs too, and each tick is still one message."""
+    async with await psycopg.AsyncConnection.connect(cron_url, autocommit=True) as connection:
+        queue = Queue(cron_url, connection)
+        add = "SELECT queue_message_schedule_add('n', 'EVERY 5 seconds', %s, 'nightly', missed => 'all')"
+        await queue.sql(add, "reports")
+
+        async def inserted(count: int) -> bool:
+            return bool(await queue.value("SELECT count(*) >= %s FROM queue_message_state", count))
+
+        await until(lambda: inserted(1), 75)
+        alone = await queue.waiting()
+        await relays.start(database=cron_url, broker=vhost_url)
+        runs = await queue.value(RUNS)
+        await until(lambda: cron_ran(queue, runs), 75)
+        await until(lambda: inserted(alone + 2))
+        await queue.sql("SELECT queue_message_schedule_remove('n')")
+        await queue.settled()
+        found = await queue.sql("SELECT options -> 'headers' ->> 'x-relay-tick' FROM queue_message_archive ORDER BY 1")
+
+    ticks = [datetime.fromisoformat(text) for (text,) in found]
+    assert ticks == [ticks[0] + timedelta(seconds=5 * number) for number in range(len(ticks))]
+
+
+async def cron_ran(queue: Queue, before: int) -> bool:
+    """pg_cron has looked once more."""
+    return bool(await queue.value(RUNS) > before)
 
 
 async def is_archived(queue: Queue) -> bool:

@@ -117,3 +117,19 @@ def test_pg_cron_sweeps_where_no_relay_runs(cron_url: str) -> None:
         assert not waited_for, f"not notified within 75 s; pg_cron ran {runs}"
         states = watcher.execute("SELECT exchange, state, attempts FROM queue_message_state ORDER BY exchange").fetchall()
         assert [("held", "ready", 1), ("waiting", "ready", 0)] == states
+
+
+@pytest.mark.slow
+@pytest.mark.ids("A20", "A21", "A36")
+def test_pg_cron_carries_schedules_out_where_no_relay_runs(cron_url: str) -> None:
+    """What is due is inserted within a minute, from the database alone."""
+    with psycopg.connect(cron_url, autocommit=True) as watcher:
+        watcher.execute("SELECT queue_message_config_set('notify', 'always')")
+        watcher.execute("LISTEN queue_message_notify")
+        watcher.execute("SELECT queue_message_schedule_add('n', 'EVERY 1 second', 'scheduled')")
+
+        told = any(True for _ in watcher.notifies(timeout=75, stop_after=1))
+
+        runs = watcher.execute("SELECT start_time, command, status, return_message FROM cron.job_run_details ORDER BY runid").fetchall()
+        assert told, f"not inserted within 75 s; pg_cron ran {runs}"
+        assert watcher.execute("SELECT FROM queue_message WHERE exchange = 'scheduled'").fetchall()

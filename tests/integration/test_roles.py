@@ -30,7 +30,8 @@ FORBIDDEN = {
         "DELETE FROM queue_message", "INSERT INTO queue_message (exchange, attempts) VALUES ('e', 1)",
         "INSERT INTO queue_message (exchange, replay_of) VALUES ('e', gen_random_uuid())", "TABLE queue_message_archive",
         "TABLE queue_message_setting", "SELECT queue_message_pause('e')", "SELECT queue_message_limit('e', 1)",
-        "SELECT queue_message_sweep()",
+        "SELECT queue_message_sweep()", "SELECT queue_message_schedule_add('n', '@daily', 'e')", "TABLE queue_message_schedule",
+        "SELECT queue_message_run_schedules()", "INSERT INTO queue_message_schedule (name, spec, exchange) VALUES ('n', '@daily', 'e')",
         "TABLE queue_message_state", "SELECT queue_message_replay(gen_random_uuid())",
         "SELECT queue_message_archive_now('{}', 'success', '', '', '')",
         "TRUNCATE queue_message",
@@ -42,7 +43,8 @@ FORBIDDEN = {
         "SELECT queue_message_config_set('max_attempts', '1')", "SELECT queue_message_drop_day('queue_message_dead', false)",
         "DELETE FROM queue_message_migration", "DELETE FROM queue_message_pause", "DELETE FROM queue_message_limit",
         "ALTER TABLE queue_message SET (fillfactor = 90)",
-        "SELECT queue_message_retain('2999-01-01')",
+        "SELECT queue_message_retain('2999-01-01')", "SELECT queue_message_run_schedules('2999-01-01')",
+        "SELECT content FROM queue_message_schedule", "SELECT queue_message_schedule_add('n', '@daily', 'e')",
     ],
     "queue_message_operator": [
         "TABLE queue_message", "TABLE queue_message_archive", "TABLE queue_message_dead",
@@ -52,6 +54,8 @@ FORBIDDEN = {
         "DELETE FROM queue_message_audit", "INSERT INTO queue_message_audit (action, subject) VALUES ('set', 'x')",
         "SELECT queue_message_retain('2999-01-01')", "SELECT queue_message_ensure_partitions(1, '2999-01-01')",
         "SELECT queue_message_sweep('2999-01-01')", "SELECT queue_message_sweep_minute('2999-01-01')",
+        "SELECT queue_message_run_schedules('2999-01-01')", "SELECT queue_message_schedule_add('n', '@daily', 'e')",
+        "UPDATE queue_message_schedule SET exchange = 'e'", "DELETE FROM queue_message_schedule",
     ],
     "queue_message_etl": [
         "TABLE queue_message", "INSERT INTO queue_message_archive DEFAULT VALUES", "DELETE FROM queue_message_dead",
@@ -132,7 +136,7 @@ async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable
     upkeep = Upkeep(store=store, silence=10, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
     await upkeep.check_schema()
     await queue.expire()
-    for chore in (upkeep.sweep_all, upkeep.ensure_partitions, upkeep.retain, upkeep.renotify, upkeep.refresh_policy):
+    for chore in (upkeep.sweep_all, upkeep.ensure_partitions, upkeep.retain, upkeep.renotify, upkeep.run_schedules, upkeep.refresh_policy):
         await chore()
     await upkeep.sweep_silent(Position(1, 1))
     await upkeep.free_stranded(Position(1, 1))
@@ -170,12 +174,13 @@ async def test_an_operator_looks_and_acts(queue: Queue, login_of: Callable[[str]
     async with await psycopg.AsyncConnection.connect(login_of("queue_message_operator"), autocommit=True) as operator:
         for name in LOOK:
             assert (await operator.execute(statements[name])).description
-        for view in ("state", "dead_list", "blocked_key", "relay_state", "key_hold", "dead_ack", "export"):
+        await queue.sql("INSERT INTO queue_message_schedule (name, spec, exchange) VALUES ('n', '@daily', 'e')")
+        for view in ("schedule", "state", "dead_list", "blocked_key", "relay_state", "key_hold", "dead_ack", "export"):
             await operator.execute(f"TABLE queue_message_{view}".encode())
         for call in (
             "pause('e')", "resume('e')", "limit('e', 5)", "unlimit('e')",
             "key_park('k')", "key_resume('k')", "key_skip('k')", "config_set('notify', 'always')",
-            "renotify()",
+            "renotify()", "schedule_pause('n')", "schedule_resume('n')", "schedule_run_now('n')", "schedule_remove('n')", "run_schedules()",
             f"dead_acknowledge('{dead}')", f"replay('{dead}')", "replay_many(dry_run => false, again => true)", "sweep()", "sweep_minute()",
             "ensure_partitions()", "retain()",
         ):  # fmt: skip

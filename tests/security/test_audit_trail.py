@@ -52,6 +52,29 @@ async def test_who_limited_and_let_go_is_kept(queue: Queue) -> None:
     assert [(None, 50), (50, 5), (5, None)] == figures
 
 
+async def test_who_scheduled_what_is_kept(queue: Queue) -> None:
+    """Each change, and what held before; ticks are none."""
+    with (
+        login(queue.url, "queue_message_operator", "queue_message_producer") as url,
+        psycopg.connect(url, autocommit=True) as operator,
+    ):
+        user = operator.info.user
+        for call in (
+            "schedule_add('n', '@daily', 'e', by => 'ann')", "schedule_add('n', '@hourly', 'e', replace => true)", "schedule_pause('n')",
+            "schedule_pause('n')", "schedule_resume('n')", "schedule_run_now('n', 'ann')", "schedule_remove('n')",
+        ):  # fmt: skip
+            operator.execute(f"SELECT queue_message_{call}".encode())
+            await queue.sql("SELECT queue_message_run_schedules(now() + '2 hours')")
+
+    actions = ["schedule", "schedule", "pause_schedule", "resume_schedule", "run_schedule", "unschedule"]
+    signed = [f"{user} (as ann)" if action == "run_schedule" else user for action in actions]
+    assert [(by, action, "n") for by, action in zip(signed, actions, strict=True)] == await _audit(queue)
+    specs = await queue.sql(
+        "SELECT was ->> 'spec', became ->> 'spec', became ->> 'created_by' FROM queue_message_audit ORDER BY id LIMIT 2"
+    )
+    assert [(None, "@daily", f"{user} (as ann)"), ("@daily", "@hourly", f"{user} (as ann)")] == specs
+
+
 async def test_an_owner_at_the_tables_is_seen_too(queue: Queue) -> None:
     """A statement past the functions is written down like a call, and SET ROLE hides nobody."""
     user = queue.connection.info.user

@@ -218,4 +218,5 @@ WRITES: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "read_policy": read_policy,
     "reject_unprintable": nothing,
     "renotify": nothing,
+    "run_schedules": lambda _database, _tx, _values: [(0, None)],
 }

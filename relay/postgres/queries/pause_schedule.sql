@@ -1,0 +1,2 @@
+-- Pause a schedule.
+SELECT @schema@.queue_message_schedule_pause(%(name)s) AS held

@@ -1,0 +1,2 @@
+-- Insert the messages that schedules owe; returns how many, and in how many seconds the next tick is: null for none.
+SELECT r.inserted, extract(epoch FROM r.next_at - clock_timestamp())::double precision FROM @schema@.queue_message_run_schedules() r

@@ -1,0 +1,69 @@
+"""Runs schedules at their ticks, which the database names and carries out; nothing is asked of it before one is due."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+from relay import events
+from relay.errors import StoreError
+
+PAUSE = 1.0
+"""Seconds until another look, where the last one failed, or what is due is in another relay's hands."""
+
+
+class Schedules:
+    """Waits for the next tick, however often another one is named, and has it carried out.
+
+    Args:
+        carry_out: inserts what schedules owe; returns how many messages, and the seconds until the next tick, None for none.
+        inserted: is told that there are new messages.
+        emit: takes failures.
+    """
+
+    def __init__(
+        self, *, carry_out: Callable[[], Awaitable[tuple[int, float | None]]], inserted: Callable[[], None], emit: events.Sink
+    ) -> None:
+        self._carry_out = carry_out
+        self._inserted = inserted
+        self._emit = emit
+        self._due_at = math.inf
+        self._not_before = 0.0
+        self._named = asyncio.Event()
+
+    def name(self, seconds: float | None) -> None:
+        """The next tick is in so many seconds; None: there is none."""
+        self._due_at = math.inf if seconds is None else time.monotonic() + seconds
+        self._named.set()
+
+    async def run(self) -> None:
+        """Carry out what is due, for ever."""
+        while True:
+            while (left := max(self._due_at, self._not_before) - time.monotonic()) > 0:
+                self._named.clear()
+                await _heard(self._named, left)
+            await self._turn()
+
+    async def _turn(self) -> None:
+        try:
+            inserted, seconds = await self._carry_out()
+        except StoreError as error:
+            self._emit(events.MaintenanceFailed("schedules", str(error)))
+            self._not_before = time.monotonic() + PAUSE
+            return
+        if inserted:
+            self._inserted()
+        elif seconds is not None and seconds <= 0:
+            self._not_before = time.monotonic() + PAUSE
+        self.name(seconds)
+
+
+async def _heard(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after so long."""
+    try:
+        async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+            await event.wait()
+    except TimeoutError:
+        return
