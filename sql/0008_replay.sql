@@ -80,10 +80,11 @@ END
 $body$;
 
 -- Archived messages that a filter selects, in archive order, without contents. Null means any; in routing_key a star is any run of
--- characters. A page begins after a position. Unless again is true, messages that were replayed already are left out, and so are replays
--- that went out and repeat what the filter selects; one that did not is like any other. With a job, what is in its ledger (0015) is left
--- out in any case, and so is what the job itself made. The archive is walked in its order from the position on, and only as far as the page
--- goes, whatever PostgreSQL believes of its size.
+-- characters; but what was cancelled, or sent within or as another message, is meant only by who names a result or a code. A page begins
+-- after a position. Unless again is true, messages that were replayed already are left out, and so are replays that went out and repeat
+-- what the filter selects; one that did not is like any other. With a job, what is in its ledger (0015) is left out in any case, and so is
+-- what the job itself made. The archive is walked in its order from the position on, and only as far as the page goes, whatever PostgreSQL
+-- believes of its size.
 CREATE FUNCTION @schema@.queue_message_find(
     archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
     result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
@@ -106,6 +107,8 @@ BEGIN
                replace(replace(replace(replace(queue_message_find.routing_key, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%'))
           AND (queue_message_find.result IS NULL OR a.result = queue_message_find.result)
           AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
+          AND (queue_message_find.result IS NOT NULL OR queue_message_find.error_code IS NOT NULL
+               OR coalesce(a.error_code, '') <> ALL ('{cancelled,superseded,bundled}'))
         ORDER BY a.archived_xid, a.xid, a.seq
         OFFSET 0
     ) a

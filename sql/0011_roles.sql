@@ -54,7 +54,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
             %1$I.queue_message_schedule_pause, %1$I.queue_message_schedule_resume, %1$I.queue_message_schedule_run_now,
             %1$I.queue_message_run_schedules, %1$I.queue_message_next_tick, %1$I.queue_message_shown'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_pause, %1$I.queue_message_resume, %1$I.queue_message_limit, %1$I.queue_message_unlimit, %1$I.queue_message_key_park,
-            %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_dead_answer,
+            %1$I.queue_message_key_resume, %1$I.queue_message_key_skip, %1$I.queue_message_cancel, %1$I.queue_message_dead_acknowledge, %1$I.queue_message_dead_answer,
             %1$I.queue_message_dead_replay, %1$I.queue_message_config_set,
             %1$I.queue_message_replay, %1$I.queue_message_find, %1$I.queue_message_replay_many, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable,

@@ -9,7 +9,7 @@ import typer
 from relay import __version__
 from relay.cli import contract, dead, key, pipeline, policy, schedule
 from relay.cli.demo import demo
-from relay.cli.message import enqueue, limit, pause, resume, show, unlimit
+from relay.cli.message import cancel, enqueue, limit, pause, resume, show, unlimit
 from relay.cli.output import count
 from relay.cli.receive import receive
 from relay.cli.replay import replay
@@ -102,6 +102,7 @@ app.command()(demo)
 app.command()(enqueue)
 app.command()(status)
 app.command()(show)
+app.command()(cancel)
 app.command()(pause)
 app.command()(resume)
 app.command()(limit)

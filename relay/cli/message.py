@@ -1,4 +1,4 @@
-"""Commands about single messages and their exchanges: enqueue, show, pause, resume, limit, unlimit."""
+"""Commands about single messages and their exchanges: enqueue, show, cancel, pause, resume, limit, unlimit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from uuid import UUID
 
 import typer
 
-from relay.cli.output import count, quoted, rate, show_fields, show_json
-from relay.cli.support import changed, complain, console, moment, not_found, publish_options, refuse
-from relay.cli.types import Exchange, Json, MessageId, Reason
+from relay.cli.output import count, quoted, rate, show_fields, show_json, words
+from relay.cli.support import NOT_FOUND, REFUSED, changed, complain, console, moment, not_found, publish_options, refuse
+from relay.cli.types import Exchange, Json, MessageId, MessageIds, Reason
 
 if TYPE_CHECKING:
     from relay.client import Message
@@ -89,6 +89,22 @@ def show(message: MessageId, *, as_json: Json = False) -> None:
         typer.echo(f"replayed as {replay['id']} ({replay['state']})")
 
 
+def cancel(messages: MessageIds) -> None:
+    """Take messages back that nobody has claimed: archived as discarded, code cancelled. Each by itself; the others are named.
+
+    Exit 1 if one was claimed or settled already, else 3 if one is not there.
+    """
+    wrong = set()
+    with console() as opened:
+        for message in dict.fromkeys(messages):
+            if opened.row("cancel_message", id=message)["cancelled"]:
+                typer.echo(f"message {message} is cancelled")
+            else:
+                wrong.add(_not_cancelled(opened, message))
+    if wrong:
+        raise typer.Exit(min(wrong))
+
+
 def pause(exchange: Exchange, *, reason: Reason = "") -> None:
     """Hold an exchange: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
     with console() as opened:
@@ -136,6 +152,26 @@ def unlimit(exchange: Exchange) -> None:
     if not lifted:
         not_found(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
     typer.echo(f"exchange {quoted(exchange)} has no limit any more")
+
+
+def _not_cancelled(opened: Console, message: UUID) -> int:
+    """Tell why a message was not taken back; return the exit code."""
+    story = opened.rows("show_message", id=message)
+    if not story:
+        complain(f"No message has the id {message}, neither in the queue nor in the archive.")
+        return NOT_FOUND
+    newest = story[-1]
+    if newest["archived_at"]:
+        code = f" ({newest['error_code']})" if newest["error_code"] else ""
+        complain(f"Message {message} was settled already as {newest['state']}{code}; `relay show {message}` tells its story.")
+    elif newest["state"] == "locked":
+        complain(
+            f"Message {message} is claimed until {words(newest['lock_expires_at'])} and may be with the broker: if it is still "
+            "in the queue after that, try again."
+        )
+    else:
+        complain(f"Message {message} was claimed a moment ago and is back in the queue: try again.")
+    return REFUSED
 
 
 def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:
