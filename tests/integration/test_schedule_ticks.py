@@ -65,6 +65,10 @@ def test_ticks_are_those_that_a_clock_shows(connection: Connection, rule: Rule, 
         ("*/30 * * * *", "Europe/Berlin", "2024-10-26T23:40Z",
          ["2024-10-27T00:00Z", "2024-10-27T00:30Z", "2024-10-27T01:00Z", "2024-10-27T01:30Z", "2024-10-27T02:00Z"]),
         ("*/30 * * * *", "Europe/Berlin", "2024-03-31T00:10Z", ["2024-03-31T00:30Z", "2024-03-31T01:00Z", "2024-03-31T01:30Z"]),
+        # Nothing for 02:20, which no time passes by.
+        ("20 * * * *", "Europe/Berlin", "2024-03-31T00:10Z", ["2024-03-31T00:20Z", "2024-03-31T01:20Z"]),
+        # At one past midnight it is one past eleven again, of the day before: that day comes twice, between two times of the next.
+        ("*/30 * * * *", "America/St_Johns", "2006-10-29T02:25Z", ["2006-10-29T02:30Z", "2006-10-29T03:00Z", "2006-10-29T03:30Z"]),
         # The whole day is left out.
         ("0 9 30 * *", "Pacific/Apia", "2011-12-01T00:00Z", ["2011-12-30T10:00Z", "2012-01-29T19:00Z"]),
         # Either day, as both are given; both, where one of them begins with a star.
