@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from relay import __version__, events
@@ -19,15 +18,18 @@ from relay.engine import Engine
 from relay.errors import StoreError
 from relay.health import Health
 from relay.http import HttpServer
+from relay.idle import idle
 from relay.inhand import InHand
 from relay.logs import LogSink, configure
 from relay.maintenance import HEARTBEAT, SWEEP_SOONEST, LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.policy import Policy
+from relay.ports import Outlet, Settler
 from relay.postgres.migrate import migrations
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 from relay.postgres.wakeup import Listener
+from relay.reporting import state_of
 from relay.secret import Secret, Target
 from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
@@ -52,11 +54,16 @@ def run(settings: Settings) -> int:
 class Relay:
     """One relay process: its components, their life cycle, and the signals that end it."""
 
+    direction = "outbox"
+    """What the schema must hold."""
+    peers: Sequence[str] = ("database", "broker")
+    """Without which no message can move."""
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._policy = Policy()
         self._overruled: dict[str, str] = {}
-        self._log, self._metrics, self._health = LogSink(), Metrics(), Health()
+        self._log, self._metrics, self._health = LogSink(), Metrics(), Health(*self.peers)
         self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
         self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
         self._risky = events.warn_once(self._emit)
@@ -121,7 +128,7 @@ class Relay:
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(maintenance.run())]
             if self._settings.exit_after_idle is not None:
-                helpers.append(tasks.create_task(self._exit_when_idle(engine, self._settings.exit_after_idle)))
+                helpers.append(tasks.create_task(self._leave_when_idle(engine, self._settings.exit_after_idle)))
             await engine.run(drain_seconds=self._drain_seconds)
             for helper in helpers:
                 helper.cancel()
@@ -172,7 +179,14 @@ class Relay:
 
     def _make_upkeep(self) -> Upkeep:
         needs = migrations()[-1].version
-        return Upkeep(store=self._store, silence=SILENCE, needs=needs, adopt=self._adopt, contracts=self._gates.hold)
+        return Upkeep(
+            store=self._store,
+            silence=SILENCE,
+            needs=needs,
+            adopt=self._adopt,
+            contracts=self._gates.hold,
+            direction=self.direction,
+        )
 
     def _make_share(self) -> Share:
         return Share(
@@ -182,11 +196,11 @@ class Relay:
             size_in_hand=self._in_hand.size_of,
         )
 
-    def _make_engine(self, publisher: RabbitPublisher, listener: Listener) -> Engine:
+    def _make_engine(self, publisher: Outlet, listener: Listener) -> Engine:
         return Engine(
             intake=self._intake,
             publisher=publisher,
-            settler=Settlement(store=self._store, emit=self._emit),
+            settler=self._make_settler(),
             wakeup=listener,
             in_hand=self._in_hand,
             policy=lambda: self._policy.retry,
@@ -194,7 +208,10 @@ class Relay:
             emit=self._emit,
         )
 
-    def _make_publisher(self) -> RabbitPublisher:
+    def _make_settler(self) -> Settler:
+        return Settlement(store=self._store, emit=self._emit)
+
+    def _make_publisher(self) -> Outlet:
         return RabbitPublisher(
             urls=[self._secret("amqp_url")],
             name=self._settings.name,
@@ -212,7 +229,7 @@ class Relay:
             emit=self._emit,
         )
 
-    def _maintenance(self, publisher: RabbitPublisher, listener: Listener, engine: Engine) -> Maintenance:
+    def _maintenance(self, publisher: Outlet, listener: Listener, engine: Engine) -> Maintenance:
         return Maintenance(
             store=self._upkeep,
             intake=self._intake,
@@ -223,7 +240,7 @@ class Relay:
             nudge=engine.nudge,
         )
 
-    def _keeper(self, publisher: RabbitPublisher) -> LockKeeper:
+    def _keeper(self, publisher: Outlet) -> LockKeeper:
         return LockKeeper(
             store=self._upkeep,
             in_hand=self._in_hand,
@@ -232,22 +249,10 @@ class Relay:
             emit=self._emit,
         )
 
-    def _state(self, publisher: RabbitPublisher, listener: Listener) -> Mapping[str, object]:
-        """What `relay status` shows of this relay."""
-        return {
-            "broker": "up" if publisher.ready else "down or blocked",
-            "reasons": dict(self._health.reasons),
-            "listen": listener.state,
-            "in_flight": self._in_hand.messages,
-            "pending_transactions": self._intake.streams.pending,
-            "lanes": len(self._intake.lanes.owned),
-            "held": self._intake.streams.held,
-            "flooding": self._intake.streams.going,
-            "limited": sorted(self._intake.limits.names),
-            "behind": self._intake.behind,
-            "unusable_contracts": self._gates.unusable,
-            "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
-        }
+    def _state(self, publisher: Outlet, listener: Listener) -> Mapping[str, object]:
+        held, reasons = self._in_hand, self._health.reasons
+        state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, in_hand=held, reasons=reasons)
+        return {**state, "unusable_contracts": self._gates.unusable}
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""
@@ -285,14 +290,11 @@ class Relay:
     def _drain_seconds(self) -> float:
         return min(self._settings.drain_seconds, LOCK_SHARE * self._policy.lock_seconds)
 
-    async def _exit_when_idle(self, engine: Engine, seconds: float) -> None:
-        """Leave after so many seconds in which nothing was in hand and both servers there, and not while a claim may bring something."""
-        taken, busy_at = self._in_hand.taken, time.monotonic()
-        while time.monotonic() - busy_at < seconds or engine.claiming:
-            await asyncio.sleep(min(max(seconds / 10, 0.01), 0.5))
-            away = not self._publisher.ready or "database" in self._health.reasons
-            if away or self._in_hand.messages or self._in_hand.taken > taken:
-                taken, busy_at = self._in_hand.taken, time.monotonic()
+    async def _leave_when_idle(self, engine: Engine, seconds: float) -> None:
+        def away() -> bool:
+            return not self._publisher.ready or "database" in self._health.reasons
+
+        await idle(seconds, in_hand=self._in_hand, engine=engine, away=away)
         self._stop.set()
         self._emit(events.Stopping("idle", "drain", 0))
         engine.stop()

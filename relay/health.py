@@ -14,8 +14,8 @@ row that the archive refuses never has a second."""
 class Health:
     """What stands in the way, by peer; `sink` takes events."""
 
-    def __init__(self) -> None:
-        self._reasons = {"database": "The database has not answered yet.", "broker": "The broker has not answered yet."}
+    def __init__(self, *peers: str) -> None:
+        self._reasons = {peer: f"The {peer} has not answered yet." for peer in peers or ("database", "broker")}
         self._listen = "has not been heard yet"
 
     def sink(self, event: events.Event) -> None:

@@ -110,6 +110,8 @@ class Verdict(Enum):
     """Nacked, or the broker refused it alone: exchange missing, no permission."""
     UNKNOWN = "unknown"
     """Written, and the connection went before its confirm."""
+    OVERDUE = "overdue"
+    """A worker's handler did not end in its time; the message stays with its lock, which is renewed no more."""
     UNWRITTEN = "unwritten"
     """Nothing of it reached the broker."""
 

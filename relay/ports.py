@@ -131,6 +131,19 @@ class Publisher(Protocol):
         """Give up on confirms: whatever was written is UNKNOWN from now on, the rest UNWRITTEN."""
 
 
+class Outlet(Publisher, Protocol):
+    """A publisher with a life of its own."""
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once."""
+
+    async def aclose(self) -> None:
+        """Cut what is in flight and end; legal at any time, and again."""
+
+    def silent(self) -> dict[str, float]:
+        """Seconds since the oldest write without a confirm, of each exchange that has one."""
+
+
 class Settler(Protocol):
     """Writes outcomes until they are written."""
 

@@ -44,7 +44,9 @@ def decide_all(portion: Portion, policy: RetryPolicy, *, chance: Callable[[], fl
     return [decide(claim, result, policy, chance=chance(), leaving=leaving) for claim, result in pairs]
 
 
-def decide(claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: float, leaving: bool = False) -> Outcome:
+def decide(  # noqa: PLR0911 - one for each verdict
+    claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: float, leaving: bool = False
+) -> Outcome:
     """One outcome for one result.
 
     Args:
@@ -68,6 +70,8 @@ def decide(claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: 
             return GiveBack(result.code, result.detail)
         case Verdict.UNKNOWN:
             return _unknown(claim, result, policy, chance, leaving=leaving)
+        case Verdict.OVERDUE:
+            return Keep()
     assert_never(result.verdict)
 
 

@@ -95,6 +95,11 @@ class Fields(BaseSettings):
     )
     receive_prefetch: int = whole(1000, 1, 65_535, "Messages of one queue that `relay receive` holds unacknowledged")
     inbox_limit: int = whole(100_000, 1, 1_000_000_000, "Messages in the inbox above which `relay receive` takes no more from the queues")
+    work_concurrency: int = whole(10, 1, 1000, "Handlers that a worker runs at the same time")
+    work_batch: int = whole(1, 1, 10_000, "Messages that a worker hands to its handler at once; more than one come as a list")
+    work_seconds: float | None = seconds(
+        300, 0.05, 604_800, "How long a handler may take; then its lock is left to expire. Empty: as long as it likes", " or empty"
+    )
 
     lake_url: str | None = setting(None, "a folder, s3://bucket/path or gs://bucket/path", "Where the lake is", min_length=1)
     lake_options: Options = setting(

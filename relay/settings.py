@@ -36,7 +36,7 @@ class Row(NamedTuple):
     meaning: str
 
 
-EMPTY = {"http_port": None, "allowed_exchanges": ""}
+EMPTY = {"http_port": None, "allowed_exchanges": "", "work_seconds": None}
 """What an empty variable stands for: no port, and a list of no names, which is refused; for all others it is unset."""
 
 

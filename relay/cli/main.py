@@ -15,6 +15,7 @@ from relay.cli.receive import receive
 from relay.cli.replay import replay
 from relay.cli.status import status
 from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
+from relay.cli.work import work
 
 if TYPE_CHECKING:
     from relay.settings import Settings
@@ -109,6 +110,7 @@ app.command()(limit)
 app.command()(unlimit)
 app.command()(replay)
 app.command()(receive)
+app.command()(work)
 app.add_typer(contract.app, name="contract")
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")

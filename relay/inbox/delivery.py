@@ -75,7 +75,7 @@ def delivery(
         problem = Problem(
             "body_too_large", f"The payload is {len(payload)} bytes long; the limit is {max_body_bytes} bytes (max_body_bytes)."
         )
-    elif _says_json(properties) and problem is None:
+    elif says_json(properties) and problem is None:
         content, problem = _content(payload)
     return Delivery(queue, message_id, exchange, routing_key, payload, content, options, problem)
 
@@ -137,7 +137,8 @@ def _text(octets: bytes) -> str:
         return base64.b64encode(octets).decode()
 
 
-def _says_json(properties: Mapping[str, Any]) -> bool:
+def says_json(properties: Mapping[str, Any]) -> bool:
+    """Whether a payload of these properties is JSON as it stands."""
     kind = str(properties.get("content_type") or "").partition(";")[0].strip().lower()
     return (kind in _JSON or kind.endswith("+json")) and not properties.get("content_encoding")
 

@@ -188,6 +188,10 @@ class Store:
         """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
         return self._lowest.unheard
 
+    def leave_locked(self, source: str) -> None:
+        """Something that such a claim locked is in nobody's hand any more."""
+        self._lowest.lose(source)
+
     def swept(self) -> None:
         """A sweep of our own locks came through."""
         self._lowest.swept()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.link import Lost
+from relay.amqp.wire import Wire
 from relay.errors import BrokerError
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.connection import Channel, Connection, acked, nacked, replied, returned, spoken
@@ -66,13 +67,13 @@ class FakeBroker:
         self.late = 0.0
         """Seconds by which each of them is late at the least."""
 
-    async def connect(self, url: str, *, name: str, heartbeat: int) -> Any:
+    async def connect(self, url: str, *, name: str, heartbeat: int, cut: type[Wire] = Wire) -> Any:
         """Stand for `relay.amqp.link.connect`.
 
         Raises:
             BrokerError: the broker is away.
         """
-        del heartbeat
+        del heartbeat, cut
         await asyncio.sleep(0.002)
         if self.away:
             raise BrokerError("The broker is not reachable.")

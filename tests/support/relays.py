@@ -130,19 +130,21 @@ class Relays:
         broker: str,
         ready: bool = True,
         settings: Mapping[str, str] | None = None,
-        command: str = "run",
+        command: str | Sequence[str] = "run",
     ) -> RelayProcess:
         """Start `relay run`, and with `ready` return when both servers know it; settings are variables such as RELAY_WINDOW."""
+        words = [command] if isinstance(command, str) else command
         own = {"RELAY_NAME": name, "RELAY_DATABASE_URL": database, "RELAY_AMQP_URL": broker}
         process = await asyncio.create_subprocess_exec(
-            *self._command, command, cwd=self._folder, env={**self._environment, **own, **(settings or {})},
+            *self._command, *words, cwd=self._folder, env={**self._environment, **own, **(settings or {})},
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=1 << 20,
         )  # fmt: skip
         relay = RelayProcess(name, process)
         self._started.append(relay)
         if ready:
             await relay.logged("receiving" if command == "receive" else "started")
-            await relay.logged("broker_up")
+            if "work" not in words:
+                await relay.logged("broker_up")
         return relay
 
     async def command(self, *words: str, database: str, settings: Mapping[str, str] | None = None) -> str:

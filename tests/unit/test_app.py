@@ -42,6 +42,12 @@ def test_what_a_claim_puts_back_is_looked_for_at_once(relay: Relay) -> None:
     }
 
 
+def connected(relay: Relay) -> None:
+    """The broker is there."""
+    publisher: Any = relay._publisher
+    publisher._ready.set()
+
+
 class Claiming:
     """An engine that has a claim under way at the first looks, and then by turns."""
 
@@ -65,10 +71,10 @@ class Claiming:
 async def test_an_idle_relay_leaves_as_soon_as_no_claim_is_unanswered(relay: Relay, seconds: float) -> None:
     """Who looks for messages again and again is idle all the same: only what they bring is work."""
     engine: Any = Claiming(9)
-    relay._publisher._ready.set()
+    connected(relay)
     relay._emit(events.Started(1, "relay", "public"))
     async with asyncio.timeout(20):
-        await relay._exit_when_idle(engine, seconds)
+        await relay._leave_when_idle(engine, seconds)
     assert (10, 1) == (engine.looked, engine.stopped)
 
 
@@ -78,12 +84,12 @@ async def test_a_relay_without_its_servers_is_not_idle(relay: Relay, away: str) 
     engine: Any = Claiming(0)
     relay._emit(events.Started(1, "relay", "public"))
     if away == "database":
-        relay._publisher._ready.set()
+        connected(relay)
         relay._emit(events.DatabaseDown("PostgreSQL does not answer.", 1))
-    leaving = asyncio.create_task(relay._exit_when_idle(engine, 0.3))
+    leaving = asyncio.create_task(relay._leave_when_idle(engine, 0.3))
     assert not (await asyncio.wait((leaving,), timeout=1))[0]
     back = asyncio.get_running_loop().time()
-    relay._publisher._ready.set()
+    connected(relay)
     relay._emit(events.DatabaseUp())
     async with asyncio.timeout(20):
         await leaving

@@ -1,0 +1,89 @@
+"""What an application writes: a function that handles a message, or several; and where a name says that it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from relay.errors import SettingsError
+from relay.message import Batch, Claim
+from relay.worker.message import Message
+
+Handler = Callable[..., Any]
+"""`async def handle(message)`; a plain function runs in a thread. With batches it takes a list of messages, in a transaction also the
+connection."""
+
+
+_THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
+"""As many as handlers that may run at once; threads are made as they are needed."""
+
+
+def find(name: str) -> Handler:
+    """The handler that `module:function` names; the module is looked for in the current folder too.
+
+    Raises:
+        SettingsError: there is none; one sentence.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise SettingsError(f"{name!r} names no handler: write it as module:function.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise SettingsError(f"The module {module!r} cannot be imported ({error}): correct the name, or run where it stands.") from error
+    handler = getattr(found, attribute, None)
+    if not callable(handler):
+        raise SettingsError(f"The module {module!r} has no function {attribute!r}.")
+    return handler  # type: ignore[no-any-return]
+
+
+async def call(handler: Handler, *arguments: Any) -> None:
+    """Call it: a coroutine function on the loop, a plain one in a thread, so that it holds up neither locks nor others."""
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 - an object
+        await handler(*arguments)
+    else:
+        await _threaded(partial(handler, *arguments))
+
+
+async def _threaded(work: Callable[[], object]) -> None:
+    """Run it in a thread, which nobody can cancel: this returns when it does, whoever has given up waiting."""
+    running = asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    cancelled = False
+    while not running.done():
+        try:
+            await asyncio.wait((running,))
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    running.result()
+
+
+def each(handler: Handler) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
+    """Hands over one message."""
+
+    async def run(batch: Batch, claims: Sequence[Claim]) -> None:
+        del batch
+        await call(handler, Message(claims[0]))
+
+    return run
+
+
+def together(handler: Handler) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
+    """Hands over a list of messages."""
+
+    async def run(batch: Batch, claims: Sequence[Claim]) -> None:
+        del batch
+        await call(handler, [Message(claim) for claim in claims])
+
+    return run

@@ -1,0 +1,44 @@
+"""What a handler's end means: a pure function from how it ended to the verdict that the engine decides by."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from relay.errors import RelayError
+from relay.message import CONFIRMED, PublishResult, Verdict
+
+LONGEST: Final = 500
+"""Characters of an exception's text that are kept."""
+DEFAULT_CODES: Final = {"reject": "handler_rejected"}
+"""Of a handler that gives none."""
+STOPPED: Final = PublishResult(Verdict.UNWRITTEN, "stopped", "The worker stopped before it was handled.")
+LATE: Final = PublishResult(Verdict.UNWRITTEN, "deadline", "The lock was about to expire before it was handled.")
+LOST: Final = PublishResult(Verdict.UNKNOWN, "stopped", "The worker was cut off while it was handled.")
+OVERDUE: Final = PublishResult(Verdict.OVERDUE, "time_limit", "The handler did not end within its time.")
+
+
+class Reject(RelayError):  # noqa: N818 - what a handler says, not what went wrong
+    """The message can never be handled: archived `rejected` at once, with this sentence and a code."""
+
+    def __init__(self, sentence: str, *, code: str = DEFAULT_CODES["reject"]) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def verdict(error: BaseException | None) -> PublishResult:
+    """What becomes of a message whose handler ended like this; None for a return."""
+    if error is None:
+        return CONFIRMED
+    if isinstance(error, Reject):
+        return PublishResult(Verdict.INVALID, _code(error.code), _line(str(error)))
+    return PublishResult(Verdict.REFUSED, "handler_failed", _line(f"{type(error).__name__}: {error}".rstrip(": ")))
+
+
+def _code(code: str) -> str:
+    return code if re.fullmatch("[a-z][a-z0-9_]{0,62}", code) else DEFAULT_CODES["reject"]
+
+
+def _line(text: str) -> str:
+    """One line of an exception's text; control characters become spaces."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text)[:LONGEST]

@@ -1,0 +1,85 @@
+"""A worker process: a relay whose publisher is a handler, over a schema that holds an inbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from relay.app import Relay
+from relay.logs import configure
+from relay.ports import Outlet, Settler
+from relay.settings import Settings
+from relay.settlement import Settlement
+from relay.worker.handler import Handler, each, together
+from relay.worker.handling import Handling
+from relay.worker.transactions import Settled, Transactions
+
+AHEAD = 2
+"""How many times as much is claimed as is handled at once: the next is here when one ends, and nothing waits long with its lock."""
+
+
+def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:
+    """Handle messages until SIGTERM or SIGINT; return the exit code: 0 when it left in order, 1 when no handler ended any more."""
+    configure(level=settings.log_level, log_format=settings.log_format)
+    if sys.platform == "win32":
+        return asyncio.run(Work(settings, handler, transaction=transaction).serve())
+    import uvloop  # noqa: PLC0415 - not on Windows
+
+    return uvloop.run(Work(settings, handler, transaction=transaction).serve())
+
+
+class Work(Relay):
+    """Claims, hands over, settles."""
+
+    direction = "inbox"
+    peers = ("database",)
+
+    def __init__(self, settings: Settings, handler: Handler, *, transaction: bool = False) -> None:
+        at_once = settings.work_concurrency * settings.work_batch
+        update = {"window": min(settings.window, AHEAD * at_once), "batch_size": min(settings.batch_size, at_once)}
+        self._handler = handler
+        self._transaction = transaction
+        self._gave_up = False
+        self._handling: Handling | None = None
+        self._settled = Settled()
+        super().__init__(settings.model_copy(update=update))
+
+    async def serve(self) -> int:
+        """As a relay; 1 where it gave up."""
+        code = 1 if await super().serve() or self._gave_up else 0
+        if self._handling is not None and self._handling.hangs:
+            # A thread that never ends would keep the process for ever; what it was at keeps its lock until that expires.
+            os._exit(code)
+        return code
+
+    def _make_publisher(self) -> Outlet:
+        batch = self._settings.work_batch
+        plain = each(self._handler) if batch == 1 else together(self._handler)
+        self._handling = Handling(
+            run=self._transactions().run if self._transaction else plain,
+            group=1 if self._transaction else batch,
+            concurrency=self._settings.work_concurrency,
+            seconds=self._settings.work_seconds,
+            left_locked=self._store.leave_locked,
+            stuck=self._give_up,
+        )
+        return self._handling
+
+    def _transactions(self) -> Transactions:
+        return Transactions(
+            conninfo=self._database,
+            schema=self._settings.schema_name,
+            name=self._settings.name,
+            handler=self._handler,
+            settled=self._settled,
+            policy=lambda: self._policy,
+        )
+
+    def _make_settler(self) -> Settler:
+        return self._settled.before(Settlement(store=self._store, emit=self._emit))
+
+    def _give_up(self) -> None:
+        """Every handler that may run hangs: leave, so that whoever watches the process starts another one."""
+        self._gave_up = True
+        self._signalled("stuck")
