@@ -37,4 +37,5 @@ MENU: Mapping[int, str] = {
     30: "load with a random fault each minute, for hours",
     31: "old and new relay side by side; migration under load",
     32: "`relay receive`: kill -9, PostgreSQL and RabbitMQ killed, connections cut",
+    33: "`relay work`: kill -9, PostgreSQL killed, locks that expire while handlers work",
 }

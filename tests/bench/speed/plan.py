@@ -12,6 +12,7 @@ from tests.bench.speed.backlogs import measure_backlogs, measure_long_backlogs
 from tests.bench.speed.counters import updates_of
 from tests.bench.speed.crowds import measure_crowds
 from tests.bench.speed.drains import Round
+from tests.bench.speed.inboxes import measure_receive, measure_work
 from tests.bench.speed.kinds import Kind
 from tests.bench.speed.latencies import measure_half, measure_singles
 from tests.bench.speed.profiles import measure_profile
@@ -125,6 +126,8 @@ SHORT: dict[str, Part] = {
     "idle": Part(measure_idle, "a relay with nothing to do"),
     "start": Part(measure_start, "from the process's start to the first publish"),
     "writers": Part(measure_writers, "INSERT and COMMIT beside a bare table"),
+    "inbox": Part(measure_receive, "60,000 messages from a queue into an inbox"),
+    "worker": Part(measure_work, "an inbox emptied by a handler that does nothing"),
 }
 LONG: dict[str, Part] = {
     "profile": Part(measure_profile, "CPU of a message by stage of the relay and by process of PostgreSQL"),
