@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
@@ -17,10 +16,9 @@ from relay.contracts.gate import Gates
 from relay.engine import Engine
 from relay.errors import StoreError
 from relay.health import Health
-from relay.http import HttpServer
 from relay.idle import idle
 from relay.inhand import InHand
-from relay.logs import LogSink, configure
+from relay.logs import LogSink
 from relay.maintenance import HEARTBEAT, SWEEP_SOONEST, LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.policy import Policy
@@ -31,6 +29,7 @@ from relay.postgres.upkeep import Upkeep
 from relay.postgres.wakeup import Listener
 from relay.reporting import state_of
 from relay.secret import Secret, Target
+from relay.serving import run_on_loop, secret_of, serve_http
 from relay.settings import LOCK_SHARE, Settings
 from relay.settlement import Settlement
 from relay.waiting import pause, unless
@@ -43,12 +42,7 @@ SILENCE = 3 * HEARTBEAT
 
 def run(settings: Settings) -> int:
     """Run the sidecar until SIGTERM or SIGINT; return the exit code, 0 when it left in order."""
-    configure(level=settings.log_level, log_format=settings.log_format)
-    if sys.platform == "win32":
-        return asyncio.run(Relay(settings).serve())
-    import uvloop  # noqa: PLC0415 - not on Windows
-
-    return uvloop.run(Relay(settings).serve())
+    return run_on_loop(settings, lambda: Relay(settings).serve())
 
 
 class Relay:
@@ -142,27 +136,18 @@ class Relay:
         self._emit(events.Stopped(kept))
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
-        if self._settings.http_port is None:
-            return
-        server = HttpServer(
-            host=self._settings.http_host,
-            port=self._settings.http_port,
-            metrics=self._metrics.render,
+        await serve_http(
+            stack,
+            self._settings,
+            metrics=self._metrics,
             reasons=lambda: self._health.reasons,
             listen=lambda: self._listener.state,
             alive=lambda: self._engine is None or self._engine.running,
+            emit=self._emit,
         )
-        port = await server.start()
-        stack.push_async_callback(server.aclose)
-        self._emit(events.HttpUp(self._settings.http_host, port))
 
     def _secret(self, name: str) -> Secret:
-        """A URL of the settings; what becomes of its file is told."""
-        return self._settings.secret(
-            name,
-            changed=lambda: self._emit(events.SecretChanged(name)),
-            kept=lambda sentence: self._emit(events.SecretKept(name, sentence)),
-        )
+        return secret_of(self._settings, name, self._emit)
 
     def _make_store(self) -> Store:
         return Store(

@@ -11,14 +11,14 @@ from relay import __version__, events
 from relay.amqp.source import Source
 from relay.errors import SettingsError, StoreError
 from relay.health import Health
-from relay.http import HttpServer
 from relay.inbox.events import Receiving
 from relay.inbox.receiver import Receiver
-from relay.logs import LogSink, configure
+from relay.logs import LogSink
 from relay.metrics import Metrics
 from relay.postgres.inbox import Inbox
 from relay.postgres.migrate import migrations
 from relay.secret import Secret, Target
+from relay.serving import run_on_loop, secret_of, serve_http
 from relay.settings import Settings
 from relay.waiting import pause, unless
 
@@ -34,12 +34,7 @@ def run(settings: Settings) -> int:
     """
     if not settings.receive_queues:
         raise SettingsError("RELAY_RECEIVE_QUEUES names no queue: write the queues to take messages from, such as orders,billing.")
-    configure(level=settings.log_level, log_format=settings.log_format)
-    if sys.platform == "win32":
-        return asyncio.run(Receive(settings).serve())
-    import uvloop  # noqa: PLC0415 - not on Windows
-
-    return uvloop.run(Receive(settings).serve())
+    return run_on_loop(settings, lambda: Receive(settings).serve())
 
 
 class Receive:
@@ -110,26 +105,18 @@ class Receive:
         )
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
-        if self._settings.http_port is None:
-            return
-        server = HttpServer(
-            host=self._settings.http_host,
-            port=self._settings.http_port,
-            metrics=self._metrics.render,
+        await serve_http(
+            stack,
+            self._settings,
+            metrics=self._metrics,
             reasons=lambda: {**self._health.reasons, **self._source.reasons, **self._receiver.reasons},
             listen=lambda: "not used",
             alive=lambda: True,
+            emit=self._emit,
         )
-        port = await server.start()
-        stack.push_async_callback(server.aclose)
-        self._emit(events.HttpUp(self._settings.http_host, port))
 
     def _secret(self, name: str) -> Secret:
-        return self._settings.secret(
-            name,
-            changed=lambda: self._emit(events.SecretChanged(name)),
-            kept=lambda sentence: self._emit(events.SecretKept(name, sentence)),
-        )
+        return secret_of(self._settings, name, self._emit)
 
     def _signalled(self, name: str) -> None:
         """The first signal ends the loop after what is being written; the second does not wait for the database any more."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 
 from relay.app import Relay
-from relay.logs import configure
 from relay.ports import Outlet, Settler
+from relay.serving import run_on_loop
 from relay.settings import Settings
 from relay.settlement import Settlement
 from relay.worker.handler import Handler, each, together
@@ -21,12 +19,7 @@ AHEAD = 2
 
 def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:
     """Handle messages until SIGTERM or SIGINT; return the exit code: 0 when it left in order, 1 when no handler ended any more."""
-    configure(level=settings.log_level, log_format=settings.log_format)
-    if sys.platform == "win32":
-        return asyncio.run(Work(settings, handler, transaction=transaction).serve())
-    import uvloop  # noqa: PLC0415 - not on Windows
-
-    return uvloop.run(Work(settings, handler, transaction=transaction).serve())
+    return run_on_loop(settings, lambda: Work(settings, handler, transaction=transaction).serve())
 
 
 class Work(Relay):
