@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 # Two processes take file by file, each with servers of its own; tests/support/spread.py lets folders that compute and that wait take turns.
-TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance compatibility security containers mutants integration contract simulation unit))
+TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance examples compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
 
-.PHONY: help venv lock lint format types imports unit test demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-pipeline bench-pipeline-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-pipeline bench-pipeline-long conventions audit wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 22
@@ -34,12 +34,12 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements/
 
 lint: $(STAMP) ## rules and format (ruff)
 	@echo "lint: ruff rules and format"
-	@$(BIN)/ruff check --quiet relay tests
-	@$(BIN)/ruff format --check --quiet relay tests
+	@$(BIN)/ruff check --quiet relay tests examples
+	@$(BIN)/ruff format --check --quiet relay tests examples
 
 format: $(STAMP) ## write the format, and what ruff can mend by itself
-	@$(BIN)/ruff check --quiet --fix relay tests
-	@$(BIN)/ruff format --quiet relay tests
+	@$(BIN)/ruff check --quiet --fix relay tests examples
+	@$(BIN)/ruff format --quiet relay tests examples
 
 types: $(STAMP) ## static types (mypy --strict)
 	@echo "types: mypy --strict"
@@ -55,6 +55,9 @@ unit: $(STAMP) ## the tests that need no server
 test: lint types imports ## everything: lint, types, imports and all tests, on private servers; WORKERS=2 at a time
 	@echo "test: $(TESTS)"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
+
+examples: $(STAMP) ## the programs of examples/ against private servers; those whose language is missing here are skipped, with REQUIRE_EXAMPLES=1 a failure
+	@$(BIN)/python -m pytest -q tests/examples
 
 demo: $(VENV)/.demo ## the product end to end, on private servers
 	@$(BIN)/relay demo
@@ -128,4 +131,4 @@ wheel: $(STAMP) ## build the wheel into dist/
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	@find relay tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find relay tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

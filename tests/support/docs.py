@@ -15,6 +15,7 @@ from relay.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(ROOT.glob("docs/**/*.md"))
+PAGES += [ROOT / "examples" / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
 _CODE_PLACES = {"Problem": 0, "PublishResult": 1, "OptionsError": 0, "Archive": 1, "Retry": 1, "GiveBack": 0}
 """Which argument of a call is an error code."""
 _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
