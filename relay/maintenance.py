@@ -79,6 +79,9 @@ class MaintenanceStore(Protocol):
     async def run_schedules(self) -> tuple[int, float | None]:
         """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
 
+    async def fold_keys(self) -> tuple[int, float | None]:
+        """Send what is due under its keys; return how many messages that took, and the seconds until the next, None for none."""
+
 
 @dataclass(slots=True, eq=False)
 class Chore:
@@ -182,6 +185,7 @@ class Maintenance:
         self._limits: Mapping[str, float] = {}
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
+        self._keys = Schedules(carry_out=store.fold_keys, inserted=self._look, emit=emit, chore="messages with a key")
 
     async def run(self) -> None:
         """Do what is due, for ever."""
@@ -190,6 +194,7 @@ class Maintenance:
             tasks.create_task(self._quick_chores().run())
             tasks.create_task(self._keeper.run(self._hold))
             tasks.create_task(self._schedules.run())
+            tasks.create_task(self._keys.run())
 
     def _quick_chores(self) -> Chores:
         return Chores(
@@ -221,6 +226,7 @@ class Maintenance:
         self._intake.limit(controls.limits, relays)
         self._tell_limits(controls.limits)
         self._schedules.name(controls.tick_in)
+        self._keys.name(controls.fold_in)
         self._hold()
 
     def _tell_limits(self, limits: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Runs schedules at their ticks, which the database names and carries out; nothing is asked of it before one is due."""
+"""Has the database carry out what is due at times that it names, schedules and messages with a key; nothing is asked of it before."""
 
 from __future__ import annotations
 
@@ -21,11 +21,18 @@ class Schedules:
         carry_out: inserts what schedules owe; returns how many messages, and the seconds until the next tick, None for none.
         inserted: is told that there are new messages.
         emit: takes failures.
+        chore: what they are told as.
     """
 
     def __init__(
-        self, *, carry_out: Callable[[], Awaitable[tuple[int, float | None]]], inserted: Callable[[], None], emit: events.Sink
+        self,
+        *,
+        carry_out: Callable[[], Awaitable[tuple[int, float | None]]],
+        inserted: Callable[[], None],
+        emit: events.Sink,
+        chore: str = "schedules",
     ) -> None:
+        self._chore = chore
         self._carry_out = carry_out
         self._inserted = inserted
         self._emit = emit
@@ -50,7 +57,7 @@ class Schedules:
         try:
             inserted, seconds = await self._carry_out()
         except StoreError as error:
-            self._emit(events.MaintenanceFailed("schedules", str(error)))
+            self._emit(events.MaintenanceFailed(self._chore, str(error)))
             self._not_before = time.monotonic() + PAUSE
             return
         if inserted:

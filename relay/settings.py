@@ -23,6 +23,7 @@ LOCK_SHARE = 0.8
 POLICY = (
     "max_attempts", "backoff_base", "backoff_max", "lock_seconds", "max_body_bytes", "retention_days", "dead_retention_days",
     "received_retention_days", "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify", "direction",
+    "dedup_seconds", "bundle_seconds", "bundle_max_messages", "bundle_max_bytes",
 )  # fmt: skip
 """Settings that the database carries out; the names of `queue_message_setting`."""
 URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url")

@@ -14,6 +14,11 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
         ('retention_days',      '30',       'integer', 0,    36500,     NULL),
         ('dead_retention_days', '365',      'integer', 0,    36500,     NULL),
         ('received_retention_days', '30',   'integer', 0,    36500,     NULL),
+        -- Keyed messages (0021): how long a dedup_key is known, how long a bundle collects, and what one holds at the most.
+        ('dedup_seconds',       '86400',    'integer', 1,    31536000,  NULL),
+        ('bundle_seconds',      '1',        'number',  0,    86400,     NULL),
+        ('bundle_max_messages', '1000',     'integer', 1,    10000,     NULL),
+        ('bundle_max_bytes',    '1048576',  'integer', 1,    134217728, NULL),
         ('unroutable',          'retry',    'policy',  NULL, NULL,      ARRAY['retry', 'reject', 'accept']),
         ('on_dead_key',         'continue', 'word',    NULL, NULL,      ARRAY['continue', 'park']),
         ('on_lock_expired',     'retry',    'word',    NULL, NULL,      ARRAY['retry', 'archive']),

@@ -210,6 +210,12 @@ BEGIN
     IF messages > 0 THEN
         RETURN NEXT;
     END IF;
+    action := 'deleted';
+    target := 'queue_message_dedup';
+    messages := @schema@.queue_message_delete_keys(clock);
+    IF messages > 0 THEN
+        RETURN NEXT;
+    END IF;
     FOR target IN SELECT o FROM @schema@.queue_message_old_days(clock) o LOOP
         SELECT d.action, d.messages INTO action, messages FROM @schema@.queue_message_drop_day(target, exported) d;
         RETURN NEXT;

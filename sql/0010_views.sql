@@ -6,21 +6,6 @@ CREATE VIEW @schema@.queue_message_app AS
     SELECT id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at FROM @schema@.queue_message;
 COMMENT ON VIEW @schema@.queue_message_app IS 'What an application inserts: no column of the relay''s.';
 
--- Where is message X? Over queue and archive. state: ready, locked, delayed, or the result.
-CREATE VIEW @schema@.queue_message_state AS
-    SELECT m.id,
-        CASE WHEN m.lock_expires_at IS NOT NULL THEN 'locked' WHEN m.available_at > now() THEN 'delayed' ELSE 'ready' END AS state,
-        m.exchange, m.routing_key, m.ordering_key, m.attempts, m.created_at, m.available_at, m.expires_at, m.lock_expires_at,
-        coalesce(r.name, CASE WHEN m.locked_by = 0 THEN 'lock set by hand' WHEN m.locked_by IS NOT NULL THEN 'relay ' || m.locked_by END) AS handled_by,
-        NULL::text AS error_code, m.last_error AS error_detail, m.replay_of,
-        NULL::timestamptz AS claimed_at, NULL::timestamptz AS published_at, NULL::timestamptz AS confirmed_at, NULL::timestamptz AS archived_at,
-        m.xid, m.seq
-    FROM @schema@.queue_message m LEFT JOIN @schema@.queue_message_relay r ON r.id = m.locked_by
-    UNION ALL
-    SELECT a.id, a.result, a.exchange, a.routing_key, a.ordering_key, a.attempts, a.created_at, a.available_at, a.expires_at, NULL,
-        a.handled_by, a.error_code, a.error_detail, a.replay_of, a.claimed_at, a.published_at, a.confirmed_at, a.archived_at, a.xid, a.seq
-    FROM @schema@.queue_message_archive a;
-
 -- Dead messages with what was said and done about them.
 CREATE VIEW @schema@.queue_message_dead_list AS
     SELECT d.id, d.exchange, d.routing_key, d.ordering_key, d.result, d.error_code, d.error_detail, d.attempts, d.handled_by,

@@ -14,6 +14,7 @@ BEGIN
         ('sweep',      '* * * * *',  'SELECT %1$I.queue_message_sweep_minute()'),
         ('renotify',   '* * * * *',  'SELECT %1$I.queue_message_renotify()'),
         ('schedules',  '* * * * *',  'SELECT * FROM %1$I.queue_message_run_schedules()'),
+        ('fold',       '* * * * *',  'SELECT * FROM %1$I.queue_message_fold()'),
         ('partitions', '7 * * * *',  'SELECT %1$I.queue_message_ensure_partitions()'),
         ('retain',     '23 * * * *', 'SELECT * FROM %1$I.queue_message_retain()'),
         -- pg_cron keeps a row for each run, for ever.

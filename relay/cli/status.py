@@ -103,10 +103,11 @@ def _overruled(opened: Console) -> list[Status]:
 def _queue(found: Status) -> str:
     queue = found["queue"]
     about = "" if queue["counted"] else "about "
+    keyed = f"; {count(queue['keyed'], 'message')} under a key" if queue["keyed"] else ""
     oldest = f", the oldest for {length(queue['oldest_seconds'])}" if queue["oldest_seconds"] else ""
     return (
         f"{about}{count(queue['waiting'], 'message waits', 'messages wait')} in schema {found['schema']}: "
-        f"{queue['ready']} ready{oldest}, {queue['locked']} locked, {queue['delayed']} delayed"
+        f"{queue['ready']} ready{oldest}, {queue['locked']} locked, {queue['delayed']} delayed{keyed}"
     )
 
 

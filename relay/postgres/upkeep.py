@@ -39,12 +39,10 @@ class Upkeep:
         needs: int,
         adopt: Callable[[Policy, Mapping[str, str]], None],
         direction: str = "outbox",
-        astray: Callable[[], None] = lambda: None,
         contracts: Callable[[list[tuple[Any, ...]]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._direction = direction
-        self._astray = astray
         self._contracts = contracts
         self._contracts_read = ""
         self._needs = needs
@@ -130,7 +128,6 @@ class Upkeep:
         except ValueError as error:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
         if settings.get("direction", "outbox") != self._direction:
-            self._astray()
             raise StoreError(_OTHER_WAY[self._direction])
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
@@ -140,12 +137,18 @@ class Upkeep:
             limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
             relays=sum(int(number) for kind, _, number in rows if kind == "relays"),
             tick_in=next((float(seconds) for kind, _, seconds in rows if kind == "tick"), None),
+            fold_in=next((float(seconds) for kind, _, seconds in rows if kind == "fold"), None),
         )
 
     async def run_schedules(self) -> tuple[int, float | None]:
         """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
         [(inserted, tick_in)] = await self._store.run("run_schedules")
         return inserted, tick_in
+
+    async def fold_keys(self) -> tuple[int, float | None]:
+        """Send what is due under its keys; return how many messages that took, and the seconds until the next, None for none."""
+        [(folded, due_in)] = await self._store.run("fold_keys")
+        return folded, due_in
 
     async def _refresh_contracts(self, fingerprint: str) -> None:
         """Read the message contracts if they are others than those that were read last; a relay begins without any."""

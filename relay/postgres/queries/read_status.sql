@@ -1,4 +1,5 @@
 -- The queue in one row.
 SELECT waiting, ready, locked, delayed, counted, oldest_seconds, dead_unacknowledged, blocked_keys, paused_exchanges, limited_exchanges, suspects, relays_alive,
-    partition_days_ahead, notification_queue_usage, export_lag_seconds, export_unverified_days, export_differing_partitions
+    partition_days_ahead, notification_queue_usage, export_lag_seconds, export_unverified_days, export_differing_partitions,
+    (SELECT count(*) FROM @schema@.queue_message_keyed_row) AS keyed
 FROM @schema@.queue_message_status
