@@ -130,8 +130,17 @@ def test_it_says_what_the_whole_validator_says(schema: Any, content: Any) -> Non
     found = Schema(schema).judge(json.dumps(content))
 
     assert (found is None) == jsonschema_rs.Draft202012Validator(schema).is_valid(content)
+    values = [content]
     for step in found.pointer.split("/")[1:] if found else ():
-        content = content[int(step)] if isinstance(content, list) else next(iter(content.values())) if step == "*" else content[step]
+        values = [below for value in values for below in _below(value, step)]
+    assert values
+
+
+def _below(value: Any, step: str) -> list[Any]:
+    """What a step of a pointer leads to; a star stands for a name that only the content has, whichever that is."""
+    if isinstance(value, dict):
+        return list(value.values()) if step == "*" else [value[step]] if step in value else []
+    return value[int(step) : int(step) + 1] if isinstance(value, list) and step.isdecimal() else []
 
 
 def test_nothing_of_the_content_is_told() -> None:
