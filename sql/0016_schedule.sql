@@ -38,7 +38,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
             WHEN '@hourly' THEN '0 * * * *' WHEN '@daily' THEN '0 0 * * *' WHEN '@midnight' THEN '0 0 * * *'
             WHEN '@weekly' THEN '0 0 * * 0' WHEN '@monthly' THEN '0 0 1 * *'
             WHEN '@yearly' THEN '0 0 1 1 *' WHEN '@annually' THEN '0 0 1 1 *'
-            ELSE trimmed.spec END, '[ \t]+') AS fields
+            ELSE trimmed.spec END, E'[ \t]+') AS fields
         FROM (SELECT btrim(lower(queue_message_cron_line.spec), E' \t') AS spec) AS trimmed) AS line
 $body$;
 
@@ -83,7 +83,7 @@ DECLARE
 BEGIN
     IF spec IS NULL OR length(spec) > 1000 THEN
         RETURN 'A schedule needs a spec of at most 1000 characters.';
-    ELSIF spec ~* '^\s*every\M' THEN
+    ELSIF spec ~* E'^\\s*every\\M' THEN
         RETURN CASE WHEN @schema@.queue_message_every(spec) BETWEEN 1 AND 316224000 THEN NULL ELSE
             format('The schedule %s must be EVERY and a length from 1 second to 3660 days, in weeks, days, hours, minutes and seconds, '
                 'such as EVERY 15 minutes; for months and years write a cron line.', @schema@.queue_message_quoted(spec)) END;

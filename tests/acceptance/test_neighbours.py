@@ -107,7 +107,7 @@ async def test_an_exchange_deleted_in_the_middle_harms_no_neighbour(
     doomed = await own_topology.declare(f"{unique}.doomed", f"{unique}.spare")
     relay = await start(own_broker.url)
     first = await queue.insert(100, exchange=doomed.exchange, routing_key=doomed.routing_key)
-    await until(lambda: own_topology.has(doomed.queue))
+    await until(lambda: own_topology.has(doomed.queue, len(first)))
     inserting = asyncio.create_task(insert(queue, goods, doomed.exchange))
     await own_topology.delete_exchange(doomed.exchange)
     good = await inserting
