@@ -171,6 +171,7 @@ class Relay:
             adopt=self._adopt,
             contracts=self._gates.hold,
             direction=self.direction,
+            astray=self._leave_astray,
         )
 
     def _make_share(self) -> Share:
@@ -254,6 +255,11 @@ class Relay:
 
     def _hint_waiting(self) -> None:
         self._intake.hint_waiting()
+
+    def _leave_astray(self) -> None:
+        """The schema holds something else by now: claim nothing more. Who is started anew waits and says why."""
+        if self._engine is not None and not self._signals:
+            self._signalled("direction")
 
     def _signalled(self, name: str) -> None:
         """The first signal drains, the second cuts."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-import sys
 from contextlib import AsyncExitStack
 
 from relay import __version__, events
@@ -15,6 +15,7 @@ from relay.inbox.events import Receiving
 from relay.inbox.receiver import Receiver
 from relay.logs import LogSink
 from relay.metrics import Metrics
+from relay.option_rules import SHORT_LIMIT
 from relay.postgres.inbox import Inbox
 from relay.postgres.migrate import migrations
 from relay.secret import Secret, Target
@@ -30,10 +31,12 @@ def run(settings: Settings) -> int:
     """Receive until SIGTERM or SIGINT; return the exit code, 0 when it left in order.
 
     Raises:
-        SettingsError: no queue is named.
+        SettingsError: no queue is named, or one that cannot be.
     """
     if not settings.receive_queues:
         raise SettingsError("RELAY_RECEIVE_QUEUES names no queue: write the queues to take messages from, such as orders,billing.")
+    if any(len(queue.encode()) > SHORT_LIMIT for queue in settings.receive_queues):
+        raise SettingsError(f"RELAY_RECEIVE_QUEUES names a queue of more than {SHORT_LIMIT} bytes, which no broker has: correct it.")
     return run_on_loop(settings, lambda: Receive(settings).serve())
 
 
@@ -120,9 +123,15 @@ class Receive:
 
     def _signalled(self, name: str) -> None:
         """The first signal ends the loop after what is being written; the second does not wait for the database any more."""
-        self._emit(events.Stopping(name, "drain", 0))
         if self._stop.is_set():
-            self._log.flush()
-            sys.exit(1)
+            self._abandon()
+        self._emit(events.Stopping(name, "drain", 0))
         self._stop.set()
         self._receiver.stop()
+        asyncio.get_running_loop().call_later(self._settings.drain_seconds, self._abandon)
+
+    def _abandon(self) -> None:
+        """End although a server hangs in the middle of an answer: what is not acknowledged comes again."""
+        self._emit(events.Abandoned(0))
+        self._log.flush()
+        os._exit(1)

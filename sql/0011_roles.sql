@@ -33,7 +33,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_operator', 'SELECT (due_at) ON %1$I.queue_message_keyed_row'),
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_pause, %1$I.queue_message_limit, %1$I.queue_message_setting, %1$I.queue_message_migration'),
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_contract'),
-        ('queue_message_relay', 'SELECT ON %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
+        ('queue_message_relay', 'SELECT ON %1$I.queue_message_inbox, %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'SELECT (next_at) ON %1$I.queue_message_schedule'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_run_schedules'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,

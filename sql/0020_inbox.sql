@@ -16,6 +16,8 @@ RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
+    -- As with every delivery: it is acknowledged after the COMMIT.
+    PERFORM set_config('synchronous_commit', 'on', true);
     INSERT INTO @schema@.queue_message_received (consumer, message_id) VALUES (queue, message_id) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;

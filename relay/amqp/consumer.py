@@ -54,6 +54,10 @@ class Consumer:
         self._take = take
         self._emit = emit
         self._told = False
+        self._usable = False
+        """There is a channel on which frames may be written."""
+        self._closing = False
+        """We have asked to close it."""
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the channel, or what consumes on it, has ended; done while there is none."""
         self._closed.set_result("has not been asked for yet")
@@ -76,7 +80,7 @@ class Consumer:
     def acknowledge(self, epoch: int, tag: int) -> None:
         """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
         if epoch == self.epoch:
-            self._tap.write(incoming.acknowledge(self._channel, tag))
+            self._write(incoming.acknowledge(self._channel, tag))
 
     def pause(self) -> None:
         """Take no more; what is on its way still comes."""
@@ -104,9 +108,11 @@ class Consumer:
         if method == incoming.CONSUME_OK and (self.refused is not None or not self._told):
             self._told, self.refused = True, None
             self._emit(QueueOpened(self.queue))
-        elif method == incoming.CANCEL:
+        elif method == incoming.CANCEL and self._usable:
+            self._leave()
+            self._closing = True
             self._tap.write(wire.close_channel(self._channel))
-        elif method == wire.CHANNEL_CLOSE_OK:
+        elif method == wire.CHANNEL_CLOSE_OK and self._closing:
             self._end(_GONE)
 
     def closed(self, reason: Return) -> None:
@@ -125,18 +131,26 @@ class Consumer:
 
     def _open(self) -> None:
         self._closed = asyncio.get_running_loop().create_future()
+        self._usable = True
         self._tap.ears[self._channel] = self
         self._tap.write(incoming.open_consumer(self._channel, self.queue, self._prefetch))
         if self._paused:
             self._tap.write(incoming.cancel(self._channel))
 
     def _write(self, frame: bytes) -> None:
-        """Nothing may follow a channel's `close-ok`: it would close the connection."""
-        if not self._closed.done():
+        """Nothing may follow what closes a channel: the broker would close the connection over it."""
+        if self._usable:
             self._tap.write(frame)
 
+    def _leave(self) -> None:
+        """The channel's tags mean nothing any more."""
+        if self._usable:
+            self._usable = False
+            self.epoch += 1
+
     def _end(self, sentence: str) -> None:
-        self.epoch += 1
+        self._leave()
+        self._closing = False
         if not self._closed.done():
             self._closed.set_result(sentence)
 

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from relay import events
@@ -29,6 +30,12 @@ class Channel(NamedTuple):
     def is_lost(self) -> bool:
         """Its tags mean nothing any more."""
         return self.epoch != self.consumer.epoch or self.consumer.lost
+
+
+def _told(link: Link, consuming: asyncio.Task[None]) -> None:
+    """Consumers end with their connection; if one failed, the connection must not stand there and take nothing."""
+    if not consuming.cancelled() and (error := consuming.exception()) is not None:
+        link.tap.end(Lost(f"The queues could not be consumed ({error!r}); report this as a bug."))
 
 
 class Source:
@@ -132,6 +139,7 @@ class Source:
         if self._paused:
             self.pause()
         self._consuming = asyncio.create_task(self._consume(self._consumers), name="consumers")
+        self._consuming.add_done_callback(partial(_told, link))
 
     def down(self, lost: Lost) -> None:
         """Forget what was not taken: it comes again."""

@@ -21,4 +21,4 @@ def work(
     from relay.worker.handler import find  # noqa: PLC0415 - see relay.cli.main
     from relay.worker.process import run  # noqa: PLC0415 - see relay.cli.main
 
-    raise typer.Exit(run(settings(), find(handler), transaction=transaction))
+    raise typer.Exit(run(settings(), find(handler, transaction=transaction), transaction=transaction))

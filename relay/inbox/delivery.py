@@ -84,8 +84,8 @@ def unreadable(*, queue: str, names: tuple[str, str], header: bytes, payload: by
     """A delivery whose names or properties cannot be read: what it holds tells it from others, since it has no id that could be."""
     sentence = f"The names or the properties of the message cannot be read ({type(error).__name__})."
     exchange, routing_key = (name.replace("\0", "\ufffd") for name in names)
-    digest = f"sha256:{sha256(header + payload).hexdigest()}"
-    return Delivery(queue, digest, exchange, routing_key, payload, None, "{}", Problem("properties_invalid", sentence))
+    digest = sha256(b"\0".join((*(name.encode() for name in names), header, payload))).hexdigest()
+    return Delivery(queue, f"sha256:{digest}", exchange, routing_key, payload, None, "{}", Problem("properties_invalid", sentence))
 
 
 def _message_id(headers: Mapping[str, Any], message_id: str | None) -> str:
@@ -157,10 +157,14 @@ def _content(payload: bytes) -> tuple[str | None, Problem | None]:
         return None, Problem("content_invalid", f"The payload says it is JSON: {error}.")
 
 
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)  # NaN and Infinity, which Python alone takes for JSON
+
+
 def _is_json(text: str) -> bool:
     """Whether it is JSON all the same, but holds what PostgreSQL cannot: a NUL, half of a surrogate pair, very deep nesting."""
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_no_constant)
     except RecursionError:
         return True
     except ValueError:

@@ -22,6 +22,10 @@ LONGEST_PAUSE = 5.0
 """Seconds between two tries while the database is away."""
 
 
+REFUSALS = 3
+"""Tries of a delivery that the database refuses for a reason that need not be its own, such as a trigger's, until it is rejected."""
+
+
 class Came(NamedTuple):
     """What became of deliveries."""
 
@@ -71,7 +75,7 @@ class Receiver:
     def reasons(self) -> dict[str, str]:
         """Why nothing is taken from the queues, by what it is about."""
         full = f"The inbox is full: {self._limit} messages wait in it (RELAY_INBOX_LIMIT)." if self._room.full else None
-        return {name: sentence for name, sentence in (("inbox", full), ("database", self._trouble)) if sentence}
+        return {name: sentence for name, sentence in (("inbox", full), ("database", self._trouble or self._room.trouble)) if sentence}
 
     async def run(self) -> None:
         """Receive until `stop`; what is being written then is written and acknowledged."""
@@ -98,9 +102,9 @@ class Receiver:
     async def _receive(self, handful: Handful) -> None:
         began = self._clock()
         came = await self._write(handful, handful.deliveries)
+        self._trouble = None
         if came is None:
             return
-        self._trouble = None
         self._source.acknowledge(handful)
         self.received += len(handful.deliveries)
         known = len(handful.deliveries) - came.new - came.rejected
@@ -123,9 +127,9 @@ class Receiver:
             try:
                 return Came(await self._inbox.write(deliveries), 0)
             except StoreError as error:
-                if error.row_is_guilty and len(deliveries) > 1:
+                if (error.row_is_guilty or error.refused) and len(deliveries) > 1:
                     return await self._halved(handful, deliveries)
-                if error.row_is_guilty:
+                if error.row_is_guilty or (error.refused and attempt >= REFUSALS):
                     return await self._plus(Came(0, 0), handful, deliveries[0], Problem("row_refused", str(error)))
                 attempt += 1
                 await self._failed(len(deliveries), error, attempt)

@@ -34,6 +34,8 @@ class Room:
         self._waiting = 0
         self._ended = False
         self.full = False
+        self.trouble: str | None = None
+        """Why the last look found out nothing."""
 
     async def watch(self) -> None:
         """Look each second, until cancelled."""
@@ -57,8 +59,10 @@ class Room:
         try:
             self._waiting = await self._inbox.waiting(self._limit)
         except StoreError as error:
-            self._emit(events.MaintenanceFailed("room in the inbox", str(error)))
+            self.trouble = str(error)
+            self._emit(events.MaintenanceFailed("room in the inbox", self.trouble))
             return
+        self.trouble = None
         if not self.full and self._waiting >= self._limit:
             self.full = True
             self._source.pause()

@@ -59,6 +59,8 @@ _SILENT = (
 )
 _SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
 _KERBEROS = b"SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"
+WAITS_HELP = {"08", "25", "28", "40", "42", "53", "55", "57", "58"}
+"""Classes of SQLSTATE that are not a statement's own fault: connection, transaction, rights, resources, locks, operators, the system."""
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -227,6 +229,7 @@ def _store_error(error: psycopg.Error) -> StoreError:
         row_is_guilty=error.sqlstate[:2] in {"22", "23"},
         in_passing=error.sqlstate in IN_PASSING,
         unprintable=error.sqlstate == UNPRINTABLE,
+        refused=error.sqlstate[:2] not in WAITS_HELP,
     )
 
 

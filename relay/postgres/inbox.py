@@ -10,8 +10,8 @@ from relay.postgres.database import Session
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
 
-DURABLE = {"synchronous_commit": "on"}
-"""Deliveries are acknowledged after the COMMIT: it must have reached the disk, whatever the database's setting is."""
+ANSWER = 30.0
+"""Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""
 
 
 class Inbox:
@@ -21,8 +21,9 @@ class Inbox:
         self._schema = schema
         self._name = name
         self._statements = Statements(schema)
-        self._session = Session(conninfo, application_name=f"outbox-relay/{name} receive", prepare=prepare, settings=DURABLE)
-        self._looks = Session(conninfo, application_name=f"outbox-relay/{name} room", prepare=prepare)
+        self._session = Session(conninfo, application_name=f"outbox-relay/{name} receive", prepare=prepare, answer=lambda: ANSWER)
+        self._looks = Session(conninfo, application_name=f"outbox-relay/{name} room", prepare=prepare, answer=lambda: ANSWER)
+        self._direction = "outbox"
         self.max_body_bytes = 16 << 20
 
     async def check(self, needs: int) -> None:
@@ -34,10 +35,17 @@ class Inbox:
         [(version,)] = await self._looks.fetch(self._statements["read_version"], {})
         if version < needs:
             raise StoreError(f"The schema is at version {version} and this relay needs {needs}: run `relay migrate`.")
+        await self._read_policy()
+        self._check_direction()
+
+    async def _read_policy(self) -> None:
         settings = dict(await self._looks.fetch(self._statements["read_settings"], {}))
-        if settings.get("direction", "outbox") != "inbox":
-            raise StoreError(not_inbox(self._schema))
+        self._direction = settings.get("direction", "outbox")
         self.max_body_bytes = int(settings.get("max_body_bytes", self.max_body_bytes))
+
+    def _check_direction(self) -> None:
+        if self._direction != "inbox":
+            raise StoreError(not_inbox(self._schema))
 
     async def write(self, deliveries: Sequence[Delivery]) -> int:
         """Make messages of those that their queue has not brought before; return how many."""
@@ -50,7 +58,8 @@ class Inbox:
             "bodies": [None if each.content is not None else each.payload for each in deliveries],
             "options": [each.options for each in deliveries],
         }
-        [(new,)] = await self._session.fetch(self._statements["receive"], values)
+        self._check_direction()
+        [(new, _)] = await self._session.fetch(self._statements["receive"], values)
         return int(new)
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
@@ -60,11 +69,13 @@ class Inbox:
             "routing_key": delivery.routing_key, "payload": delivery.payload, "code": problem.code, "sentence": problem.sentence,
             "handled_by": self._name,
         }  # fmt: skip
+        self._check_direction()
         [(new,)] = await self._session.fetch(self._statements["reject_delivery"], values)
         return bool(new)
 
     async def waiting(self, most: int) -> int:
-        """Messages in the inbox, counted up to one above `most`."""
+        """Messages in the inbox, counted up to one above `most`; what the policy says by now is learned with it."""
+        await self._read_policy()
         [(count,)] = await self._looks.fetch(self._statements["count_inbox"], {"most": most + 1})
         return int(count)
 

@@ -39,10 +39,12 @@ class Upkeep:
         needs: int,
         adopt: Callable[[Policy, Mapping[str, str]], None],
         direction: str = "outbox",
+        astray: Callable[[], None] = lambda: None,
         contracts: Callable[[list[tuple[Any, ...]]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._direction = direction
+        self._astray = astray
         self._contracts = contracts
         self._contracts_read = ""
         self._needs = needs
@@ -128,6 +130,7 @@ class Upkeep:
         except ValueError as error:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
         if settings.get("direction", "outbox") != self._direction:
+            self._astray()
             raise StoreError(_OTHER_WAY[self._direction])
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)

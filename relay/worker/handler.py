@@ -25,7 +25,7 @@ _THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
 """As many as handlers that may run at once; threads are made as they are needed."""
 
 
-def find(name: str) -> Handler:
+def find(name: str, *, transaction: bool = False) -> Handler:
     """The handler that `module:function` names; the module is looked for in the current folder too.
 
     Raises:
@@ -44,18 +44,27 @@ def find(name: str) -> Handler:
     handler = getattr(found, attribute, None)
     if not callable(handler):
         raise SettingsError(f"The module {module!r} has no function {attribute!r}.")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise SettingsError(f"{name!r} is a generator, which does nothing when it is called: write a function without yield.")
+    if transaction and not is_async(handler):
+        raise SettingsError(f"{name!r} must be async def to work in a transaction: it gets an async connection.")
     return handler  # type: ignore[no-any-return]
+
+
+def is_async(handler: Handler) -> bool:
+    """Whether calling it gives a coroutine: it is a function that does, or an object with such a `__call__`."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - as it says
 
 
 async def call(handler: Handler, *arguments: Any) -> None:
     """Call it: a coroutine function on the loop, a plain one in a thread, so that it holds up neither locks nor others."""
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 - an object
-        await handler(*arguments)
-    else:
-        await _threaded(partial(handler, *arguments))
+    result = handler(*arguments) if is_async(handler) else await _threaded(partial(handler, *arguments))
+    if inspect.isawaitable(result):
+        # Also of a plain function around a coroutine function, such as a decorator makes.
+        await result
 
 
-async def _threaded(work: Callable[[], object]) -> None:
+async def _threaded(work: Callable[[], object]) -> object:
     """Run it in a thread, which nobody can cancel: this returns when it does, whoever has given up waiting."""
     running = asyncio.get_running_loop().run_in_executor(_THREADS, work)
     cancelled = False
@@ -66,7 +75,7 @@ async def _threaded(work: Callable[[], object]) -> None:
             cancelled = True
     if cancelled:
         raise asyncio.CancelledError
-    running.result()
+    return running.result()
 
 
 def each(handler: Handler) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:

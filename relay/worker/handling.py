@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from relay.message import Batch, Claim, Portion, PublishResult
+from relay.message import Batch, Claim, Portion, PublishResult, Verdict
 from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, verdict
 
 PATIENCE: Final = 0.02
@@ -52,7 +52,7 @@ class Handling:
         self._left_locked = left_locked
         self._stuck = stuck
         self._concurrency = concurrency
-        self._heedless = 0
+        self._heedless: set[asyncio.Task[PublishResult]] = set()
         self._clock = clock
         self._running: set[asyncio.Task[PublishResult]] = set()
         self._holding = asyncio.Event()
@@ -126,7 +126,7 @@ class Handling:
             self._slots.release()
             return [(LATE, 0.0)] * len(group)
         result = await self._attempt(batch, group)
-        if len(group) > 1 and result.code:
+        if len(group) > 1 and result.verdict in (Verdict.REFUSED, Verdict.INVALID):
             # One of them may be the cause: each goes by itself, so that its neighbours are not held up.
             return [one for claim in group for one in await self._handle(batch, [claim])]
         return [(result, began)] * len(group)
@@ -152,21 +152,23 @@ class Handling:
         done, _ = await asyncio.wait((task, cut), timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
         cut.cancel()
         if task in done:
-            return task.result()
+            # One that cancels itself has failed like any other.
+            return verdict(asyncio.CancelledError()) if task.cancelled() else task.result()
         task.cancel()
         await asyncio.wait((task,), timeout=CANCEL_SECONDS)
         if done:
             return LOST
         self._left_locked(batch.source)
         if not task.done():
-            self._heedless += 1
-            if self._heedless == self._concurrency:
+            self._heedless.add(task)
+            if len(self._heedless) == self._concurrency:
                 self._stuck()
         return OVERDUE
 
     def _ended(self, task: asyncio.Task[PublishResult]) -> None:
         """One that does not heed its end keeps its slot until it comes to one: a worker runs no more handlers than it may."""
         self._running.discard(task)
+        self._heedless.discard(task)
         self._slots.release()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> PublishResult:
@@ -178,6 +180,6 @@ class Handling:
                 raise
             # Something that the handler awaited was cancelled, not the handler.
             return verdict(error)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is the message's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is the message's
             return verdict(error)
         return verdict(None)

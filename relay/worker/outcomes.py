@@ -10,7 +10,7 @@ from relay.message import CONFIRMED, PublishResult, Verdict
 
 LONGEST: Final = 500
 """Characters of an exception's text that are kept."""
-DEFAULT_CODES: Final = {"reject": "handler_rejected"}
+_DEFAULT_CODES: Final = {Verdict.INVALID: "handler_rejected"}
 """Of a handler that gives none."""
 STOPPED: Final = PublishResult(Verdict.UNWRITTEN, "stopped", "The worker stopped before it was handled.")
 LATE: Final = PublishResult(Verdict.UNWRITTEN, "deadline", "The lock was about to expire before it was handled.")
@@ -21,9 +21,13 @@ OVERDUE: Final = PublishResult(Verdict.OVERDUE, "time_limit", "The handler did n
 class Reject(RelayError):  # noqa: N818 - what a handler says, not what went wrong
     """The message can never be handled: archived `rejected` at once, with this sentence and a code."""
 
-    def __init__(self, sentence: str, *, code: str = DEFAULT_CODES["reject"]) -> None:
+    def __init__(self, sentence: str, *, code: str = "") -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class UnreadyError(Exception):
+    """The handler was not called, for a reason that is not the message's."""
 
 
 def verdict(error: BaseException | None) -> PublishResult:
@@ -31,12 +35,22 @@ def verdict(error: BaseException | None) -> PublishResult:
     if error is None:
         return CONFIRMED
     if isinstance(error, Reject):
-        return PublishResult(Verdict.INVALID, _code(error.code), _line(str(error)))
-    return PublishResult(Verdict.REFUSED, "handler_failed", _line(f"{type(error).__name__}: {error}".rstrip(": ")))
+        return PublishResult(Verdict.INVALID, _code(error.code), _line(_words(error)))
+    if isinstance(error, UnreadyError):
+        return PublishResult(Verdict.UNWRITTEN, "no_connection", _line(str(error)))
+    return PublishResult(Verdict.REFUSED, "handler_failed", _line(f"{type(error).__name__}: {_words(error)}".rstrip(": ")))
 
 
-def _code(code: str) -> str:
-    return code if re.fullmatch("[a-z][a-z0-9_]{0,62}", code) else DEFAULT_CODES["reject"]
+def _words(error: BaseException) -> str:
+    """Its text; an exception may fail even at that."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever its `__str__` does
+        return "its text cannot be had"
+
+
+def _code(code: object) -> str:
+    return code if isinstance(code, str) and re.fullmatch("[a-z][a-z0-9_]{0,62}", code) else _DEFAULT_CODES[Verdict.INVALID]
 
 
 def _line(text: str) -> str:

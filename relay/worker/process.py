@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 
 from relay.app import Relay
+from relay.errors import SettingsError
 from relay.ports import Outlet, Settler
 from relay.serving import run_on_loop
 from relay.settings import Settings
@@ -18,7 +20,13 @@ AHEAD = 2
 
 
 def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:
-    """Handle messages until SIGTERM or SIGINT; return the exit code: 0 when it left in order, 1 when no handler ended any more."""
+    """Handle messages until SIGTERM or SIGINT; return the exit code: 0 when it left in order, 1 when no handler ended any more.
+
+    Raises:
+        SettingsError: batches and transactions are both asked for.
+    """
+    if transaction and settings.work_batch > 1:
+        raise SettingsError("RELAY_WORK_BATCH is above 1, and --transaction hands over one message at a time: leave one of them out.")
     return run_on_loop(settings, lambda: Work(settings, handler, transaction=transaction).serve())
 
 
@@ -41,6 +49,7 @@ class Work(Relay):
     async def serve(self) -> int:
         """As a relay; 1 where it gave up."""
         code = 1 if await super().serve() or self._gave_up else 0
+        await self._transactions.aclose()
         if self._handling is not None and self._handling.hangs:
             # A thread that never ends would keep the process for ever; what it was at keeps its lock until that expires.
             os._exit(code)
@@ -50,7 +59,7 @@ class Work(Relay):
         batch = self._settings.work_batch
         plain = each(self._handler) if batch == 1 else together(self._handler)
         self._handling = Handling(
-            run=self._transactions().run if self._transaction else plain,
+            run=self._transactions.run if self._transaction else plain,
             group=1 if self._transaction else batch,
             concurrency=self._settings.work_concurrency,
             seconds=self._settings.work_seconds,
@@ -59,11 +68,13 @@ class Work(Relay):
         )
         return self._handling
 
+    @cached_property
     def _transactions(self) -> Transactions:
         return Transactions(
             conninfo=self._database,
             schema=self._settings.schema_name,
             name=self._settings.name,
+            prepare=self._settings.prepare,
             handler=self._handler,
             settled=self._settled,
             policy=lambda: self._policy,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from relay.literals import literal
 from relay.message import SUCCESS, Batch, Claim, Outcome, Portion, Position
@@ -19,10 +20,18 @@ from relay.postgres.statements import Statements
 from relay.secret import Conninfo
 from relay.worker.handler import Handler, call
 from relay.worker.message import Message
+from relay.worker.outcomes import UnreadyError
+
+NO_CONNECTION_PAUSE = 1.0
+"""Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
 
 
 class LockLostError(Exception):
     """Another worker had taken the message over: what the handler wrote is rolled back."""
+
+
+class RolledBackError(Exception):
+    """The handler ended its transaction without a word, and its message is not settled."""
 
 
 class Settled:
@@ -85,6 +94,16 @@ def _part(portion: Portion, places: Sequence[int]) -> Portion:
     )
 
 
+async def _answers(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether a connection that lay idle still stands: one that a restart has closed is found here, and not by a handler."""
+    try:
+        await connection.execute("SELECT 1")
+    except psycopg.Error:
+        await connection.close()
+        return False
+    return True
+
+
 class Transactions:
     """Runs a handler in a transaction of a connection that it gets, and settles its message there.
 
@@ -92,6 +111,7 @@ class Transactions:
         conninfo: of the inbox's database, where the handler writes too.
         schema: of the inbox.
         name: this worker, for the archive.
+        prepare: statements may be prepared.
         handler: takes the message and the connection.
         settled: told of what is settled.
         policy: the database's policy that holds now.
@@ -99,8 +119,17 @@ class Transactions:
     """
 
     def __init__(
-        self, *, conninfo: Conninfo, schema: str, name: str, handler: Handler, settled: Settled, policy: Callable[[], Policy]
+        self,
+        *,
+        conninfo: Conninfo,
+        schema: str,
+        name: str,
+        prepare: bool,
+        handler: Handler,
+        settled: Settled,
+        policy: Callable[[], Policy],
     ) -> None:
+        self._prepare_threshold = 0 if prepare else None
         self._conninfo = conninfo
         self._name = name
         self._handler = handler
@@ -112,16 +141,24 @@ class Transactions:
     async def run(self, batch: Batch, claims: Sequence[Claim]) -> None:
         """Handle one message; raises what the handler or the database raises, after which nothing of it is written."""
         [claim] = claims
-        connection = await self._connection()
+        connection, written = await self._ready(), False
         try:
             async with connection.transaction():
                 await call(self._handler, Message(claim), connection)
                 await self._write(connection, batch, claim)
-        except BaseException:
-            await connection.close()
-            raise
+                written = True
+        finally:
+            await self._put_back(connection)
+        if not written:
+            raise RolledBackError("the handler rolled its transaction back (psycopg.Rollback); raise another exception, or Reject")
         self._settled.add(claim)
-        self._free.append(connection)
+
+    async def _put_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Keep it for the next handler, unless its state is not known."""
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            self._free.append(connection)
+        else:
+            await connection.close()
 
     async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim) -> None:
         """The settle, fenced by the lock token: without the lock there is no commit."""
@@ -136,12 +173,21 @@ class Transactions:
             if await cursor.fetchall():
                 raise LockLostError("the lock expired while it was handled; what the handler wrote is rolled back")
 
+    async def _ready(self) -> psycopg.AsyncConnection[Any]:
+        """A connection that answers; what keeps it from that is not the message's fault."""
+        try:
+            return await self._connection()
+        except (psycopg.Error, OSError, UnicodeError) as error:
+            await asyncio.sleep(NO_CONNECTION_PAUSE)
+            raise UnreadyError(f"The handler got no connection ({type(error).__name__}).") from error
+
     async def _connection(self) -> psycopg.AsyncConnection[Any]:
         while self._free:
             connection = self._free.pop()
-            if not connection.closed:
+            if await _answers(connection):
                 return connection
-        connection = await connect(self._conninfo, f"outbox-relay/{self._name} work", prepare_threshold=0)
+        connection = await connect(self._conninfo, f"outbox-relay/{self._name} work", prepare_threshold=self._prepare_threshold)
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         for name, value in PINNED.items():
             await connection.execute("SELECT set_config(%s, %s, false)", (name, value), prepare=False)
         return connection

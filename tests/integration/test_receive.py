@@ -192,22 +192,73 @@ async def test_a_full_inbox_stops_the_queues_and_goes_on_when_there_is_room(
     assert (200, 0, 199) == (await inbox_queue.sql("SELECT count(DISTINCT number), min(number), max(number) FROM taken"))[0]
 
 
+@pytest.mark.parametrize("prepare", ["true", "false"])
+@pytest.mark.parametrize("body", [b"1", b"{"], ids=["message", "poison"])
 async def test_what_arrives_is_durable_before_it_is_acknowledged(
-    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue
+    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, prepare: str, body: bytes
 ) -> None:
-    """Also where the database commits without waiting for the disk."""
+    """Also where the database commits without waiting for the disk, also behind a pooler, which keeps no settings."""
     await inbox_queue.sql("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$")
     await inbox_queue.sql("CREATE TABLE seen (mode text)")
     await inbox_queue.sql(
         "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$"
     )
-    await inbox_queue.sql("CREATE TRIGGER see AFTER INSERT ON queue_message FOR EACH STATEMENT EXECUTE FUNCTION see()")
-    await start_receive(inbox.queue)
-    await publish(channel, inbox, [b"1"], ids=["a"])
-    await received(inbox_queue, 1)
+    await inbox_queue.sql(
+        "CREATE CONSTRAINT TRIGGER see AFTER INSERT ON queue_message_received INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()"
+    )
+    await start_receive(inbox.queue, settings={"RELAY_PREPARE": prepare})
+    await publish(channel, inbox, [body], ids=["a"])
+    await emptied(channel, inbox.queue)
+    await until(lambda: _one(inbox_queue))
 
     assert [("on",)] == await inbox_queue.sql("SELECT DISTINCT mode FROM seen")
+
+
+async def _one(queue: Queue) -> bool:
+    return bool(await queue.value("SELECT count(*) = 1 FROM seen"))
+
+
+async def test_what_the_database_refuses_for_its_own_reasons_stops_nobody(
+    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue
+) -> None:
+    """A trigger of somebody's raises its own error for one message: tried some times, then put aside; the others come in."""
+    await inbox_queue.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.content = '2' THEN RAISE EXCEPTION 'not that one'; END IF; RETURN NEW; END $$"
+    )
+    await inbox_queue.sql("CREATE TRIGGER refuse BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION refuse()")
+    receiver = await start_receive(inbox.queue)
+    await publish(channel, inbox, [b"1", b"2", b"3"], ids=["a", "b", "c"])
+    await received(inbox_queue, 2)
+    line = await receiver.logged("delivery_rejected")
+    assert ("row_refused", True) == (line["code"], "not that one" in line["detail"])
+
+
+async def test_a_relay_leaves_when_its_schema_becomes_an_inbox(relays: Relays, queue: Queue, inbox: Declared, amqp_url: str) -> None:
+    """Within seconds, and claims nothing more: what is received there from now on is not its own."""
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    await queue.sql("SELECT queue_message_config_set('direction', 'inbox')")
+    assert 0 == await relay.ended()
+    assert "direction" == relay.of("stopping")[0]["reason"]
+
+
+async def test_an_inbox_that_becomes_an_outbox_gets_nothing_more(
+    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue
+) -> None:
+    """What comes is held, unacknowledged, until somebody says what the schema is."""
+    receiver = await start_receive(inbox.queue)
+    await receiver.logged("queue_opened")
+    await inbox_queue.sql("SELECT queue_message_config_set('direction', 'outbox')")
+
+    async def refused() -> bool:
+        await publish(channel, inbox, [b"1"])
+        return bool(receiver.of("receive_failed"))
+
+    await until(refused)
+    count = await inbox_queue.value("SELECT count(*) FROM queue_message")
+    await inbox_queue.sql("SELECT queue_message_config_set('direction', 'inbox')")
+    await received(inbox_queue, count + 1)
 
 
 async def test_an_outbox_is_not_received_into(start_receive: Start, inbox: Declared, inbox_queue: Queue) -> None:

@@ -18,6 +18,7 @@ from tests.support.relays import RelayProcess, Relays, seconds_between
 
 HANDLERS = """
 import asyncio, os, signal, time
+import psycopg
 from pathlib import Path
 from relay.worker import Message, Reject
 
@@ -67,6 +68,18 @@ async def book(message: Message, connection) -> None:
         note("waits", message.id)
         while not Path("go").exists():
             await asyncio.sleep(0.01)
+
+
+async def rolled(message: Message, connection) -> None:
+    raise psycopg.Rollback
+
+
+def decorated(message: Message):
+    return handle(message)
+
+
+async def endless(message: Message):
+    yield
 
 
 async def body(message: Message) -> None:
@@ -206,10 +219,11 @@ async def test_a_transaction_without_its_lock_is_rolled_back(start_work: Start, 
     # As an operator would, and a sweep after the lock: the message is ready again, and handled by whoever comes.
     await inbox_queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s' WHERE id = %s", id_)
     await inbox_queue.sql("SELECT queue_message_sweep()")
-    await inbox_queue.sql("SELECT queue_message_pause('orders')")
     (tmp_path / "go").touch()
     await worker.logged("lock_lost")
-    assert [] == await inbox_queue.sql("TABLE booking")
+    await archived(inbox_queue, 1)
+    # Of the handler that came late nothing is there, whether it ended before or after its successor.
+    assert [(1,)] == await inbox_queue.sql("TABLE booking")
 
 
 async def test_a_handler_sees_payloads_that_are_no_json(start_work: Start, inbox_queue: Queue, tmp_path: Path) -> None:
@@ -301,3 +315,37 @@ async def test_the_relays_role_is_enough_for_a_worker(start_work: Start, inbox_q
     await inbox_queue.sql("REVOKE INSERT ON booking FROM queue_message_relay")
     assert [] == worker.of("database_down") + worker.of("settle_failed") + worker.of("maintenance_failed")
     assert [(1,)] == await inbox_queue.sql("TABLE booking")
+
+
+@pytest.mark.ids("B8")
+async def test_a_rollback_of_the_handlers_own_settles_nothing(start_work: Start, inbox_queue: Queue) -> None:
+    """Psycopg swallows its Rollback: the message is tried again, and never counted as handled."""
+    await inbox_queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
+    await given(inbox_queue, {"do": "nothing"})
+    worker = await start_work("rolled", "--transaction")
+    [(_, result, code, detail, _)] = await archived(inbox_queue, 1)
+    assert ("failed", "handler_failed") == (result, code)
+    assert "psycopg.Rollback" in detail
+    assert [] == worker.of("lock_lost")
+
+
+async def test_a_decorated_handler_is_awaited(start_work: Start, inbox_queue: Queue, tmp_path: Path) -> None:
+    """A plain function around a coroutine function gives a coroutine, which is the work."""
+    await inbox_queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
+    [id_] = await given(inbox_queue, {"do": "reject"})
+    await start_work("decorated")
+    assert [("reject", "rejected")] == [(do, result) for do, result, *_ in await archived(inbox_queue, 1)]
+    assert [[id_, "1"]] == seen(tmp_path)
+
+
+@pytest.mark.parametrize("words", [("endless",), ("plain", "--transaction"), ("handle", "--transaction")])
+async def test_a_handler_that_could_do_nothing_is_refused_at_the_start(
+    relays: Relays, inbox_queue: Queue, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A generator is not run by calling it, a plain function gets nothing done with an async connection, nor a list of one message."""
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    settings = {"RELAY_WORK_BATCH": "5"} if words[0] == "handle" else None
+    command = ("work", f"handlers:{words[0]}", *words[1:])
+    worker = await relays.start(database=inbox_queue.url, broker="amqp://x:y@127.0.0.1:1/", ready=False, command=command, settings=settings)
+    assert 2 == await worker.ended()
+    assert 1 == len(worker.lines)

@@ -148,3 +148,64 @@ def test_how_a_handler_ended_says_what_becomes_of_its_message(error: BaseExcepti
     """In one line, fit for the archive and a log."""
     found = verdict(error)
     assert expected == (found.verdict, found.code, found.detail)
+
+
+class Mute(Exception):  # noqa: N818 - a handler's
+    """An exception that fails even at its own text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("error", [Mute(), Reject("no", code=404), SystemExit(3), asyncio.CancelledError()])  # type: ignore[arg-type]
+async def test_nothing_that_a_handler_raises_leaves_its_message_without_a_result(error: BaseException) -> None:
+    """Nor its neighbours: the loop goes on."""
+
+    async def run(_: Batch, claims: Sequence[Claim]) -> None:
+        if claims[0].seq == 1:
+            raise error
+
+    found = await results(handling(run), batch(3))
+    assert ["confirmed", "confirmed"] == [found[0], found[2]]
+    assert found[1].split()[1] in {"handler_failed", "handler_rejected"}
+
+
+async def test_slow_handlers_that_end_after_all_are_no_reason_to_leave() -> None:
+    """Only those that hang at the same time count."""
+    stuck = list[bool]()
+    go = asyncio.Event()
+
+    async def run(_: Batch, claims: Sequence[Claim]) -> None:
+        assert claims
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    handled = handling(run, concurrency=2, seconds=0.01, stuck=lambda: stuck.append(True))
+    for _ in range(3):
+        go.clear()
+        assert {0: "overdue time_limit"} == await results(handled, batch(1))
+        go.set()
+        while handled.hangs:  # noqa: ASYNC110 - it ends by itself
+            await asyncio.sleep(0)
+    assert [] == stuck
+
+
+async def test_a_list_that_is_cut_off_keeps_its_lock_as_a_whole() -> None:
+    """It may have been handled; none of it is handed over again here."""
+    began = asyncio.Event()
+    calls = list[int]()
+
+    async def run(_: Batch, claims: Sequence[Claim]) -> None:
+        calls.append(len(claims))
+        began.set()
+        await asyncio.get_running_loop().create_future()
+
+    handled = handling(run, group=3)
+    found = asyncio.create_task(results(handled, batch(3)))
+    await began.wait()
+    handled.cut()
+    assert dict.fromkeys(range(3), "unknown stopped") == await found
+    assert [3] == calls

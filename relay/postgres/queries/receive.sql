@@ -1,6 +1,9 @@
 -- Write deliveries in the order of the arrays, each of which its queue has not brought before; return how many. Marks are made in the order
 -- of their keys, so that two receivers that bring the same ones never wait for each other.
-WITH delivery AS MATERIALIZED (
+-- Acknowledged after the COMMIT: it must have reached the disk, whatever the database, the role or a pooler has set.
+WITH durable AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'on', true)
+), delivery AS MATERIALIZED (
     SELECT DISTINCT ON (queue, message_id) *
     FROM unnest(%(queues)s::text[], %(message_ids)s::text[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[],
         %(bodies)s::bytea[], %(options)s::text[]) WITH ORDINALITY
@@ -18,4 +21,4 @@ WITH delivery AS MATERIALIZED (
     ORDER BY place
     RETURNING 1
 )
-SELECT count(*) FROM written
+SELECT (SELECT count(*) FROM written), (SELECT count(*) FROM durable)
