@@ -121,11 +121,7 @@ async def fetch(
             addresses = await resolved(target, allow_private=allow_private, resolve=resolve)
             reader, writer = await _connected(target, addresses, timeout, tls)
             connected = True
-            try:
-                writer.write(request)
-                return await _answer(reader, method, max_bytes)
-            finally:
-                writer.transport.abort()
+            return await _exchanged(reader, writer, request, method, max_bytes)
     except TimeoutError as error:
         if connected:
             raise NoAnswerError(f"{target.place} gave no whole answer within {timeout:g} s.") from error
@@ -233,6 +229,15 @@ def _request(target: Target, method: str, headers: Mapping[str, str], body: byte
     if method == "CONNECT":
         raise UrlError("The method CONNECT asks for a tunnel, which is no request.")
     return b"".join(filter(None, sent))
+
+
+async def _exchanged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, method: str, max_bytes: int) -> Response:
+    """Send the request and read the answer; the connection is of no further use."""
+    try:
+        writer.write(request)
+        return await _answer(reader, method, max_bytes)
+    finally:
+        writer.transport.abort()
 
 
 async def _answer(reader: asyncio.StreamReader, method: str, max_bytes: int) -> Response:

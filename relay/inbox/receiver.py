@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from relay import events
@@ -67,8 +67,6 @@ class Receiver:
         self._clock = clock
         self._stopping = asyncio.Event()
         self._trouble: str | None = None
-        self.received = 0
-        """Deliveries that were acknowledged."""
         self._room = Room(source=source, inbox=inbox, limit=limit, emit=emit)
 
     @property
@@ -106,34 +104,33 @@ class Receiver:
         if came is None:
             return
         self._source.acknowledge(handful)
-        self.received += len(handful.deliveries)
         known = len(handful.deliveries) - came.new - came.rejected
         self._emit(BatchReceived(came.new, known, came.rejected, self._clock() - began))
         await self._room.wrote(came.new)
 
     async def _write(self, handful: Handful, deliveries: Sequence[Delivery]) -> Came | None:
         """Write until it is written; None if it never may be, because the broker brings all of it again."""
-        bad = [each for each in deliveries if each.problem]
+        bad = [(each, each.problem) for each in deliveries if each.problem]
         good = [each for each in deliveries if not each.problem] if bad else deliveries
         came = await self._persist(handful, good) if good else Came(0, 0)
-        for each in bad:
-            came = came and await self._plus(came, handful, each, each.problem)
+        for each, problem in bad:
+            came = came and await self._plus(came, handful, each, problem)
         return came
 
     async def _persist(self, handful: Handful, deliveries: Sequence[Delivery]) -> Came | None:
-        """Write deliveries; halve what a row's own values spoil until that row stands alone, which is rejected."""
-        attempt = 0
-        while not (self._source.is_lost(handful) or (attempt and self._stopping.is_set())):
-            try:
-                return Came(await self._inbox.write(deliveries), 0)
-            except StoreError as error:
-                if (error.row_is_guilty or error.refused) and len(deliveries) > 1:
-                    return await self._halved(handful, deliveries)
-                if error.row_is_guilty or (error.refused and attempt >= REFUSALS):
-                    return await self._plus(Came(0, 0), handful, deliveries[0], Problem("row_refused", str(error)))
-                attempt += 1
-                await self._failed(len(deliveries), error, attempt)
-        return None
+        """Write deliveries; halve what the database refuses until that delivery stands alone, which is rejected."""
+        alone = len(deliveries) == 1
+
+        def is_refusal(error: StoreError, attempt: int) -> bool:
+            return error.row_is_guilty or (error.refused and (not alone or attempt >= REFUSALS))
+
+        try:
+            new = await self._tried(handful, deliveries, lambda: self._inbox.write(deliveries), is_refusal)
+        except StoreError as error:
+            if not alone:
+                return await self._halved(handful, deliveries)
+            return await self._plus(Came(0, 0), handful, deliveries[0], Problem("row_refused", str(error)))
+        return None if new is None else Came(new, 0)
 
     async def _halved(self, handful: Handful, deliveries: Sequence[Delivery]) -> Came | None:
         middle = len(deliveries) // 2
@@ -141,20 +138,30 @@ class Receiver:
         rest = first and await self._persist(handful, deliveries[middle:])
         return Came(first.new + rest.new, first.rejected + rest.rejected) if first and rest else None
 
-    async def _plus(self, came: Came, handful: Handful, one: Delivery, problem: Problem | None) -> Came | None:
+    async def _plus(self, came: Came, handful: Handful, one: Delivery, problem: Problem) -> Came | None:
         """Put one to the dead side."""
-        assert problem is not None
+        new = await self._tried(handful, [one], lambda: self._inbox.reject(one, problem), lambda *_: False)
+        if new:
+            self._emit(DeliveryRejected(one.queue, problem.code, problem.sentence))
+        return None if new is None else Came(came.new, came.rejected + new)
+
+    async def _tried(
+        self,
+        handful: Handful,
+        deliveries: Sequence[Delivery],
+        write: Callable[[], Awaitable[int]],
+        is_refusal: Callable[[StoreError, int], bool],
+    ) -> int | None:
+        """Try until it is written, or until waiting helps no more, which is raised; None where the broker brings all of it again."""
         attempt = 0
         while not (self._source.is_lost(handful) or (attempt and self._stopping.is_set())):
             try:
-                new = await self._inbox.reject(one, problem)
+                return await write()
             except StoreError as error:
+                if is_refusal(error, attempt):
+                    raise
                 attempt += 1
-                await self._failed(1, error, attempt)
-            else:
-                if new:
-                    self._emit(DeliveryRejected(one.queue, problem.code, problem.sentence))
-                return Came(came.new, came.rejected + new)
+                await self._failed(len(deliveries), error, attempt)
         return None
 
     async def _failed(self, messages: int, error: StoreError, attempt: int) -> None:

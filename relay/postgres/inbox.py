@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relay.errors import StoreError
 from relay.inbox.delivery import Delivery, Problem
 from relay.postgres.database import Session
+from relay.postgres.fitness import check_version, is_of, other_way
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
 
@@ -18,12 +18,11 @@ class Inbox:
     """Writes into the inbox of one schema; see `relay.inbox.ports.InboxStore`."""
 
     def __init__(self, *, conninfo: Conninfo, schema: str, name: str, prepare: bool = True) -> None:
-        self._schema = schema
         self._name = name
         self._statements = Statements(schema)
         self._session = Session(conninfo, application_name=f"outbox-relay/{name} receive", prepare=prepare, answer=lambda: ANSWER)
         self._looks = Session(conninfo, application_name=f"outbox-relay/{name} room", prepare=prepare, answer=lambda: ANSWER)
-        self._direction = "outbox"
+        self._is_inbox = False
         self.max_body_bytes = 16 << 20
 
     async def check(self, needs: int) -> None:
@@ -33,19 +32,18 @@ class Inbox:
             StoreError: run `relay migrate`, or name another schema.
         """
         [(version,)] = await self._looks.fetch(self._statements["read_version"], {})
-        if version < needs:
-            raise StoreError(f"The schema is at version {version} and this relay needs {needs}: run `relay migrate`.")
+        check_version(version, needs)
         await self._read_policy()
         self._check_direction()
 
     async def _read_policy(self) -> None:
         settings = dict(await self._looks.fetch(self._statements["read_settings"], {}))
-        self._direction = settings.get("direction", "outbox")
+        self._is_inbox = is_of("inbox", settings)
         self.max_body_bytes = int(settings.get("max_body_bytes", self.max_body_bytes))
 
     def _check_direction(self) -> None:
-        if self._direction != "inbox":
-            raise StoreError(not_inbox(self._schema))
+        if not self._is_inbox:
+            raise other_way("inbox")
 
     async def write(self, deliveries: Sequence[Delivery]) -> int:
         """Make messages of those that their queue has not brought before; return how many."""
@@ -83,11 +81,3 @@ class Inbox:
         """Close both connections."""
         await self._session.aclose()
         await self._looks.aclose()
-
-
-def not_inbox(schema: str) -> str:
-    """What to do where a schema holds an outbox."""
-    return (
-        f'The schema "{schema}" holds an outbox: name another one (RELAY_SCHEMA=inbox) and make it an inbox with '
-        "RELAY_DIRECTION=inbox relay migrate."
-    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.claims.bounds import Bound
 from relay.literals import literal
-from relay.message import SUCCESS, Archive, GiveBack, Position, Retry
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Retry
 from relay.policy import Policy
 from relay.ports import Row
 
@@ -50,6 +50,15 @@ def results_of(rows: Sequence[Row]) -> dict[str, object]:
         "codes": [outcome.code or None for outcome in outcomes],
         "details": [_storable(outcome.detail) for outcome in outcomes],
     }
+
+
+def settle_of(batch: Batch, rows: Sequence[Row], *, name: str, policy: Policy) -> dict[str, object]:
+    """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it."""
+    return {
+        **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": name, "claimed_at": batch.claimed_at,
+        "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
+        "published": literal([row.published for row in rows]), "confirmed": literal([row.confirmed for row in rows]),
+    }  # fmt: skip
 
 
 def returns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -22,7 +22,7 @@ from relay.ports import Claimed, Due, Listed, Place, Row, Seen
 from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX, Session
 from relay.postgres.lowest import Lowest
-from relay.postgres.parameters import at, ids_of, lock_of, positions_of, probe, results_of, returns_of
+from relay.postgres.parameters import at, ids_of, lock_of, positions_of, probe, returns_of, settle_of
 from relay.postgres.shelf import Shelf
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
@@ -145,12 +145,7 @@ class Store:
 
     async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
         """See `relay.ports.SettleStore`."""
-        policy = self._policy()
-        values = {
-            **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": self._name, "claimed_at": batch.claimed_at,
-            "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
-            "published": literal([row.published for row in rows]), "confirmed": literal([row.confirmed for row in rows]),
-        }  # fmt: skip
+        values = settle_of(batch, rows, name=self._name, policy=self._policy())
         try:
             lost = ids_of(rows, await self._settles.fetch(self._statements["settle"], values))
         except StoreError as error:

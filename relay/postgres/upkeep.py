@@ -10,18 +10,12 @@ from typing import Any, cast
 from relay.errors import StoreError
 from relay.message import Batch, Position
 from relay.policy import Controls, Policy
+from relay.postgres.fitness import check_version, is_of, other_way
 from relay.postgres.parameters import at
 from relay.postgres.store import Store
 
 FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
-
-_OTHER_WAY = {
-    "outbox": "The schema holds an inbox, and a relay would publish again what was received: name the outbox's schema (RELAY_SCHEMA).",
-    "inbox": "The schema holds an outbox, whose messages are a relay's to publish: name the inbox's schema (RELAY_SCHEMA), or make this "
-    "one an inbox (relay config set direction inbox).",
-}
-"""What to say to whom a schema of the other direction was given."""
 
 APART = 15.0
 """Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
@@ -59,8 +53,7 @@ class Upkeep:
             StoreError: run `relay migrate`.
         """
         [(version,)] = await self._store.run("read_version")
-        if version < self._needs:
-            raise StoreError(f"The schema is at version {version} and this relay needs {self._needs}: run `relay migrate`.")
+        check_version(version, self._needs)
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
         """Move locks ahead; return how many are still ours."""
@@ -129,9 +122,9 @@ class Upkeep:
             policy = Policy.of(settings)
         except ValueError as error:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
-        if settings.get("direction", "outbox") != self._direction:
+        if not is_of(self._direction, settings):
             self._astray()
-            raise StoreError(_OTHER_WAY[self._direction])
+            raise other_way(self._direction)
         self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
         await self._refresh_contracts("".join(value for kind, _, value in rows if kind == "contracts"))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from relay.literals import literal
 from relay.message import SUCCESS, Batch, Claim, Outcome, Portion, Position
 from relay.policy import Policy
 from relay.ports import Row, Settler, Written
 from relay.postgres.database import connect
-from relay.postgres.parameters import positions_of, results_of
-from relay.postgres.pinned import PINNED
+from relay.postgres.parameters import settle_of
+from relay.postgres.pinned import PIN
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
 from relay.worker.handler import Handler, call
@@ -94,16 +94,6 @@ def _part(portion: Portion, places: Sequence[int]) -> Portion:
     )
 
 
-async def _answers(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether a connection that lay idle still stands: one that a restart has closed is found here, and not by a handler."""
-    try:
-        await connection.execute("SELECT 1")
-    except psycopg.Error:
-        await connection.close()
-        return False
-    return True
-
-
 class Transactions:
     """Runs a handler in a transaction of a connection that it gets, and settles its message there.
 
@@ -141,14 +131,12 @@ class Transactions:
     async def run(self, batch: Batch, claims: Sequence[Claim]) -> None:
         """Handle one message; raises what the handler or the database raises, after which nothing of it is written."""
         [claim] = claims
-        connection, written = await self._ready(), False
-        try:
-            async with connection.transaction():
-                await call(self._handler, Message(claim), connection)
-                await self._write(connection, batch, claim)
-                written = True
-        finally:
-            await self._put_back(connection)
+        written = False
+        async with AsyncExitStack() as transaction:
+            connection = await self._begun(transaction)
+            await call(self._handler, Message(claim), connection)
+            await self._write(connection, batch, claim)
+            written = True
         if not written:
             raise RolledBackError("the handler rolled its transaction back (psycopg.Rollback); raise another exception, or Reject")
         self._settled.add(claim)
@@ -162,34 +150,33 @@ class Transactions:
 
     async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim) -> None:
         """The settle, fenced by the lock token: without the lock there is no commit."""
-        rows, policy = [Row(claim, SUCCESS, None, None)], self._policy()
-        values = {
-            **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": self._name, "claimed_at": batch.claimed_at,
-            "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
-            "published": literal([None]), "confirmed": literal([None]),
-        }  # fmt: skip
+        values = settle_of(batch, [Row(claim, SUCCESS, None, None)], name=self._name, policy=self._policy())
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._settle, values)
             if await cursor.fetchall():
                 raise LockLostError("the lock expired while it was handled; what the handler wrote is rolled back")
 
-    async def _ready(self) -> psycopg.AsyncConnection[Any]:
-        """A connection that answers; what keeps it from that is not the message's fault."""
+    async def _begun(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
+        """A connection in a transaction, which ends with the stack; what keeps it from that is not the message's fault."""
+        while self._free:
+            # One that a restart has closed is found here, and not by a handler.
+            with suppress(psycopg.OperationalError):
+                return await self._enter(stack, self._free.pop())
         try:
-            return await self._connection()
+            return await self._enter(stack, await self._connected())
         except (psycopg.Error, OSError, UnicodeError) as error:
             await asyncio.sleep(NO_CONNECTION_PAUSE)
             raise UnreadyError(f"The handler got no connection ({type(error).__name__}).") from error
 
-    async def _connection(self) -> psycopg.AsyncConnection[Any]:
-        while self._free:
-            connection = self._free.pop()
-            if await _answers(connection):
-                return connection
+    async def _enter(self, stack: AsyncExitStack, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
+        stack.push_async_callback(self._put_back, connection)
+        await stack.enter_async_context(connection.transaction())
+        return connection
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
         connection = await connect(self._conninfo, f"outbox-relay/{self._name} work", prepare_threshold=self._prepare_threshold)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        for name, value in PINNED.items():
-            await connection.execute("SELECT set_config(%s, %s, false)", (name, value), prepare=False)
+        await connection.execute(PIN, prepare=False)
         return connection
 
     async def aclose(self) -> None:

@@ -138,8 +138,8 @@ async def test_poison_goes_to_the_dead_side_with_its_reason(
     )
     assert (payload, "rejected", code, inbox.queue) == (*dead[:3], dead[4])
     assert words in dead[3]
-    await emptied(channel, inbox.queue)
     assert 0 == await receiver.stop()
+    await emptied(channel, inbox.queue)
 
 
 async def test_a_queue_that_is_missing_troubles_no_other_and_is_taken_from_when_it_is_there(
@@ -313,6 +313,7 @@ async def test_bytes_that_no_client_library_reads_end_no_connection(
     await received(inbox_queue, 1)
     await receiver.logged("delivery_rejected")
 
+    assert 0 == await receiver.stop()
     await emptied(channel, inbox.queue)
     dead = await inbox_queue.sql("SELECT body, result, error_code FROM queue_message_dead")
     assert {(b"payload", "rejected", "text_invalid" if b"\0" in routing_key else "properties_invalid")} == set(dead)

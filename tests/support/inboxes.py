@@ -68,7 +68,7 @@ async def received(queue: Queue, count: int) -> None:
 
 
 async def emptied(channel: AbstractChannel, name: str) -> None:
-    """Wait until a queue has nothing left, ready or unacknowledged: it can be deleted only if empty and unused."""
+    """Wait until nothing is ready in a queue; once its receiver has ended, this says that all was acknowledged."""
 
     async def empty() -> bool:
         return (await channel.declare_queue(name, passive=True)).declaration_result.message_count == 0

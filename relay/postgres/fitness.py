@@ -1,0 +1,34 @@
+"""Whether a schema is what a process came for: not older than it, and of its direction; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relay.errors import StoreError
+
+_OTHER_WAY = {
+    "outbox": "The schema holds an inbox, and a relay would publish again what was received: name the outbox's schema (RELAY_SCHEMA).",
+    "inbox": "The schema holds an outbox, whose messages are a relay's to publish: name the inbox's schema (RELAY_SCHEMA), or make this "
+    "one an inbox (relay config set direction inbox).",
+}
+"""What to say to whom a schema of the other direction was given."""
+
+
+def check_version(version: int, needs: int) -> None:
+    """A newer schema only adds to what an older process uses.
+
+    Raises:
+        StoreError: run `relay migrate`.
+    """
+    if version < needs:
+        raise StoreError(f"The schema is at version {version} and this relay needs {needs}: run `relay migrate`.")
+
+
+def is_of(direction: str, settings: Mapping[str, str]) -> bool:
+    """Whether the database's settings say that the schema is an `outbox`, or an `inbox`."""
+    return settings.get("direction", "outbox") == direction
+
+
+def other_way(direction: str) -> StoreError:
+    """What to tell who came for a schema of this direction and was given one of the other."""
+    return StoreError(_OTHER_WAY[direction])
