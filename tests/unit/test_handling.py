@@ -128,9 +128,10 @@ async def test_handlers_that_heed_no_end_are_told_of_when_all_places_are_taken()
                 continue
 
     handled = handling(run, concurrency=2, seconds=0.01, left_locked=left.append, stuck=lambda: stuck.append(True))
-    assert {0: "overdue time_limit", 1: "overdue time_limit"} == await results(handled, batch(2))
-    assert ((["above_head"] * 2, [True]), True) == ((left, stuck), handled.hangs)
+    found, hangs = await results(handled, batch(2)), handled.hangs
     go.set()
+    assert {0: "overdue time_limit", 1: "overdue time_limit"} == found
+    assert (["above_head"] * 2, [True], True) == (left, stuck, hangs)
 
 
 @pytest.mark.parametrize(
