@@ -7,15 +7,17 @@ import shlex
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from relay import ledger, local
 from relay.demo.errors import DemoError
+from relay.demo.scenes.stage import Check
 from relay.demo.screen import Screen
 from relay.demo.story import Story
-from relay.demo.summary import archived, dead_by_reason, mismatches, promises, sums
+from relay.demo.summary import archived, dead_by_reason, mismatches, one_of_each, otherwise, promises, sums
 from relay.demo.verdict import judged, played
 
 LEAST: Final = 600
@@ -58,16 +60,17 @@ def _demonstrate(screen: Screen, folder: Path, messages: int, *, keep: bool) -> 
     folder.mkdir(parents=True, exist_ok=True)
     with local.postgres(say=screen.say) as database, local.rabbitmq(say=screen.say) as broker:
         story = Story(database_url=database.url, amqp_url=broker.url, folder=folder, messages=messages, screen=screen)
-        asyncio.run(story.tell())
-        code = _summarise(screen, folder)
+        checks = asyncio.run(story.tell())
+        code = _summarise(screen, folder, checks)
         _explain_one(screen, story, folder)
         _look_further(screen, database, keep=keep)
     return code
 
 
-def _summarise(screen: Screen, folder: Path) -> int:
+def _summarise(screen: Screen, folder: Path, checks: Sequence[Check] = ()) -> int:
     report = ledger.check(folder)
-    return judged(screen, (sums(report), dead_by_reason(folder), promises(report)), mismatches(report))
+    tables = [sums(report), dead_by_reason(folder), promises(report), *([one_of_each(checks)] if checks else [])]
+    return judged(screen, tables, [*mismatches(report), *otherwise(checks)])
 
 
 def _explain_one(screen: Screen, story: Story, folder: Path) -> None:

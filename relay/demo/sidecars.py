@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
@@ -21,6 +21,7 @@ COMMAND: Final = (sys.executable, "-m", "relay")
 _READY_SECONDS: Final = 30.0
 _END_SECONDS: Final = 20.0
 _LOOK: Final = 0.05
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Sidecars:
@@ -49,8 +50,8 @@ class Sidecars:
         finally:
             self._keeper.close()  # kills what did not end
 
-    async def command(self, *words: str) -> str:
-        """Run a command to its end; return what it printed.
+    async def command(self, *words: str, settings: Mapping[str, str] = _NONE) -> str:
+        """Run a command to its end, with further settings; return what it printed.
 
         Raises:
             DemoError: it failed; the message is what it said.
@@ -59,7 +60,7 @@ class Sidecars:
             *COMMAND,
             *words,
             cwd=self._keeper.folder,
-            env=self._environment,
+            env={**self._environment, **settings},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -69,16 +70,16 @@ class Sidecars:
             raise DemoError(f"relay {' '.join(words)} ended with exit code {process.returncode}: {err.decode(errors='replace').strip()}")
         return out.decode()
 
-    async def start(self, *names: str) -> None:
-        """Start a relay of each name, and return when all are ready.
+    async def start(self, *names: str, words: Sequence[str] = ("run",), settings: Mapping[str, str] = _NONE) -> None:
+        """Start a relay of each name, or what other words of the command say, with further settings; return when all are ready.
 
         Raises:
             DemoError: one is not ready in time; the message ends with its last words.
         """
         ports = free_ports(len(names))
         for name, port in zip(names, ports, strict=True):
-            own = {"RELAY_NAME": name, "RELAY_HTTP_PORT": str(port)}
-            self._running[name] = self._keeper.spawn(name, [*COMMAND, "run"], self._environment | own, end_by="TERM")
+            own = {**settings, "RELAY_NAME": name, "RELAY_HTTP_PORT": str(port)}
+            self._running[name] = self._keeper.spawn(name, [*COMMAND, *words], self._environment | own, end_by="TERM")
         for name, port in zip(names, ports, strict=True):
             await self._wait_ready(name, port)
 

@@ -14,6 +14,8 @@ from relay.demo.journal import Journal
 from relay.demo.observer import Observer
 from relay.demo.oddities import ATTEMPTS, BODY_LIMIT, DYING, insert_oddities
 from relay.demo.patience import until
+from relay.demo.scenes import chapter as scenes
+from relay.demo.scenes.stage import Check
 from relay.demo.screen import Screen
 from relay.demo.shop import Shop
 from relay.demo.sidecars import Sidecars
@@ -65,8 +67,8 @@ class Story:
         self._messages = messages
         self._screen = screen
 
-    async def tell(self) -> None:
-        """Play everything; what was started ends with it.
+    async def tell(self) -> list[Check]:
+        """Play everything; what was started ends with it. Return what the scenes after the shop's have found.
 
         Raises:
             RelayError: something failed; the message says what.
@@ -85,6 +87,7 @@ class Story:
             await self._sidecars.start(*_RELAYS)
             self._screen.say(f"relay run: {' and '.join(_RELAYS)} are ready, lock time {LOCK_SECONDS} s")
             await self._play()
+            return await scenes.play(self._database_url, self._amqp_url, self._sidecars, self._screen.say)
 
     async def explain(self, id_: str) -> str:
         """What `relay show` says of a message."""

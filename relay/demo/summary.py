@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from relay import ledger
+from relay.demo.scenes.stage import Check
 from relay.demo.story import RECOVERY_SECONDS
 from relay.demo.verdict import promise, table
 from relay.ledger import Report
@@ -49,6 +51,19 @@ def dead_by_reason(folder: Path) -> Table:
     for (result, code), count in sorted(counts.items()):
         made.add_row(result if code == result else f"{result}, {code}", f"{count}")
     return made
+
+
+def one_of_each(checks: Sequence[Check]) -> Table:
+    """What the scenes after the shop's have found."""
+    made = table("one of each: what else it does", "found", "must be")
+    for words, found, must_be in checks:
+        made.add_row(words, f"{found}", f"{must_be}", style=None if found == must_be else "bold red")
+    return made
+
+
+def otherwise(checks: Sequence[Check]) -> list[str]:
+    """Sentences, one for each check that has found something else."""
+    return [f"{words}: {found}; it must be {must_be}." for words, found, must_be in checks if found != must_be]
 
 
 def archived(folder: Path) -> list[dict[str, str | None]]:

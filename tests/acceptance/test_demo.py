@@ -33,6 +33,10 @@ MISLEADING = {
     "PGPORT": "1",
 }
 """Settings of the user's that the demo must not look at."""
+SCENES = (
+    *("contract", "schedule", "dedup_key", "coalesce_key", "bundle_key", "relay cancel", "relay.traceparent", "inbox", "relay dead watch"),
+)
+"""What the rows of the last table begin with."""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,18 @@ def test_the_summary_explains_a_dead_message_and_how_to_look_further(run: Run) -
     assert "It adds up." in run.output
     assert re.search(r"error detail +No queue takes routing key 'order.placed' of exchange 'shop.audit'", run.output), run.output
     assert re.search(r"psql postgresql://\S+ -c ", run.output), run.output
+
+
+@pytest.mark.ids("A16", "A36", "A37", "C16", "D7")
+def test_it_shows_one_of_each_thing_that_a_relay_does_for_an_application(run: Run) -> None:
+    """Contract, schedule, keys, cancel, trace, inbox and worker, and a watch that answers what is dead: each as it must be."""
+    table = run.output.partition("one of each")[2].partition("It adds up.")[0]
+    shown = {words: (found, must_be) for words, found, must_be in re.findall(r"^ *(\S.*?) {2,}(\d+) +(\d+)\s*$", table, re.MULTILINE)}
+    for scene in SCENES:
+        rows = [words for words in shown if words.startswith(f"{scene}:")]
+        assert rows, (scene, run.output)
+    assert [] == [words for words, (found, must_be) in shown.items() if found != must_be]
+    assert int(shown["inbox: invoices received, handled and booked once"][0]) > 1
 
 
 def test_a_missing_delivery_is_noticed(run: Run, wheel_relay: Path, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+INSERT INTO booking (total) VALUES (%(total)s)

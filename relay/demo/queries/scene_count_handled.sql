@@ -1,0 +1,1 @@
+SELECT count(*) FROM inbox.queue_message_archive

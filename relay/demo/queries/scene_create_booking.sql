@@ -1,0 +1,1 @@
+CREATE TABLE booking (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, total numeric NOT NULL)

@@ -1,0 +1,40 @@
+"""The chapter after the shop has closed: one scene for each other thing that the relay does for an application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from relay.demo.errors import DemoError
+from relay.demo.scenes import contract, dead, inbox, keys, schedule, trace
+from relay.demo.scenes.audience import Audience
+from relay.demo.scenes.stage import Check, Stage
+from relay.demo.sidecars import Sidecars
+
+_SCENES: Final = (contract, schedule, keys, trace, inbox)
+_SECONDS: Final = 45.0
+"""Ample for all of them."""
+
+
+async def play(database_url: str, amqp_url: str, sidecars: Sidecars, say: Callable[[str], None]) -> list[Check]:
+    """Play all scenes at the same time; return what was found.
+
+    Raises:
+        DemoError: a command failed, or what a scene waits for did not come in time.
+    """
+    async with Audience(amqp_url) as audience:
+        stage = Stage(database_url, sidecars, audience, say)
+        for scene in (contract, schedule, inbox):
+            await scene.prepare(stage)
+        await sidecars.start("relay-3")
+        say("desk: inserts under contract, schedule, keys and trace, and sends invoices that come back in")
+        try:
+            async with asyncio.timeout(_SECONDS):
+                found = await asyncio.gather(*(scene.play(stage) for scene in _SCENES))
+        except TimeoutError:
+            raise DemoError(f"What the desk waits for did not come within {_SECONDS:g} s.") from None
+        answered = await dead.play(stage)
+        say(f"relay {' '.join(dead.WORDS)}: every dead message of this demo is told, and answered")
+        await sidecars.stop()
+    return [check for checks in (*found, answered) for check in checks]

@@ -1,0 +1,43 @@
+"""A message contract: a pydantic model says what an order is, and what is none is dead with the reason."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from psycopg.types.json import Jsonb
+from pydantic import Field
+
+from relay.client import OutboxModel
+from relay.demo.scenes.audience import EXCHANGE
+from relay.demo.scenes.stage import Check, Stage
+
+_KEY: Final = "order.checked"
+
+
+class Order(OutboxModel, exchange=EXCHANGE, routing_key=_KEY):
+    """What every message with this key must be."""
+
+    customer: str
+    total: Annotated[float, Field(gt=0)]
+
+
+async def prepare(stage: Stage) -> None:
+    """Add the contract."""
+    words = ("contract", "add", EXCHANGE, _KEY, f"{__name__}:{Order.__name__}", "--mode", "enforce")
+    await stage.sidecars.command(*words)
+    stage.say(f"relay {' '.join(words)}")
+
+
+async def play(stage: Stage) -> list[Check]:
+    """Insert an order, and one that is none, as an application in any language might."""
+    contents = ({"customer": "ann", "total": 9.5}, {"customer": "bob", "total": -1})
+    rows = [("scene_insert", {"exchange": EXCHANGE, "routing_key": _KEY, "content": Jsonb(content)}) for content in contents]
+    ids = [str(row[0]) for row in await stage.commit(*rows) if row]
+    good, bad = [await stage.ending(id_) for id_ in ids]
+    await stage.audience.seen(_KEY)
+    stage.say(f"contract: {bad.detail}")
+    kept_back = (bad.result, bad.code) == ("rejected", "contract_violated")
+    return [
+        Check(f"contract: what keeps it is {good.result}, and delivered", len(stage.audience.of(_KEY)), 1),
+        Check(f"contract: what breaks it is {bad.result}, {bad.code}", int(kept_back), 1),
+    ]

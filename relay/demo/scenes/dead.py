@@ -1,0 +1,20 @@
+"""Dead messages answered: a watch tells of each and acknowledges it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relay.demo.scenes.stage import Check, Stage
+
+WORDS: Final = ("dead", "watch", "--command", "cat", "--ack", "--once")
+"""The command gets each message as a line of JSON, and here it repeats it."""
+
+
+async def play(stage: Stage) -> list[Check]:
+    """Everything that has died in this demo is told, and nothing is left unanswered."""
+    dead = await stage.count("scene_count_unanswered")
+    told = await stage.sidecars.command(*WORDS)
+    return [
+        Check("relay dead watch: dead messages told", len(told.splitlines()), dead),
+        Check("relay dead watch: left unanswered", await stage.count("scene_count_unanswered"), 0),
+    ]

@@ -1,0 +1,74 @@
+"""What every scene has: the database, relays, what a consumer received, and a place for what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from psycopg import AsyncConnection
+
+from relay.demo.patience import until
+from relay.demo.scenes.audience import Audience
+from relay.demo.sidecars import Sidecars
+from relay.demo.statements import statement
+
+_LOOK: Final = 0.05
+
+
+class Check(NamedTuple):
+    """What a scene has found of something, and what must be found."""
+
+    words: str
+    found: int
+    must_be: int
+
+
+class Ending(NamedTuple):
+    """What became of a message."""
+
+    result: str
+    code: str | None
+    detail: str | None
+
+
+class Stage:
+    """Where scenes play.
+
+    Args:
+        database_url: has the outbox.
+        sidecars: run commands.
+        audience: what consumers received.
+        say: prints a line.
+    """
+
+    def __init__(self, database_url: str, sidecars: Sidecars, audience: Audience, say: Callable[[str], None]) -> None:
+        self._database_url = database_url
+        self.say = say
+        self.sidecars = sidecars
+        self.audience = audience
+
+    async def connect(self) -> AsyncConnection:
+        """Return a connection that begins a transaction with its first statement, as an application's does."""
+        return await AsyncConnection.connect(self._database_url, application_name="example desk")
+
+    async def commit(self, *statements: tuple[str, dict[str, object]]) -> list[tuple[Any, ...] | None]:
+        """Run statements in one transaction; return the first row of each, None where there is none."""
+        async with await self.connect() as connection:
+            cursors = [await connection.execute(statement(name), values) for name, values in statements]
+            return [await cursor.fetchone() if cursor.description else None for cursor in cursors]
+
+    async def count(self, name: str, **values: object) -> int:
+        """The number that a statement returns."""
+        [row] = await self.commit((name, values))
+        return int(row[0]) if row else 0
+
+    async def ending(self, id_: str) -> Ending:
+        """Wait until a message is archived; return what became of it."""
+        found: list[tuple[Any, ...] | None] = [None]
+
+        async def archived() -> bool:
+            found[:] = await self.commit(("scene_result", {"id": id_}))
+            return found[0] is not None
+
+        await until(archived, every=_LOOK)
+        return Ending(*found[0] or ())
