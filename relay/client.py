@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import tuple_row
 
-from relay.client_contracts import ClientContracts, load_contracts, load_contracts_async
+from relay.client_contracts import ClientContracts, all_ready, load_contracts, load_contracts_async, ready
 from relay.client_copy import AsyncConnection, Connection, enqueue_copy, enqueue_copy_async
 from relay.client_message import JsonText, Message, MessageError, Options
 from relay.client_model import OutboxModel
-from relay.client_rows import Given, Trace, all_fit, columns, fit, statement
+from relay.client_rows import Given, Trace, columns, into, statement, taken
 
 __all__ = [
     "ClientContracts", "JsonText", "Message", "MessageError", "Options", "OutboxModel",
@@ -40,7 +41,7 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the caller's transaction and return its id.
+    """Insert one message in the caller's transaction and return its id; where its `dedup_key` is known, the first one's.
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
@@ -54,11 +55,8 @@ def enqueue(
         MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
         psycopg.Error: the database refused; the transaction is aborted as after any failed statement.
     """
-    ready = fit(message, Trace(traceparent, tracestate))
-    if contracts is not None:
-        contracts.check(ready)
-    _insert(connection, [ready], schema)
-    return ready.id
+    [found] = _insert(connection, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
+    return found
 
 
 def enqueue_many(
@@ -70,19 +68,15 @@ def enqueue_many(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> list[UUID]:
-    """Insert messages with one statement in the caller's transaction; return their ids, in order.
+    """Insert messages with one statement in the caller's transaction; return their ids, in order, as `enqueue` does.
 
     Messages go out in the given order where the ordering key asks for it. All travel at once, so some thousands are a good size; for more
-    there is `enqueue_copy`.
+    there is `enqueue_copy`. Either all have a key or none has one.
 
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     """
-    ready = all_fit(messages, Trace(traceparent, tracestate))
-    if contracts is not None:
-        contracts.check_all(ready)
-    if ready:
-        _insert(connection, ready, schema)
-    return [message.id for message in ready]
+    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
+    return _insert(connection, found, schema) if found else []
 
 
 async def enqueue_async(
@@ -95,11 +89,8 @@ async def enqueue_async(
     contracts: ClientContracts | None = None,
 ) -> UUID:
     """`enqueue` for psycopg's async connections."""
-    ready = fit(message, Trace(traceparent, tracestate))
-    if contracts is not None:
-        contracts.check(ready)
-    await _insert_async(connection, [ready], schema)
-    return ready.id
+    [found] = await _insert_async(connection, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
+    return found
 
 
 async def enqueue_many_async(
@@ -112,22 +103,20 @@ async def enqueue_many_async(
     contracts: ClientContracts | None = None,
 ) -> list[UUID]:
     """`enqueue_many` for psycopg's async connections."""
-    ready = all_fit(messages, Trace(traceparent, tracestate))
-    if contracts is not None:
-        contracts.check_all(ready)
-    if ready:
-        await _insert_async(connection, ready, schema)
-    return [message.id for message in ready]
+    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
+    return await _insert_async(connection, found, schema) if found else []
 
 
-def _insert(connection: Connection, messages: Sequence[Message], schema: str) -> None:
+def _insert(connection: Connection, messages: Sequence[Message], schema: str) -> list[UUID]:
     own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
     # Not connection.execute: the connection may be configured with a cursor of another kind.
-    with psycopg.Cursor(own) as cursor:
-        cursor.execute(statement("enqueue", schema), columns(messages))
+    with psycopg.Cursor(own, row_factory=tuple_row) as cursor:
+        cursor.execute(statement(into("enqueue", messages), schema), columns(messages))
+        return taken(messages, cursor.fetchall() if messages[0].keyed else ())
 
 
-async def _insert_async(connection: AsyncConnection, messages: Sequence[Message], schema: str) -> None:
+async def _insert_async(connection: AsyncConnection, messages: Sequence[Message], schema: str) -> list[UUID]:
     own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
-    async with psycopg.AsyncCursor(own) as cursor:
-        await cursor.execute(statement("enqueue", schema), columns(messages))
+    async with psycopg.AsyncCursor(own, row_factory=tuple_row) as cursor:
+        await cursor.execute(statement(into("enqueue", messages), schema), columns(messages))
+        return taken(messages, await cursor.fetchall() if messages[0].keyed else ())

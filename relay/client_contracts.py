@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from relay.client_message import Message, MessageError
-from relay.client_rows import statement
+from relay.client_rows import Given, Trace, fit, statement
 from relay.contracts.registry import Breach, Contract, Contracts, breaches
 from relay.written_numbers import as_stored
 
@@ -33,7 +33,8 @@ class ClientContracts:
         """Check a message; what breaks a contract whose mode is `warn` is logged by the logger `relay.contracts`.
 
         Raises:
-            MessageError: it breaks an enforced contract; the sentence that the relay would archive it with.
+            MessageError: it breaks an enforced contract; the sentence that the relay would archive it with. A part of a bundle is
+                checked as a list of one, which it may become.
         """
         for breach in self._breaches(message):
             if breach.contract.mode == "enforce":
@@ -54,8 +55,38 @@ class ClientContracts:
             return []
         if message.body is not None:
             return breaches(held, None)
+        text = message.content_text if message.bundle_key is None else f"[{message.content_text}]"
         # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole one there.
-        return breaches(held, message.content_text) and breaches(held, as_stored(message.content_text))
+        return breaches(held, text) and breaches(held, as_stored(text))
+
+
+def ready(message: Given, trace: Trace, contracts: ClientContracts | None) -> Message:
+    """One message that is fit to be sent and keeps the contracts.
+
+    Raises:
+        MessageError: it is not or does not; one sentence.
+    """
+    found = fit(message, trace)
+    if contracts is not None:
+        contracts.check(found)
+    return found
+
+
+def ready_at(place: int, message: Given, trace: Trace, contracts: ClientContracts | None) -> Message:
+    """As `ready`, for one of many; the error names its place."""
+    try:
+        return ready(message, trace, contracts)
+    except MessageError as error:
+        raise MessageError(f"message {place}: {error}") from None
+
+
+def all_ready(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> list[Message]:
+    """Messages that are fit to be sent and keep the contracts.
+
+    Raises:
+        MessageError: one is not or does not; the sentence names its place.
+    """
+    return [ready_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
 
 
 def load_contracts(connection: psycopg.Connection[Any], *, schema: str = "public") -> ClientContracts:

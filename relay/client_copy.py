@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from relay.client_contracts import ClientContracts, ready_at
 from relay.client_message import Message
-from relay.client_rows import Given, Trace, fit_at, statement
+from relay.client_rows import KEYS, Given, Trace, into, statement, unlike
 
 Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
 AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
@@ -24,11 +25,13 @@ def enqueue_copy(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> int:
-    """Stream messages into the queue in the caller's transaction; return how many.
+    """Stream messages into the queue in the caller's transaction; return how many there were.
 
     Each is checked as it comes, and all or none are inserted: within a transaction a savepoint takes back what had come before a wrong one,
-    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`).
+    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a key or none has one;
+    one whose `dedup_key` is known already is not inserted, which COPY does not tell, so it is counted too.
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
@@ -36,17 +39,24 @@ def enqueue_copy(
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
         tracestate: goes with it.
+        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
 
     Raises:
-        MessageError: one can never be sent; the sentence names its place, and nothing was inserted.
+        MessageError: one can never be sent, or breaks an enforced contract; the sentence names its place, and nothing was inserted.
         psycopg.Error: the database refused; nothing was inserted.
     """
     own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
-    trace, place = Trace(traceparent, tracestate), 0
-    with psycopg.Cursor(own) as cursor, _savepoint(cursor), cursor.copy(statement("enqueue_copy", schema)) as copy:
-        for place, message in enumerate(messages, start=1):
-            copy.write_row(_row(fit_at(place, message, trace)))
-    return place
+    fits = _fits(messages, Trace(traceparent, tracestate), contracts)
+    with psycopg.Cursor(own) as cursor, _savepoint(cursor):
+        first = next(fits, None)
+        if first is None:
+            return 0
+        row = _keyed_row if first.keyed else _row
+        with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
+            copy.write_row(row(first))
+            for message in fits:
+                copy.write_row(row(message))
+        return cursor.rowcount
 
 
 async def enqueue_copy_async(
@@ -56,15 +66,21 @@ async def enqueue_copy_async(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> int:
     """`enqueue_copy` for psycopg's async connections; the iterable may be async, too."""
     own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
-    trace, place = Trace(traceparent, tracestate), 0
-    async with psycopg.AsyncCursor(own) as cursor, _savepoint_async(cursor), cursor.copy(statement("enqueue_copy", schema)) as copy:
-        async for message in _each(messages):
-            place += 1
-            await copy.write_row(_row(fit_at(place, message, trace)))
-    return place
+    fits = _fits_async(messages, Trace(traceparent, tracestate), contracts)
+    async with psycopg.AsyncCursor(own) as cursor, _savepoint_async(cursor):
+        first = await anext(fits, None)
+        if first is None:
+            return 0
+        row = _keyed_row if first.keyed else _row
+        async with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
+            await copy.write_row(row(first))
+            async for message in fits:
+                await copy.write_row(row(message))
+        return cursor.rowcount
 
 
 def _row(message: Message) -> tuple[Any, ...]:
@@ -72,6 +88,38 @@ def _row(message: Message) -> tuple[Any, ...]:
         message.id, message.exchange, message.routing_key, message.content_text, message.body, message.options.text(),
         message.ordering_key, message.available_at, message.expires_at,
     )  # fmt: skip
+
+
+def _keyed_row(message: Message) -> tuple[Any, ...]:
+    return (*_row(message), *(getattr(message, name) for name in KEYS))
+
+
+def _fits(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> Iterator[Message]:
+    keyed = None
+    for place, given in enumerate(messages, start=1):
+        message = ready_at(place, given, trace, contracts)
+        if message.keyed is not keyed:
+            keyed = _decided(place, message, before=keyed)
+        yield message
+
+
+async def _fits_async(
+    messages: Iterable[Given] | AsyncIterable[Given], trace: Trace, contracts: ClientContracts | None
+) -> AsyncIterator[Message]:
+    keyed, place = None, 0
+    async for given in _each(messages):
+        place += 1
+        message = ready_at(place, given, trace, contracts)
+        if message.keyed is not keyed:
+            keyed = _decided(place, message, before=keyed)
+        yield message
+
+
+def _decided(place: int, message: Message, *, before: bool | None) -> bool:
+    """Where the stream goes is decided by its first message; the others must follow it."""
+    if before is not None:
+        raise unlike(place, keyed=message.keyed)
+    return message.keyed
 
 
 @contextmanager

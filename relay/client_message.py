@@ -18,7 +18,9 @@ from relay.options import plan
 from relay.written_numbers import as_stored, check_printed
 
 ORDERING_KEY_LIMIT: Final = 1024
-"""Bytes; the database refuses more (sql/0002_validity.sql)."""
+"""Bytes, as of the other keys; the database refuses more (sql/0002_validity.sql, sql/0021_keyed.sql)."""
+DEDUP_SECONDS_LIMIT: Final = 31_536_000
+"""A year (sql/0021_keyed.sql)."""
 PAYLOAD_LIMIT: Final = 134_217_728
 """Bytes of `content` or `body` that the database takes at the most; the setting max_body_bytes is lower."""
 HEADERS_LIMIT: Final = 128_000
@@ -91,6 +93,7 @@ class Options(BaseModel):
 
 
 NO_OPTIONS: Final = Options()
+_KEY_FIELDS: Final = frozenset({"dedup_key", "dedup_seconds", "coalesce_key", "bundle_key"})
 
 
 def time_ordered_uuid() -> UUID:
@@ -123,6 +126,14 @@ class Message(BaseModel):
     """Not sent before this time."""
     expires_at: AwareDatetime | None = None
     """Not sent after this time: archived as rejected, code expired."""
+    dedup_key: str | None = None
+    """The second message with the key and the exchange is not enqueued."""
+    dedup_seconds: Annotated[int, Strict()] | None = None
+    """For how long the key is known; by default as the setting dedup_seconds says."""
+    coalesce_key: str | None = None
+    """Of the messages with the key and the exchange only the newest that is not sent yet is sent."""
+    bundle_key: str | None = None
+    """Messages with the key, exchange and routing key that are due together become one message, a list of their contents."""
     id: UUID = Field(default_factory=time_ordered_uuid)
     """Identity in queue and archive; the same id twice in the queue is refused by the database."""
     _content: str = PrivateAttr(default="{}")
@@ -138,7 +149,14 @@ class Message(BaseModel):
                 raise ValueError("body and content are both given; leave content out, a message has one payload")
             _check_size("body", len(self.body), PAYLOAD_LIMIT)
         _check_times(self.available_at, self.expires_at)
+        if not _KEY_FIELDS.isdisjoint(self.__pydantic_fields_set__):
+            _check_keys(self)
         return self
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has a key, for which there is a view beside the queue (docs/keys.md)."""
+        return not (self.dedup_key is None and self.coalesce_key is None and self.bundle_key is None)
 
     @property
     def content_text(self) -> str:
@@ -191,6 +209,19 @@ def _check_times(available_at: datetime | None, expires_at: datetime | None) -> 
             raise ValueError(f"{name} is outside the years 1 to 9999") from None
     if available_at is not None and expires_at is not None and expires_at <= available_at:
         raise ValueError("expires_at is not after available_at; the message could never be sent")
+
+
+def _check_keys(message: Message) -> None:
+    """In the words of queue_message_keys_check() (sql/0021_keyed.sql)."""
+    if message.bundle_key is not None and message.coalesce_key is not None:
+        raise ValueError("bundle_key and coalesce_key are both given; a message is sent with others or replaced by them")
+    if message.bundle_key is not None and message.body is not None:
+        raise ValueError("body and bundle_key are both given; a bundle is a JSON list, so use content")
+    seconds = message.dedup_seconds
+    if seconds is not None and (message.dedup_key is None or not 1 <= seconds <= DEDUP_SECONDS_LIMIT):
+        raise ValueError(f"dedup_seconds is {seconds}; it must be from 1 to {DEDUP_SECONDS_LIMIT}, beside a dedup_key")
+    for name in ("bundle_key", "coalesce_key", "dedup_key"):
+        _check_text(name, getattr(message, name) or "", ORDERING_KEY_LIMIT)
 
 
 def _check_text(name: str, text: str, limit: int) -> None:

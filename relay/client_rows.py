@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -19,6 +20,8 @@ from relay.trace import TRACE_HEADERS, trace_headers
 
 Given = Message | OutboxModel | Mapping[str, Any]
 """What may be enqueued."""
+KEYS: Final = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
+"""The columns that the view has and the queue has not."""
 
 
 class Trace:
@@ -57,25 +60,48 @@ def fit(message: Given, trace: Trace) -> Message:
     return trace.onto(message.to_message() if isinstance(message, OutboxModel) else checked(message))
 
 
-def all_fit(messages: Iterable[Given], trace: Trace) -> list[Message]:
-    """Messages that are fit to be sent.
+def into(name: str, messages: Sequence[Message]) -> str:
+    """The statement for messages as these: `name`, or the one beside it that goes by the view of messages with a key.
 
     Raises:
-        MessageError: one is not; the sentence names its place.
+        MessageError: some have a key and some have none; the sentence names the place of the first that is not as those before it.
     """
-    return [fit_at(place, message, trace) for place, message in enumerate(messages, start=1)]
+    keyed = messages[0].keyed
+    for place, message in enumerate(messages, start=1):
+        if message.keyed is not keyed:
+            raise unlike(place, keyed=message.keyed)
+    return f"{name}_keyed" if keyed else name
 
 
-def fit_at(place: int, message: Given, trace: Trace) -> Message:
-    """As `fit`, for one of many; the error names its place."""
-    try:
-        return fit(message, trace)
-    except MessageError as error:
-        raise MessageError(f"message {place}: {error}") from None
+def unlike(place: int, *, keyed: bool) -> MessageError:
+    """What is wrong with a message that goes elsewhere than those before it: two statements would keep neither order nor all or none."""
+    here, before = ("a key", "none") if keyed else ("no key", "one")
+    return MessageError(
+        f"message {place} has {here} (dedup_key, coalesce_key, bundle_key), and those before it have {before}: enqueue them in calls apart"
+    )
+
+
+def taken(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> list[UUID]:
+    """The ids of messages; of those with a key as the statement returned them.
+
+    Raises:
+        MessageError: retention forgot a dedup_key in the very moment that it was asked for; the transaction should be rolled back.
+    """
+    if not messages[0].keyed:
+        return [message.id for message in messages]
+    ids = [row[0] for row in rows]
+    if None in ids:
+        raise MessageError(f"message {ids.index(None) + 1}: its dedup_key was forgotten just now, roll back and enqueue it again")
+    return [UUID(id_) for id_ in ids]
 
 
 def columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
-    """Parameters of the statement `enqueue`."""
+    """Parameters of the statements `enqueue` and `enqueue_keyed`."""
+    keys = {name: [getattr(message, name) for message in messages] for name in KEYS} if messages[0].keyed else {}
+    return _columns(messages) | keys
+
+
+def _columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
     return {
         "ids": [message.id for message in messages],
         "exchanges": [message.exchange for message in messages],
@@ -90,7 +116,7 @@ def columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
 
 
 def as_json(messages: Sequence[Message]) -> str:
-    """The one parameter of the statement `enqueue_json`, which is text, so that every driver can bind it."""
+    """The one parameter of `enqueue_json` and `enqueue_json_keyed`, which is text, so that every driver can bind it."""
     return json.dumps([_entry(message) for message in messages], ensure_ascii=False, separators=(",", ":"))
 
 
@@ -110,8 +136,11 @@ def _statements(schema: str) -> Statements:
     return Statements(schema)
 
 
-def _entry(message: Message) -> dict[str, str | None]:
-    return {
+def _entry(message: Message) -> dict[str, str | int | None]:
+    keys: dict[str, str | int | None] = {}
+    if message.keyed:
+        keys = {name: getattr(message, name) for name in KEYS}
+    return keys | {
         "id": str(message.id),
         "exchange": message.exchange,
         "routing_key": message.routing_key,

@@ -12,7 +12,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_producer', 'SELECT ON %1$I.queue_message_contract'),
         ('queue_message_producer', 'INSERT (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at, bundle_key, coalesce_key, dedup_key, dedup_seconds) ON %1$I.queue_message_keyed'),
         ('queue_message_producer', 'SELECT (id) ON %1$I.queue_message_keyed'),
-        ('queue_message_producer', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid, %1$I.queue_message_hint_mode, %1$I.queue_message_tell'),
+        ('queue_message_producer', 'EXECUTE ON FUNCTION %1$I.queue_message_uuid, %1$I.queue_message_hint_mode, %1$I.queue_message_tell, %1$I.queue_message_known'),
         -- The consumer: marks what it has handled, and sees its own answer; handles messages in its own tables.
         ('queue_message_consumer', 'INSERT (consumer, message_id), SELECT (message_id) ON %1$I.queue_message_received'),
         -- The receiver of an inbox: writes what came from a queue, marks it, counts what waits, and puts to the dead side what can be no message.

@@ -113,6 +113,16 @@ BEGIN
 END
 $body$;
 
+-- The message that a dedup_key is known by, for who was told that it is. Not stable: after the wait for another's transaction it is newer than
+-- the statement. Producers may see every id in the queue.
+CREATE FUNCTION @schema@.queue_message_known(exchange text, dedup_key text) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+BEGIN
+    RETURN (SELECT d.message_id FROM @schema@.queue_message_dedup d WHERE d.exchange = exchange AND d.dedup_key = dedup_key);
+END
+$body$;
+
 CREATE FUNCTION @schema@.queue_message_keyed_insert() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable

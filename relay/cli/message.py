@@ -26,6 +26,8 @@ CHUNK_BYTES = 8 << 20
 """Bytes of input after which a statement goes out with fewer."""
 MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What some editors and shells write before the first line."""
+KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
+"""Options that are given on only where they are used."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -42,6 +44,12 @@ class Terms:
         str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
     ] = None
     expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None
+    dedup_key: Annotated[str | None, typer.Option(help="Not enqueued where a message with the key was, within its window.")] = None
+    dedup_seconds: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="The window of --dedup-key; by default the setting dedup_seconds.")
+    ] = None
+    coalesce_key: Annotated[str | None, typer.Option(help="Of the messages with the key only the newest unsent is sent.")] = None
+    bundle_key: Annotated[str | None, typer.Option(help="Messages with the key are sent together, as one JSON list.")] = None
 
     def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
         """The fields of a message that they are; lengths of time from now, which asks the database."""
@@ -50,6 +58,7 @@ class Terms:
             "ordering_key": self.ordering_key,
             "available_at": moment(now, self.available_at, "--available-at", ahead=True),
             "expires_at": moment(now, self.expires_at, "--expires-at", ahead=True),
+            **{name: value for name in KEYS if (value := getattr(self, name)) is not None},
         }
 
 
@@ -61,7 +70,10 @@ def enqueue(
     terms: Terms,
     ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not their number.")] = False,
 ) -> None:
-    """Enqueue one message and print its id, or one message for each line of standard input, all or none."""
+    """Enqueue one message and print its id, or one message for each line of standard input, all or none.
+
+    What a dedup key knows already is left out, which is no error: the id is that of the first message.
+    """
     if content is None and sys.stdin.isatty():
         raise typer.BadParameter("Give the content as JSON, or lines of JSON on standard input.")
     with console() as opened:
@@ -177,10 +189,14 @@ def _not_cancelled(opened: Console, message: UUID) -> int:
 def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client import enqueue as insert  # noqa: PLC0415
+    from relay.client_message import checked  # noqa: PLC0415
 
+    message = checked({**fields, "content": JsonText(content)})
     with opened.transaction(needs=_producer()) as connection:
-        made = insert(connection, {**fields, "content": JsonText(content)}, schema=opened.schema)
+        made = insert(connection, message, schema=opened.schema)
     typer.echo(str(made))
+    if made != message.id:
+        complain("Nothing was enqueued: the dedup_key is known, by the message of this id.")
 
 
 def _producer() -> str:
@@ -193,17 +209,21 @@ def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> Non
     from relay.client import enqueue_many as insert  # noqa: PLC0415 - heavy for --help
 
     made: list[UUID] = []
+    known = 0
     bad: list[str] = []
     with opened.transaction(needs=_producer()) as connection:
         for chunk in _chunks(fields, bad):
-            made += insert(connection, chunk, schema=opened.schema)
+            found = insert(connection, chunk, schema=opened.schema)
+            known += sum(id_ != message.id for id_, message in zip(found, chunk, strict=True))
+            made += found
         if bad:
             _report(bad)
         if not made:
             refuse(
                 "Standard input holds no line with JSON: nothing was enqueued; give one JSON value a line, or the content as an argument."
             )
-    typer.echo("\n".join(map(str, made)) if ids else f"{count(len(made), 'message')} enqueued")
+    told = f", {known} known by the dedup_key already" if known else ""
+    typer.echo("\n".join(map(str, made)) if ids else f"{count(len(made) - known, 'message')} enqueued{told}")
 
 
 def _report(bad: list[str]) -> None:

@@ -17,10 +17,11 @@ from functools import cache
 from typing import Any, Protocol
 from uuid import UUID
 
+from relay.client_contracts import ClientContracts, all_ready, ready
 from relay.client_message import Message, MessageError
-from relay.client_rows import Given, Trace, all_fit, as_json, fit, statement_for
+from relay.client_rows import Given, Trace, as_json, into, statement_for, taken
 
-__all__ = ["enqueue", "enqueue_many"]
+__all__ = ["enqueue", "enqueue_many", "load_contracts"]
 
 
 class Connection(Protocol):
@@ -29,8 +30,8 @@ class Connection(Protocol):
     def is_in_transaction(self) -> bool:
         """Whether a transaction is open."""
 
-    async def execute(self, query: str, *args: Any) -> str:
-        """Run one statement."""
+    async def fetch(self, query: str, *args: Any) -> list[Any]:
+        """Run one statement; its rows."""
 
 
 async def enqueue(
@@ -41,8 +42,9 @@ async def enqueue(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the connection's transaction and return its id.
+    """Insert one message in the connection's transaction and return its id; where its `dedup_key` is known, the first one's.
 
     Args:
         connection: of asyncpg.
@@ -51,14 +53,15 @@ async def enqueue(
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
         tracestate: goes with it.
+        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
 
     Raises:
-        MessageError: the message can never be sent, or there is no transaction; nothing was executed.
+        MessageError: the message can never be sent, or breaks an enforced contract, or there is no transaction; nothing was executed.
         asyncpg.PostgresError: the database refused.
     """
-    ready = fit(message, Trace(traceparent, tracestate))
-    await _insert(connection, [ready], schema, autocommit=autocommit)
-    return ready.id
+    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
+    [found] = await _insert(connection, messages, schema, autocommit=autocommit)
+    return found
 
 
 async def enqueue_many(
@@ -69,23 +72,33 @@ async def enqueue_many(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> list[UUID]:
-    """Insert messages with one statement in the connection's transaction; return their ids, in order.
+    """Insert messages with one statement in the connection's transaction; return their ids, in order, as `enqueue` does.
 
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
+    Either all have a key or none has one.
     """
-    ready = all_fit(messages, Trace(traceparent, tracestate))
-    if ready:
-        await _insert(connection, ready, schema, autocommit=autocommit)
-    return [message.id for message in ready]
+    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
+    return await _insert(connection, found, schema, autocommit=autocommit) if found else []
 
 
-async def _insert(connection: Connection, messages: Sequence[Message], schema: str, *, autocommit: bool) -> None:
+async def load_contracts(connection: Connection, *, schema: str = "public") -> ClientContracts:
+    """Read the message contracts; load them again to see later ones.
+
+    Raises:
+        asyncpg.PostgresError: they cannot be read.
+    """
+    return ClientContracts([tuple(row) for row in await connection.fetch(_statement("read_contracts", schema))])
+
+
+async def _insert(connection: Connection, messages: Sequence[Message], schema: str, *, autocommit: bool) -> list[UUID]:
+    name = into("enqueue_json", messages)
     if not (autocommit or connection.is_in_transaction()):
         raise MessageError("The message would commit by itself: open connection.transaction() first, or pass autocommit=True.")
-    await connection.execute(_statement(schema), as_json(messages))
+    return taken(messages, await connection.fetch(_statement(name, schema), as_json(messages)))
 
 
 @cache
-def _statement(schema: str) -> str:
-    return statement_for("enqueue_json", schema, lambda _name: "$1")
+def _statement(name: str, schema: str) -> str:
+    return statement_for(name, schema, lambda _name: "$1")

@@ -19,10 +19,11 @@ from uuid import UUID
 
 from django.db import connections
 
+from relay.client_contracts import ClientContracts, all_ready, ready
 from relay.client_message import Message, MessageError
-from relay.client_rows import Given, Trace, all_fit, as_json, fit, statement
+from relay.client_rows import Given, Trace, as_json, into, statement, taken
 
-__all__ = ["enqueue", "enqueue_many"]
+__all__ = ["enqueue", "enqueue_many", "load_contracts"]
 
 
 def enqueue(
@@ -33,8 +34,9 @@ def enqueue(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the current transaction and return its id.
+    """Insert one message in the current transaction and return its id; where its `dedup_key` is known, the first one's.
 
     Args:
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
@@ -43,14 +45,15 @@ def enqueue(
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
         tracestate: goes with it.
+        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
 
     Raises:
-        MessageError: the message can never be sent, or there is no transaction; nothing was executed.
+        MessageError: the message can never be sent, or breaks an enforced contract, or there is no transaction; nothing was executed.
         django.db.DatabaseError: the database refused.
     """
-    ready = fit(message, Trace(traceparent, tracestate))
-    _insert([ready], using, schema, autocommit=autocommit)
-    return ready.id
+    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
+    [found] = _insert(messages, using, schema, autocommit=autocommit)
+    return found
 
 
 def enqueue_many(
@@ -61,27 +64,40 @@ def enqueue_many(
     schema: str = "public",
     traceparent: str | None = None,
     tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> list[UUID]:
-    """Insert messages with one statement in the current transaction; return their ids, in order.
+    """Insert messages with one statement in the current transaction; return their ids, in order, as `enqueue` does.
 
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
+    Either all have a key or none has one.
     """
-    ready = all_fit(messages, Trace(traceparent, tracestate))
-    if ready:
-        _insert(ready, using, schema, autocommit=autocommit)
-    return [message.id for message in ready]
+    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
+    return _insert(found, using, schema, autocommit=autocommit) if found else []
 
 
-def _insert(messages: Sequence[Message], using: str, schema: str, *, autocommit: bool) -> None:
+def load_contracts(*, using: str = "default", schema: str = "public") -> ClientContracts:
+    """Read the message contracts; load them again to see later ones.
+
+    Raises:
+        django.db.DatabaseError: they cannot be read.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(_statement("read_contracts", schema))
+        return ClientContracts(cursor.fetchall())
+
+
+def _insert(messages: Sequence[Message], using: str, schema: str, *, autocommit: bool) -> list[UUID]:
+    name = into("enqueue_json", messages)
     connection: Any = connections[using]
     if connection.vendor != "postgresql":
         raise MessageError(f"The database {using!r} is {connection.vendor}, and the queue is in a PostgreSQL: name its alias by using=.")
     if not (autocommit or connection.in_atomic_block or not connection.get_autocommit()):
         raise MessageError("The message would commit by itself: open transaction.atomic() first, or pass autocommit=True.")
     with connection.cursor() as cursor:
-        cursor.execute(_statement(schema), {"messages": as_json(messages)})
+        cursor.execute(_statement(name, schema), {"messages": as_json(messages)})
+        return taken(messages, cursor.fetchall() if messages[0].keyed else ())
 
 
 @cache
-def _statement(schema: str) -> str:
-    return statement("enqueue_json", schema).decode()
+def _statement(name: str, schema: str) -> str:
+    return statement(name, schema).decode()

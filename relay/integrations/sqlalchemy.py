@@ -18,23 +18,30 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import TextClause, text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Result
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
+from relay.client_contracts import ClientContracts, all_ready, ready
 from relay.client_message import Message
-from relay.client_rows import Given, Trace, all_fit, as_json, fit, statement_for
+from relay.client_rows import Given, Trace, as_json, into, statement_for, taken
 
-__all__ = ["enqueue", "enqueue_async", "enqueue_many", "enqueue_many_async"]
+__all__ = ["enqueue", "enqueue_async", "enqueue_many", "enqueue_many_async", "load_contracts", "load_contracts_async"]
 
 Sync = Session | scoped_session[Any] | Connection
 Async = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 
 def enqueue(
-    session: Sync, message: Given, *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+    session: Sync,
+    message: Given,
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the session's transaction and return its id.
+    """Insert one message in the session's transaction and return its id; where its `dedup_key` is known, the first one's.
 
     Args:
         session: a session or a connection; of a session with several engines, its connection to the queue's.
@@ -42,52 +49,86 @@ def enqueue(
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
         tracestate: goes with it.
+        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
 
     Raises:
-        MessageError: the message can never be sent; nothing was executed.
+        MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
         sqlalchemy.exc.DBAPIError: the database refused.
     """
-    ready = fit(message, Trace(traceparent, tracestate))
-    session.execute(_insert(schema), _values([ready]))
-    return ready.id
+    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
+    [found] = _ids(messages, session.execute(*_insert(messages, schema)))
+    return found
 
 
 def enqueue_many(
-    session: Sync, messages: Iterable[Given], *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+    session: Sync,
+    messages: Iterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> list[UUID]:
-    """Insert messages with one statement in the session's transaction; return their ids, in order.
+    """Insert messages with one statement in the session's transaction; return their ids, in order, as `enqueue` does.
 
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
+    Either all have a key or none has one.
     """
-    ready = all_fit(messages, Trace(traceparent, tracestate))
-    if ready:
-        session.execute(_insert(schema), _values(ready))
-    return [message.id for message in ready]
+    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
+    return _ids(found, session.execute(*_insert(found, schema))) if found else []
 
 
 async def enqueue_async(
-    session: Async, message: Given, *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+    session: Async,
+    message: Given,
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> UUID:
     """`enqueue` for async sessions and connections."""
-    ready = fit(message, Trace(traceparent, tracestate))
-    await session.execute(_insert(schema), _values([ready]))
-    return ready.id
+    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
+    [found] = _ids(messages, await session.execute(*_insert(messages, schema)))
+    return found
 
 
 async def enqueue_many_async(
-    session: Async, messages: Iterable[Given], *, schema: str = "public", traceparent: str | None = None, tracestate: str | None = None
+    session: Async,
+    messages: Iterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
 ) -> list[UUID]:
     """`enqueue_many` for async sessions and connections."""
-    ready = all_fit(messages, Trace(traceparent, tracestate))
-    if ready:
-        await session.execute(_insert(schema), _values(ready))
-    return [message.id for message in ready]
+    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
+    return _ids(found, await session.execute(*_insert(found, schema))) if found else []
+
+
+def load_contracts(session: Sync, *, schema: str = "public") -> ClientContracts:
+    """Read the message contracts; load them again to see later ones.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: they cannot be read.
+    """
+    return ClientContracts([tuple(row) for row in session.execute(_statement("read_contracts", schema))])
+
+
+async def load_contracts_async(session: Async, *, schema: str = "public") -> ClientContracts:
+    """`load_contracts` for async sessions and connections."""
+    return ClientContracts([tuple(row) for row in await session.execute(_statement("read_contracts", schema))])
+
+
+def _insert(messages: Sequence[Message], schema: str) -> tuple[TextClause, dict[str, str]]:
+    return _statement(into("enqueue_json", messages), schema), {"messages": as_json(messages)}
+
+
+def _ids(messages: Sequence[Message], result: Result[Any]) -> list[UUID]:
+    return taken(messages, [tuple(row) for row in result] if messages[0].keyed else ())
 
 
 @cache
-def _insert(schema: str) -> TextClause:
-    return text(statement_for("enqueue_json", schema, lambda name: f":{name}", escape="\\"))
-
-
-def _values(messages: Sequence[Message]) -> dict[str, str]:
-    return {"messages": as_json(messages)}
+def _statement(name: str, schema: str) -> TextClause:
+    return text(statement_for(name, schema, lambda mark: f":{mark}", escape="\\"))

@@ -12,7 +12,7 @@ RIGHT = """\
 import uuid
 import psycopg
 from sqlalchemy.orm import Session
-from relay.client import Message, Options, OutboxModel, enqueue
+from relay.client import Message, Options, OutboxModel, enqueue, enqueue_many
 from relay.integrations import sqlalchemy
 
 def place_order(connection: psycopg.Connection[tuple[object, ...]], order: int) -> uuid.UUID:
@@ -24,6 +24,13 @@ class Placed(OutboxModel, exchange="orders", routing_key="order.placed", options
 
 def place_model(session: Session, order: int) -> uuid.UUID:
     return sqlalchemy.enqueue(session, Placed(order=order))
+
+class Level(OutboxModel, exchange="stock", coalesce_key="item"):
+    item: int
+
+def place_level(connection: psycopg.Connection[tuple[object, ...]]) -> list[uuid.UUID]:
+    once = Message(exchange="billing", dedup_key="charge-7", dedup_seconds=60)
+    return enqueue_many(connection, [once, Level(item=3).to_message(dedup_key="a"), Message(exchange="audit", bundle_key="b")])
 """
 WRONG = """\
 from relay.client import Message
@@ -31,6 +38,8 @@ from relay.client import Message
 Message(exchange=7)
 Message(exchange="orders", routing_kee="order.placed")
 Message()
+Message(exchange="orders", dedup_key=7)
+Message(exchange="orders", dedup_seconds="60")
 """
 
 
@@ -42,7 +51,7 @@ def check(python: Path, folder: Path, text: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.ids("B1", "A38")
+@pytest.mark.ids("B1", "B11", "A38")
 def test_an_app_that_enqueues_is_type_checked(wheel_relay: Path, tmp_path: Path) -> None:
     """The wheel says that it is typed: right use passes `mypy --strict`, and each wrong use is told."""
     python = wheel_relay.parent / "python"
@@ -50,4 +59,4 @@ def test_an_app_that_enqueues_is_type_checked(wheel_relay: Path, tmp_path: Path)
     assert "Success" in check(python, tmp_path, RIGHT)
 
     told = check(python, tmp_path, WRONG)
-    assert [3, 4, 5] == [int(line.split(":")[1]) for line in told.splitlines() if ": error: " in line], told
+    assert [3, 4, 5, 6, 7] == [int(line.split(":")[1]) for line in told.splitlines() if ": error: " in line], told

@@ -201,3 +201,30 @@ def test_json_is_exact_json(cli: Cli, seeded: Seeded) -> None:
     [row] = json.loads(cli("dead", "list", "--json"))
     assert (dead, "rejected", "too_large") == (row["id"], row["result"], row["error_code"])
     assert datetime.fromisoformat(row["archived_at"]).tzinfo == UTC
+
+
+def test_a_key_that_is_known_is_told_and_no_error(cli: Cli, seeded: Seeded) -> None:
+    """The first one's id for one message and for lines: a script that runs twice does no harm and reads the same."""
+    key = ("enqueue", "orders", "paid", "--dedup-key", "charge-7", "--dedup-seconds", "60")
+    [id_] = cli(*key, "1").split()
+    assert f"{id_}\n" == cli(*key, "2")
+    assert "Nothing was enqueued: the dedup_key is known, by the message of this id." == cli.stderr.strip()
+
+    assert "0 messages enqueued, 2 known by the dedup_key already\n" == cli(*key, stdin="3\n4\n")
+    assert f"{id_}\n{id_}\n" == cli(*key, "--ids", stdin="3\n4\n")
+    assert [(id_, "1", True)] == seeded.run(
+        "SELECT m.id::text, content::text, until - now() < interval '61 s' "
+        "FROM queue_message m JOIN queue_message_dedup ON message_id = m.id"
+    )
+
+
+def test_keys_are_options(cli: Cli, seeded: Seeded) -> None:
+    """What makes no sense together is refused in the client's words."""
+    cli("enqueue", "stock", "level", "1", "--coalesce-key", "item-3")
+    cli("enqueue", "audit", "line", "--bundle-key", "a", stdin="1\n2\n")
+    assert [("a", None, 2), (None, "item-3", 1)] == seeded.run(
+        "SELECT bundle_key, coalesce_key, count(*)::int FROM queue_message_keyed GROUP BY 1, 2 ORDER BY 3 DESC"
+    )
+    assert "bundle_key and coalesce_key are both given" in cli.refused(
+        "enqueue", "audit", "line", "1", "--bundle-key", "a", "--coalesce-key", "b", code=1
+    )

@@ -10,7 +10,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.client import JsonText, Message, MessageError, enqueue, enqueue_async, enqueue_many, load_contracts, load_contracts_async
+from relay.client import (
+    JsonText,
+    Message,
+    MessageError,
+    enqueue,
+    enqueue_async,
+    enqueue_copy,
+    enqueue_copy_async,
+    enqueue_many,
+    load_contracts,
+    load_contracts_async,
+)
 from tests.support.logins import login
 
 pytestmark = pytest.mark.ids("A37", "A38")
@@ -37,6 +48,9 @@ def test_a_message_that_breaks_a_contract_never_reaches_the_database(connection:
     assert SENTENCE == str(refused.value)
     with pytest.raises(MessageError, match=r"^message 2: content breaks contract"):
         enqueue_many(connection, [Message(exchange="orders"), BROKEN], contracts=contracts)
+
+    with pytest.raises(MessageError, match=r"^message 2: content breaks contract"):
+        enqueue_copy(connection, [Message(exchange="orders"), BROKEN], contracts=contracts)
 
     enqueue(connection, {**BROKEN, "content": {"order": 7}}, contracts=contracts)
     enqueue(connection, {**BROKEN, "routing_key": "other"}, contracts=contracts)
@@ -81,4 +95,6 @@ async def test_async_connections_have_the_same(connection: psycopg.Connection[An
         assert 2 == len(contracts)
         with pytest.raises(MessageError, match="content breaks contract"):
             await enqueue_async(other, BROKEN, contracts=contracts)
+        with pytest.raises(MessageError, match=r"^message 1: content breaks contract"):
+            await enqueue_copy_async(other, [BROKEN], contracts=contracts)
         await enqueue_async(other, {**BROKEN, "content": {"order": 1}}, contracts=contracts)

@@ -1,0 +1,18 @@
+-- As enqueue, for messages with a key. Returns the id of each in order; for what a dedup_key knows already, which is no row, the first one's.
+WITH given AS MATERIALIZED (
+    SELECT *
+    FROM unnest(%(ids)s::uuid[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[], %(bodies)s::bytea[], %(options)s::text[],
+        %(ordering_keys)s::text[], %(available_ats)s::timestamptz[], %(expires_ats)s::timestamptz[],
+        %(dedup_key)s::text[], %(dedup_seconds)s::integer[], %(coalesce_key)s::text[], %(bundle_key)s::text[]) WITH ORDINALITY
+        AS message (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at,
+            dedup_key, dedup_seconds, coalesce_key, bundle_key, place)
+), new AS (
+    INSERT INTO @schema@.queue_message_keyed (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at,
+        dedup_key, dedup_seconds, coalesce_key, bundle_key)
+    SELECT id, exchange, routing_key, content::jsonb, body, options::jsonb, ordering_key, available_at, expires_at,
+        dedup_key, dedup_seconds, coalesce_key, bundle_key
+    FROM given ORDER BY place
+    RETURNING id
+)
+SELECT coalesce(new.id, @schema@.queue_message_known(given.exchange, given.dedup_key))::text
+FROM given LEFT JOIN new USING (id) ORDER BY given.place
