@@ -18,11 +18,13 @@ from relay.pipeline.archive import INSTANT
 
 _GLOBS = ("exchange", "routing_key")
 _EXACT = ("ordering_key", "result", "error_code")
+TAKEN_OUT = ("cancelled", "superseded", "bundled")
+"""Codes of what was taken back, or sent as or within another message: the rule of queue_message_find (sql/0008_replay.sql)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Messages that meet all that is given; None means any.
+    """Messages that meet all that is given; None means any, but TAKEN_OUT are meant only where a result, a code or ids are named.
 
     Args:
         since: archived at this time or later.
@@ -57,7 +59,7 @@ class Selection:
         return not any(value is not None and value != () for value in asdict(self).values())
 
     def expression(self) -> pc.Expression:
-        """The filter for Arrow's data sets; true for every message where nothing is given."""
+        """The filter for Arrow's data sets."""
         tests = [pc.match_like(pc.field(name), _like(glob)) for name in _GLOBS if (glob := getattr(self, name)) is not None]
         tests += [pc.field(name) == value for name in _EXACT if (value := getattr(self, name)) is not None]
         if self.since is not None:
@@ -66,6 +68,8 @@ class Selection:
             tests.append(pc.field("archived_at") < pa.scalar(self.until, INSTANT))
         if self.ids:
             tests.append(pc.field("id").isin([each.lower() for each in self.ids]))
+        if self.result is None and self.error_code is None and not self.ids:
+            tests.append(~pc.field("error_code").isin(TAKEN_OUT))
         return reduce(and_, tests, pc.scalar(True))  # noqa: FBT003 - a value
 
     def days(self, days: Iterable[date]) -> list[date]:

@@ -305,3 +305,21 @@ def test_an_interrupted_replay_says_so_beside_what_was_refused(cli: Cli, seeded:
 
     assert "0 messages replayed, 1 refused\n" == cli("replay", "--exchange", "orders", code=130)
     assert "run it again for the rest" in cli.stderr
+
+
+@pytest.mark.ids("B13", "D7")
+def test_what_was_taken_out_is_replayed_only_where_it_is_named(cli: Cli, seeded: Seeded) -> None:
+    """An hour again is what was sent in it; result, code or id say that another is meant."""
+    older, _ = (cli("enqueue", "stock", "level", str(number), "--coalesce-key", "k").strip() for number in (1, 2))
+    part, back = cli("enqueue", "stock", "line", "3", "--bundle-key", "b").strip(), cli("enqueue", "stock", "level", "4").strip()
+    cli("cancel", back)
+    seeded.run("SELECT queue_message_fold(now() + interval '1 min')")
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'a relay') FROM queue_message")
+
+    cli("replay", "--exchange", "stock")
+    assert [("2",), ("[3]",)] == seeded.run("SELECT content::text FROM queue_message ORDER BY seq")
+    cli("replay", "--exchange", "stock", "--code", "bundled")
+    cli("replay", "--result", "discarded")
+    cli("dead", "replay", older)
+    origins = seeded.run("SELECT replay_of::text FROM queue_message ORDER BY seq")
+    assert [part, back, older, older] == [id_ for (id_,) in origins[2:]]

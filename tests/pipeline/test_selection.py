@@ -18,6 +18,10 @@ ROWS: list[dict[str, Any]] = [
     {"id": "b", "exchange": "orders", "routing_key": "order.old", "ordering_key": None, "result": "failed", "error_code": "no_route"},
     {"id": "c", "exchange": "or%ers", "routing_key": "new\nline", "ordering_key": "k*", "result": "failed", "error_code": "nacked"},
     {"id": "d", "exchange": "", "routing_key": "back\\slash_", "ordering_key": "", "result": "discarded", "error_code": None},
+    {"id": "e", "exchange": "keys", "routing_key": "", "ordering_key": None, "result": "discarded", "error_code": "cancelled"},
+    {"id": "f", "exchange": "keys", "routing_key": "", "ordering_key": None, "result": "discarded", "error_code": "superseded"},
+    {"id": "g", "exchange": "keys", "routing_key": "", "ordering_key": None, "result": "discarded", "error_code": "bundled"},
+    {"id": "h", "exchange": "keys", "routing_key": "", "ordering_key": None, "result": "discarded", "error_code": "unroutable"},
 ]
 SCHEMA = pa.schema([(name, pa.string()) for name in ROWS[0]] + [("archived_at", pa.timestamp("us", "UTC"))])
 
@@ -32,12 +36,16 @@ def found(**given: Any) -> str:
 @pytest.mark.parametrize(
     ("given", "ids"),
     [
-        ({}, "abcd"),
+        ({}, "abcdh"),
         ({"exchange": "orders"}, "ab"),
         ({"exchange": "or*ers"}, "abc"),
         ({"exchange": "or%ers"}, "c"),
         ({"exchange": ""}, "d"),
-        ({"exchange": "*"}, "abcd"),
+        ({"exchange": "*"}, "abcdh"),
+        ({"exchange": "keys"}, "h"),
+        ({"exchange": "keys", "result": "discarded"}, "efgh"),
+        ({"error_code": "superseded"}, "f"),
+        ({"exchange": "keys", "ids": ("e", "g")}, "eg"),
         ({"routing_key": "order.*"}, "ab"),
         ({"routing_key": "*new"}, "a"),
         ({"routing_key": "new*"}, "c"),
@@ -50,7 +58,7 @@ def found(**given: Any) -> str:
         ({"result": "failed"}, "bc"),
         ({"error_code": "no_route"}, "b"),
         ({"ids": ("A", "c", "z")}, "ac"),
-        ({"since": NOON + timedelta(hours=1)}, "bcd"),
+        ({"since": NOON + timedelta(hours=1)}, "bcdh"),
         ({"until": NOON + timedelta(hours=1)}, "a"),
         ({"since": NOON, "until": NOON.astimezone(timezone(timedelta(hours=9))) + timedelta(hours=2), "result": "failed"}, "b"),
     ],
