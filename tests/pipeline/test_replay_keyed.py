@@ -30,16 +30,17 @@ class Past(NamedTuple):
 def past(lake: Lake, database: Database, database_url: str) -> Past:
     """One that was replaced, a bundle of one, and one that was taken back, beside what was sent for them."""
     with psycopg.connect(database_url, autocommit=True) as owner:
-        ids = [str(id_) for id_ in enqueue_many(owner, [
+        older, newest, part, cancelled = [str(id_) for id_ in enqueue_many(owner, [
             {"exchange": "stock", "content": 1, "coalesce_key": "k"}, {"exchange": "stock", "content": 2, "coalesce_key": "k"},
             {"exchange": "stock", "content": 3, "bundle_key": "b"}, {"exchange": "stock", "content": 4, "coalesce_key": "c"},
         ])]  # fmt: skip
-        owner.execute("SELECT queue_message_cancel(%s)", [ids[3]])
+        owner.execute("SELECT queue_message_cancel(%s)", [cancelled])
         owner.execute("SELECT queue_message_fold(now() + interval '1 min')")
         sent = [id_ for (id_,) in owner.execute("SELECT id FROM queue_message ORDER BY seq")]
         owner.execute("SELECT queue_message_archive_now(%s::uuid[], 'success', NULL, NULL, 'a relay')", [sent])
     export(lake, database)
-    return Past(*ids[:3], next(str(id_) for id_ in sent if str(id_) not in ids), ids[3])
+    [bundle] = {str(id_) for id_ in sent} - {newest}
+    return Past(older, newest, part, bundle, cancelled)
 
 
 def _replayed(lake: Lake, database: Database, **given: Any) -> Replayed:
