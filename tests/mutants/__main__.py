@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: every mutant, or those whose name holds a word; `--write` puts their table into docs/mutants.md."""
+"""`python -m tests.mutants`: every mutant, or those whose name holds one of the words; `--write` puts their rows into docs/mutants.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.mutants.runner import Verdict, load, try_all
 def main(words: Sequence[str]) -> int:
     """Run them; 1 if one survives, or if its test says nothing without it."""
     wanted = [word for word in words if not word.startswith("--")]
-    mutants = [mutant for mutant in load() if not wanted or any(word in mutant.name for word in wanted)]
+    every = load()
+    mutants = [mutant for mutant in every if not wanted or any(word in mutant.name for word in wanted)]
     began = time.monotonic()
     with local.postgres(say=_say) as server:
         verdicts = try_all(mutants, servers={"TEST_DATABASE_URL": server.url}, told=_tell)
@@ -23,8 +24,8 @@ def main(words: Sequence[str]) -> int:
     _say(f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutants were noticed, in {seconds:.0f} s")
     for verdict in survivors:
         _say(f"NOT NOTICED: {verdict.mutant.name}: {verdict.note}")
-    if "--write" in words and not wanted and not survivors:
-        write(verdicts, seconds)
+    if "--write" in words and not survivors:
+        write(verdicts, every)
     return min(len(survivors), 1)
 
 

@@ -30,10 +30,19 @@ class Surveyed(NamedTuple):
     survivors: list[Survivor]
 
 
-def write(verdicts: Sequence[Verdict], seconds: float) -> None:
-    """Put what a run saw into the page, and how long it took."""
-    table = "\n".join([HEAD, *(f"{row_of(verdict.mutant)} | {verdict.seconds:.1f} s |" for verdict in verdicts)])
-    _between("mutants", f"{table}\n\n{len(verdicts)} mutants, {seconds:.0f} s in all.\n")
+def write(verdicts: Sequence[Verdict], mutants: Sequence[Mutant]) -> None:
+    """Put what a run saw into the page; the rows of mutants that it left out stay as they are."""
+    seen = {row_of(verdict.mutant): f"{verdict.seconds:.1f}" for verdict in verdicts}
+    times = {**_times(), **seen}
+    rows = [f"{row} | {times[row]} s |" for row in map(row_of, mutants) if row in times]
+    total = sum(float(times[row]) for row in map(row_of, mutants) if row in times)
+    table = "\n".join([HEAD, *rows])
+    _between("mutants", f"{table}\n\n{len(rows)} mutants, {total:.0f} s if one comes after the other.\n")
+
+
+def rows() -> list[str]:
+    """The rows on the page, but for their seconds."""
+    return [*_times()]
 
 
 def write_survey(modules: Sequence[Surveyed]) -> None:
@@ -48,6 +57,12 @@ def row_of(mutant: Mutant) -> str:
     """A mutant's row, but for the seconds that it took."""
     file, _, test = mutant.test.partition("::")
     return f"| {mutant.name} | `{mutant.file}` | `{test}` in `{file}`"
+
+
+def _times() -> dict[str, str]:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    cells = [line.rpartition(" | ") for line in lines if line.endswith(" s |")]
+    return {row: seconds.removesuffix(" s |") for row, _, seconds in cells}
 
 
 def _code(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.page import PAGE, row_of
+from tests.mutants.page import PAGE, row_of, rows
 from tests.mutants.runner import ROOT, Mutant, load, try_all
 from tests.mutants.survey import catalog
 from tests.support import docs
@@ -62,9 +62,7 @@ def test_text_that_has_changed_is_told() -> None:
 
 def test_the_page_lists_every_mutant_and_nothing_else() -> None:
     """`make mutants` writes it after a run that noticed them all."""
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith(" s |")]
-
-    assert [row_of(mutant) for mutant in MUTANTS] == [line.rpartition(" | ")[0] for line in rows]
+    assert [row_of(mutant) for mutant in MUTANTS] == rows()
 
 
 def test_survivors_that_are_explained_stand_on_the_page() -> None:

@@ -19,6 +19,8 @@ from relay.local.process import plain_environment
 from tests.support.queue import PATIENCE
 
 COMMAND = (sys.executable, "-m", "relay")
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Whose code `COMMAND` runs: that of these tests, which may be a copy of what is installed."""
 Line = dict[str, Any]
 
 
@@ -118,7 +120,8 @@ class Relays:
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._command = command
-        self._environment = {**plain_environment(folder), "RELAY_LOG_FORMAT": "json", "RELAY_HTTP_PORT": ""}
+        code = {"PYTHONPATH": str(CHECKOUT)} if command == COMMAND else {}
+        self._environment = {**plain_environment(folder), "RELAY_LOG_FORMAT": "json", "RELAY_HTTP_PORT": "", **code}
         self._folder = folder
         self._started: list[RelayProcess] = []
 
