@@ -120,9 +120,9 @@ async def fill(stage: Stage, number: int) -> None:
         await channel.declare_queue(QUEUE, passive=True)
 
 
-async def counted(connection: psycopg.Connection[Any], statement: str, rows: int) -> None:
+async def counted(connection: psycopg.Connection[Any], statement: str, rows: int, *values: object) -> None:
     """Wait until so many are there."""
-    while value(connection, statement) < rows:  # noqa: ASYNC110 - another process does it
+    while value(connection, statement, *values) < rows:  # noqa: ASYNC110 - another process does it
         await asyncio.sleep(0.1)
 
 

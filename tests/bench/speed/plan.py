@@ -9,6 +9,7 @@ from tests.bench.figures import Figure, figure, ratio
 from tests.bench.speed import archives, backlogs, drains, kinds, snapshots
 from tests.bench.speed.archives import measure_archives
 from tests.bench.speed.backlogs import measure_backlogs, measure_long_backlogs
+from tests.bench.speed.comforts import measure_contracts, measure_folds
 from tests.bench.speed.counters import updates_of
 from tests.bench.speed.crowds import measure_crowds
 from tests.bench.speed.drains import Round
@@ -128,6 +129,8 @@ SHORT: dict[str, Part] = {
     "writers": Part(measure_writers, "INSERT and COMMIT beside a bare table"),
     "inbox": Part(measure_receive, "60,000 messages from a queue into an inbox"),
     "worker": Part(measure_work, "an inbox emptied by a handler that does nothing"),
+    "contracts": Part(measure_contracts, "a drain under a message contract beside one without"),
+    "folds": Part(measure_folds, "60,000 rows with a bundle_key, and with a coalesce_key"),
 }
 LONG: dict[str, Part] = {
     "profile": Part(measure_profile, "CPU of a message by stage of the relay and by process of PostgreSQL"),
