@@ -59,7 +59,7 @@ class Relay:
         self._overruled: dict[str, str] = {}
         self._log, self._metrics, self._health = LogSink(), Metrics(), Health(*self.peers)
         self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
-        self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
+        self._emit = events.fan_out(*self._sinks())
         self._risky = events.warn_once(self._emit)
         self._stop = asyncio.Event()
         self._signals = 0
@@ -145,6 +145,9 @@ class Relay:
             alive=lambda: self._engine is None or self._engine.running,
             emit=self._emit,
         )
+
+    def _sinks(self) -> Sequence[events.Sink]:
+        return (self._log, self._metrics.sink, self._health.sink)
 
     def _secret(self, name: str) -> Secret:
         return secret_of(self._settings, name, self._emit)

@@ -1,4 +1,4 @@
-"""What a broker says to the publisher, shown on RabbitMQ and on the broker in memory of the simulations: the same cases on both."""
+"""What a broker says to the publisher, shown on RabbitMQ, on the broker of relay.testing, and on the simulations': the same cases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Protocol
 import pytest
 
 from relay.message import Claim, PublishResult, Verdict
+from relay.testing.broker import Broker as DoubleBroker
 from tests.simulation.broker import NOWHERE
+from tests.support.double_broker import Double
 from tests.support.memory_broker import FORBIDDEN, in_memory
 from tests.support.publishing import Publishing, claim, publishing
 from tests.support.servers import Declare, Drain
@@ -117,6 +119,14 @@ async def test_on_rabbitmq(case: Case, amqp_url: str, declare: Declare, drain: D
     """The broker itself."""
     async with publishing(amqp_url) as publisher:
         await case(Rabbit(publisher, declare, drain, unique))
+
+
+@CASES
+async def test_on_the_double_of_applications(case: Case, unique: str) -> None:
+    """What applications test with."""
+    with DoubleBroker() as broker:
+        async with publishing(broker.url) as publisher:
+            await case(Double(broker, publisher, unique))
 
 
 @CASES

@@ -1,4 +1,4 @@
-"""What a publisher does when connection or broker fail, shown on RabbitMQ and on the broker in memory of the simulations."""
+"""What a publisher does when connection or broker fail, shown on RabbitMQ and on both brokers in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from relay.events import BrokerBlocked, BrokerUnblocked, BrokerUp
 from relay.local.rabbitmq import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
+from relay.testing.broker import Broker as DoubleBroker
 from tests.support.broker import Topology
+from tests.support.double_broker import Double
 from tests.support.memory_broker import in_memory
 from tests.support.proxy import Proxy
 from tests.support.publishing import Publishing, claim, publishing
@@ -137,6 +139,14 @@ async def test_on_rabbitmq(case: Case, own_broker: RabbitMQ, own_topology: Topol
     """The broker itself."""
     async with Proxy.before(own_broker.url) as proxy, publishing(proxy.url(own_broker.url)) as publisher:
         await case(Rabbit(publisher, own_topology, proxy, own_broker))
+
+
+@CASES
+async def test_on_the_double_of_applications(case: Case, unique: str) -> None:
+    """What applications test with."""
+    with DoubleBroker() as broker:
+        async with publishing(broker.url) as publisher:
+            await case(Double(broker, publisher, unique))
 
 
 @CASES

@@ -47,7 +47,7 @@ def anchors(page: Path) -> set[str]:
 
 def tests() -> set[str]:
     """Names of all test functions and test files."""
-    files = list(ROOT.glob("tests/**/test_*.py"))
+    files = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("examples/**/test*.py")]
     return {path.name for path in files} | {name for path in files for name in re.findall(r"def (test_\w+)", text_of(path))}
 
 

@@ -1,0 +1,115 @@
+"""A test's own connection to its database: makes the schema, refuses a database that is somebody's, and reads and writes for the test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import psycopg
+
+from relay.errors import RelayError
+from relay.postgres.migrate import migrate
+from relay.testing.statements import identifier, statement
+
+LOCK_SECONDS: Final = 5
+
+
+class TestDatabaseError(RelayError):
+    """The database cannot be used for tests; one sentence that says what to do."""
+
+    __test__ = False
+
+
+class Database:
+    """The test's own connection, in autocommit mode; what it needs is made at the first use.
+
+    Args:
+        url: of a test database, for the owner of the schema; also as SQLAlchemy writes it, with a driver.
+        schema: of the queue.
+    """
+
+    def __init__(self, url: str, schema: str) -> None:
+        self.url = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", url)
+        self.schema = schema
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def prepare(self) -> None:
+        """Make the schema where there is none, and mark the database as one for tests.
+
+        A relay with a broker in memory sends to nobody what it finds, so a database that somebody uses is refused.
+
+        Raises:
+            TestDatabaseError: it is in use, or cannot be reached.
+        """
+        places = {name: f"{identifier(self.schema)}.{table}" for name, table in _PLACES.items()}
+        standing = self.row("read_standing", places)[0]
+        if standing == "marked":
+            return
+        if standing == "empty":
+            migrate(self.url, schema=self.schema)
+        elif self.row("read_used")[0]:
+            raise TestDatabaseError(
+                f"The queue in the schema {self.schema!r} of this database has been used, and not by relay.testing: name a database "
+                "that is for tests alone (fixture outbox_database_url), or empty its tables queue_message, queue_message_keyed_row, "
+                "queue_message_archive and queue_message_relay if it is one."
+            )
+        self.run("create_view")
+
+    def clear(self) -> None:
+        """Begin anew: no message, none archived, no relay; settings, schedules and contracts stay.
+
+        Raises:
+            TestDatabaseError: another connection holds rows of it.
+        """
+        self.run("clear", settings={"relay.retention": "on"})
+
+    def row(self, name: str, values: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+        """The one row of a statement."""
+        [row] = self.connection.execute(statement(name, self.schema), values or {}).fetchall()
+        return tuple(row)
+
+    def rows(self, name: str, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """All rows, by column."""
+        with self.connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
+            return cursor.execute(statement(name, self.schema), values or {}).fetchall()
+
+    def run(self, *names: str, values: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """Run statements in one transaction that waits for nobody's locks for long.
+
+        Raises:
+            TestDatabaseError: another connection holds rows of it.
+        """
+        try:
+            with self.connection.transaction():
+                for name, value in {"lock_timeout": f"{LOCK_SECONDS}s", **(settings or {})}.items():
+                    self.connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+                for name in names:
+                    self.connection.execute(statement(name, self.schema), values or {})
+        except psycopg.errors.LockNotAvailable as error:
+            raise TestDatabaseError(
+                f"Another connection has held the queue's rows for {LOCK_SECONDS} seconds: commit or roll back what the test has open."
+            ) from error
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """Open.
+
+        Raises:
+            TestDatabaseError: the database cannot be reached.
+        """
+        if self._connection is None or self._connection.closed:
+            try:
+                self._connection = psycopg.connect(self.url, autocommit=True, application_name="relay.testing")
+            except psycopg.OperationalError as error:
+                raise TestDatabaseError(f"The test database does not answer ({' '.join(str(error).split())}).") from error
+        return self._connection
+
+
+_PLACES: Final = {"queue": "queue_message", "view": "queue_message_testing"}

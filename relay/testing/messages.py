@@ -1,0 +1,200 @@
+"""Messages as a test sees them: what waits, what was settled, and sentences for what is missing. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self, TypedDict, Unpack, overload
+from uuid import UUID
+
+from relay.testing.matching import difference
+
+_SHOWN: Final = 20
+"""Messages in a sentence at the most."""
+_LONGEST: Final = 200
+"""Characters of one of them."""
+
+
+class Expected(TypedDict, total=False):
+    """What a message must be; what is left out may be anything, and so may further keys of content, headers and options."""
+
+    exchange: str
+    routing_key: str
+    content: Any
+    body: bytes | None
+    headers: Mapping[str, Any]
+    options: Mapping[str, Any]
+    ordering_key: str | None
+    available_at: datetime | None
+    expires_at: datetime | None
+    bundle_key: str | None
+    coalesce_key: str | None
+    id: UUID
+    state: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A message that waits for the relay; the fields are those of `relay.client.Message`."""
+
+    id: UUID
+    exchange: str
+    routing_key: str
+    content: Any
+    body: bytes | None
+    options: Mapping[str, Any]
+    ordering_key: str | None
+    available_at: datetime | None
+    expires_at: datetime | None
+    created_at: datetime
+    bundle_key: str | None
+    coalesce_key: str | None
+    state: str
+    """ready, delayed, locked, or keyed: it waits under its key."""
+    attempts: int
+    last_error: str | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """One of the rows that the database hands over as JSON."""
+        moments = {name: datetime.fromisoformat(row[name]) if row[name] else None for name in ("available_at", "expires_at", "created_at")}
+        body = None if row["body"] is None else base64.b64decode(row["body"])
+        read = {"content": json.loads(row["content"]), "options": json.loads(row["options"]), "body": body, "id": UUID(row["id"])}
+        return cls(**{name: {**row, **moments, **read}[name] for name in cls.__dataclass_fields__})
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """Those of the options; the relay adds its own when it publishes."""
+        return self.options.get("headers") or {}
+
+    def __str__(self) -> str:
+        """One line."""
+        payload = json.dumps(self.content, ensure_ascii=False) if self.body is None else f"{len(self.body)} bytes"
+        more = [f"{name}={value}" for name in _MORE if (value := getattr(self, name))]
+        line = " ".join([self.exchange or "(default exchange)", self.routing_key or "''", payload, *more, self.state])
+        return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+
+
+_MORE: Final = ("options", "ordering_key", "bundle_key", "coalesce_key", "available_at", "expires_at", "last_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A settled message, as the archive has it."""
+
+    id: UUID
+    exchange: str
+    routing_key: str
+    content: Any
+    body: bytes | None
+    options: Mapping[str, Any]
+    result: str
+    """success, discarded, rejected, failed or lock_expired."""
+    error_code: str | None
+    error_detail: str | None
+    attempts: int
+    handled_by: str | None
+    archived_at: datetime
+    replay_of: UUID | None
+
+
+class Messages(Sequence[Queued]):
+    """Messages in order, and what a test asserts of them.
+
+    Args:
+        messages: in order.
+        title: how a sentence begins that lists them.
+        hint: what to look for where there is none.
+    """
+
+    def __init__(self, messages: Iterable[Queued], *, title: str, hint: str) -> None:
+        self._messages = tuple(messages)
+        self._title = title
+        self._hint = hint
+
+    @overload
+    def __getitem__(self, at: int) -> Queued: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Queued]: ...
+    def __getitem__(self, at: int | slice) -> Queued | Sequence[Queued]:
+        """One, or some."""
+        return self._messages[at]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._messages)
+
+    def __eq__(self, other: object) -> bool:
+        """As a list is: so that `[] == outbox.waiting()` says what it means."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """What a failed assertion shows."""
+        return f"[{', '.join(map(str, self))}]"
+
+    def matching(self, **expected: Unpack[Expected]) -> list[Queued]:
+        """Those that are as expected."""
+        return [message for message in self if _differs(message, expected) is None]
+
+    def assert_has(self, **expected: Unpack[Expected]) -> Queued:
+        """The first message that is as expected.
+
+        Raises:
+            AssertionError: there is none; says how the closest one differs, and lists all.
+        """
+        __tracebackhide__ = True
+        if found := self.matching(**expected):
+            return found[0]
+        raise AssertionError("\n".join([f"No message has {_said(expected)}.", *self._closest(expected), self.listed()]))
+
+    def assert_lacks(self, **expected: Unpack[Expected]) -> None:
+        """No message is as expected; without anything expected, there is no message.
+
+        Raises:
+            AssertionError: there is one; lists all.
+        """
+        __tracebackhide__ = True
+        if found := self.matching(**expected):
+            said = f" with {_said(expected)}" if expected else ""
+            raise AssertionError(f"{_counted(len(found))}{said} where none was expected.\n{self.listed()}")
+
+    def _closest(self, expected: Expected) -> list[str]:
+        """How the message differs that fits in most of what is expected."""
+        if not self:
+            return []
+
+        def wrong(message: Queued) -> int:
+            return sum(difference(value, getattr(message, name), name) is not None for name, value in expected.items())
+
+        closest = min(self, key=wrong)
+        return [f"The closest one differs in {_differs(closest, expected)}"]
+
+    def listed(self) -> str:
+        """All of them, one a line, for a sentence."""
+        if not self:
+            return f"{self._title}: nothing. {self._hint}"
+        more = [f"  and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
+        return "\n".join([f"{self._title}: {_counted(len(self))}", *(f"  {message}" for message in self[:_SHOWN]), *more])
+
+
+def _differs(message: Queued, expected: Expected) -> str | None:
+    """The first difference as a phrase."""
+    unknown = sorted(expected.keys() - Expected.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"A message has no {', '.join(unknown)}; it has {', '.join(Expected.__annotations__)}.")
+    found = (difference(value, getattr(message, name), name) for name, value in expected.items())
+    return next((one for one in found if one is not None), None)
+
+
+def _said(expected: Expected) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in expected.items()) or "anything at all"
+
+
+def _counted(number: int) -> str:
+    return "1 message" if number == 1 else f"{number} messages"

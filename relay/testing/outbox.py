@@ -1,0 +1,134 @@
+"""An application's outbox in its tests: what a transaction enqueued, what waits, what became of it, and a relay that moves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+from uuid import UUID
+
+from relay.testing.clock import Clock
+from relay.testing.database import Database
+from relay.testing.drivers import read, read_async
+from relay.testing.messages import Archived, Expected, Messages, Queued
+from relay.testing.relays import START_SECONDS, RelayInTest, Running
+
+_HINT: Final = "Is it the connection that the application writes on, before its commit?"
+
+
+class Outbox:
+    """The outbox of the application under test; made by the fixture `outbox`, or with `with` where there is no pytest.
+
+    Args:
+        url: of the test database, for the owner of the schema.
+        schema: of the queue's tables (RELAY_SCHEMA).
+
+    Raises:
+        TestDatabaseError: at the first use, where the database is somebody's.
+    """
+
+    def __init__(self, url: str, *, schema: str = "public") -> None:
+        self._database = Database(url, schema)
+        self._running: list[Running] = []
+        self.clock = Clock(self._database, running=self._ids, before=self._forget, passed=self._look)
+
+    def __enter__(self) -> Self:
+        """Make the schema if it is missing, and empty it."""
+        try:
+            self._database.prepare()
+            self._database.clear()
+        except BaseException:
+            self._database.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close the connection; what is in the tables stays to be looked at until the next test."""
+        self._database.close()
+
+    @property
+    def schema(self) -> str:
+        """Of the queue's tables."""
+        return self._database.schema
+
+    def enqueued(self, connection: Any) -> Messages:
+        """What the transaction that is open on a connection has enqueued, in the order of its INSERTs.
+
+        Args:
+            connection: a connection, cursor or session of psycopg, SQLAlchemy or Django, on which the application has written.
+        """
+        return _here(read(connection, "read_enqueued", self.schema))
+
+    async def enqueued_async(self, connection: Any) -> Messages:
+        """As `enqueued`, for async connections and sessions of psycopg and SQLAlchemy, and connections of asyncpg."""
+        return _here(await read_async(connection, "read_enqueued", self.schema))
+
+    def assert_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> Queued:
+        """The first message of the open transaction that is as expected; see `Messages.assert_has`.
+
+        Raises:
+            AssertionError: there is none; says how the closest one differs, and lists all.
+        """
+        __tracebackhide__ = True
+        return self.enqueued(connection).assert_has(**expected)
+
+    def assert_not_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> None:
+        """The open transaction has enqueued nothing that is as described, or nothing at all.
+
+        Raises:
+            AssertionError: it has; lists all.
+        """
+        __tracebackhide__ = True
+        self.enqueued(connection).assert_lacks(**expected)
+
+    async def assert_enqueued_async(self, connection: Any, **expected: Unpack[Expected]) -> Queued:
+        """As `assert_enqueued`, for async connections and sessions."""
+        __tracebackhide__ = True
+        return (await self.enqueued_async(connection)).assert_has(**expected)
+
+    async def assert_not_enqueued_async(self, connection: Any, **expected: Unpack[Expected]) -> None:
+        """As `assert_not_enqueued`, for async connections and sessions."""
+        __tracebackhide__ = True
+        (await self.enqueued_async(connection)).assert_lacks(**expected)
+
+    def waiting(self) -> Messages:
+        """What is committed and not settled, in the order in which it was enqueued."""
+        rows = json.loads(self._database.row("read_waiting")[0])
+        return Messages(map(Queued.of, rows), title="Committed and waiting", hint="Has the application committed?")
+
+    def archive(self, message: UUID | str) -> Archived | None:
+        """What became of a message; None while nothing has."""
+        found = self._database.rows("read_archived", {"id": str(message)})
+        return _archived(found[0]) if found else None
+
+    def clear(self) -> None:
+        """Begin anew: no message and no archive. The fixture does so before each test.
+
+        Raises:
+            TestDatabaseError: another connection holds rows of the queue.
+        """
+        self._database.clear()
+
+    def relay(self, *, start_seconds: float = START_SECONDS) -> RelayInTest:
+        """The relay, with a broker in memory: `with outbox.relay() as broker:`, or `async with`; it gets so many seconds to start."""
+        return RelayInTest(self._database, waiting=self.waiting, running=self._running, start_seconds=start_seconds)
+
+    def _ids(self) -> list[int]:
+        return [one.relay_id for one in self._running]
+
+    def _forget(self) -> None:
+        for one in self._running:
+            one.forget()
+
+    def _look(self) -> None:
+        for one in self._running:
+            one.look()
+
+
+def _here(text: str) -> Messages:
+    return Messages(map(Queued.of, json.loads(text)), title="This transaction has enqueued", hint=_HINT)
+
+
+def _archived(row: Mapping[str, Any]) -> Archived:
+    return Archived(**{**row, "content": json.loads(row["content"]), "options": json.loads(row["options"])})

@@ -1,0 +1,198 @@
+"""The relay in a test's process: the one that `relay run` runs, without its signals and its HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final
+
+import psycopg
+from pydantic import SecretStr
+
+from relay import events
+from relay.app import Relay
+from relay.settings import Settings
+from relay.testing.statements import statement
+
+DRAIN_SECONDS: Final = 1.0
+"""How long the end of a test waits for confirms."""
+LOOK_SECONDS: Final = 0.25
+"""Seconds between two looks when nothing is heard of the relay."""
+NAME: Final = "relay.testing"
+_LOG: Final = logging.getLogger(NAME)
+
+
+class InTest(Relay):
+    """A relay whose events a test hears."""
+
+    def __init__(self, settings: Settings, heard: Callable[[events.Event], None]) -> None:
+        self._heard = heard
+        super().__init__(settings)
+
+    async def serve(self) -> int:
+        """Run until told to stop."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._store.aclose)
+            if await self._enter():
+                await self._work(stack)
+                await self._leave()
+        return 0
+
+    def look(self) -> None:
+        """Look at everything that may be due, at once."""
+        self._hint_waiting()
+        self._hint()
+
+    def leave(self) -> None:
+        """Drain and end."""
+        self._signalled("test")
+
+    @property
+    def holds(self) -> int:
+        """Messages claimed and not settled, as far as it knows."""
+        return self._in_hand.messages
+
+    async def reconnect(self) -> None:
+        """Forget what the last connection to the broker has taught, unless something is in flight on it; connect without a pause."""
+        if not self.holds:
+            await self._publisher.aclose()
+            await self._publisher.start()
+
+    def _sinks(self) -> Sequence[events.Sink]:
+        return (self._metrics.sink, self._health.sink, self._heard)
+
+    def _abandon(self) -> None:
+        """Whoever runs it waits no longer than it likes."""
+
+
+class Run:
+    """One relay from its start to its end; used on one event loop.
+
+    Args:
+        url: of the test database.
+        schema: of the queue.
+        amqp_url: of the broker.
+    """
+
+    def __init__(self, *, url: str, schema: str, amqp_url: str) -> None:
+        self._settings = Settings(
+            database_url=SecretStr(url),
+            amqp_url=SecretStr(amqp_url),
+            name=NAME,
+            http_port=None,
+            drain_seconds=DRAIN_SECONDS,
+        ).model_copy(update={"schema_name": schema})
+        self._changed = asyncio.Event()
+        self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._troubles: list[str] = []
+        self._relay = InTest(self._settings, self._heard)
+        self._task: asyncio.Task[int] | None = None
+        self._database: psycopg.AsyncConnection[Any] | None = None
+        self.relay_id = 0
+        """What `locked_by` holds of it."""
+
+    async def start(self, seconds: float) -> None:
+        """Return when it claims and reaches the broker, within so many seconds.
+
+        Raises:
+            AssertionError: it does not get that far.
+        """
+        self._database = await psycopg.AsyncConnection.connect(self._settings.conninfo, autocommit=True)
+        self._task = asyncio.create_task(self._relay.serve(), name=NAME)
+        waits = (self._started, asyncio.ensure_future(self._relay._publisher.wait_ready()))  # noqa: SLF001 - its own class
+        try:
+            async with asyncio.timeout(seconds):
+                for wait in waits:
+                    await asyncio.wait({wait, self._task}, return_when=asyncio.FIRST_COMPLETED)
+                    self._alive()
+        except TimeoutError:
+            waits[1].cancel()
+            raise AssertionError(f"The relay did not start within {seconds:g} seconds.{self._trouble()}") from None
+        self.relay_id = self._started.result()
+
+    async def stop(self) -> None:
+        """Drain as on SIGTERM, and end; what is not confirmed in time keeps its lock.
+
+        Raises:
+            Exception: what the relay ended by, if it ended by itself.
+        """
+        task = self._task
+        if task is not None:
+            if not task.done():
+                self._relay.leave()
+            await self._end(task)
+
+    async def kill(self) -> None:
+        """End at once, as on SIGKILL: what it held keeps its locks."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._end(self._task)
+
+    async def forget(self) -> None:
+        """Begin anew with the broker, without a pause, unless something is in hand."""
+        if self._task is not None:
+            await self._relay.reconnect()
+
+    async def look(self) -> None:
+        """Look at everything that may be due."""
+        if self._task is not None:
+            self._relay.look()
+
+    async def drained(self, seconds: float) -> None:
+        """Return when nothing is due and nothing in hand.
+
+        Raises:
+            AssertionError: that is not so after some seconds, or the relay has ended.
+        """
+        left = 0
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._changed.clear()
+                    self._alive()
+                    left = await self._due()
+                    if not (left or self._relay.holds):
+                        return
+                    self._relay.look()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
+        except TimeoutError:
+            raise AssertionError(
+                f"After {seconds:g} seconds {max(left, self._relay.holds)} due or in the relay's hands.{self._trouble()}"
+            ) from None
+
+    async def _end(self, task: asyncio.Task[int]) -> None:
+        self._task = None
+        try:
+            await task
+        finally:
+            if self._database is not None:
+                await self._database.close()
+
+    async def _due(self) -> int:
+        assert self._database is not None
+        await self._database.execute(statement("carry_out", self._settings.schema_name))
+        cursor = await self._database.execute(statement("count_due", self._settings.schema_name))
+        [(left,)] = await cursor.fetchall()
+        return int(left)
+
+    def _alive(self) -> None:
+        if self._task is None:
+            raise AssertionError("The relay was killed: start another one with outbox.relay().")
+        if self._task.done():
+            self._task.result()
+            raise AssertionError(f"The relay has ended.{self._trouble()}")
+
+    def _heard(self, event: events.Event) -> None:
+        self._changed.set()
+        if isinstance(event, events.Started) and not self._started.done():
+            self._started.set_result(event.relay_id)
+        if event.level in {"warning", "error"}:
+            _LOG.warning("%s", event)
+            self._troubles.append(str(event))
+
+    def _trouble(self) -> str:
+        return f" Last heard of it: {self._troubles[-1]}" if self._troubles else ""

@@ -1,0 +1,28 @@
+"""The SQL of a test's outbox: one statement per file of `relay/testing/queries`, rendered for one schema."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from psycopg import sql
+
+
+def identifier(schema: str) -> str:
+    """The schema as SQL writes it."""
+    return sql.Identifier(schema).as_string(None)
+
+
+def statement(name: str, schema: str) -> bytes:
+    """The statement of `queries/<name>.sql` with psycopg's placeholders."""
+    return _text(name).replace("@schema@", identifier(schema).replace("%", "%%")).encode()
+
+
+def plain(name: str, schema: str, *, escape: str = "") -> str:
+    """A statement without parameters, for any driver; `escape` goes before each colon."""
+    return _text(name).replace("@schema@", identifier(schema)).replace(":", f"{escape}:")
+
+
+@cache
+def _text(name: str) -> str:
+    return (files("relay.testing") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

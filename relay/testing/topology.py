@@ -1,0 +1,182 @@
+"""Exchanges, queues and bindings of the broker in memory: where a message goes, by RabbitMQ's rules. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+Kind = Literal["direct", "fanout", "topic", "headers"]
+"""Types of exchanges."""
+PREDECLARED: Final[Mapping[str, Kind]] = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    "amq.rabbitmq.trace": "topic",
+}
+"""Exchanges that every vhost has beside the default one."""
+
+
+class TopologyError(ValueError):
+    """The test asks for what no broker would give it; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One message in a queue, as a consumer gets it; the properties have the names that aio-pika and pika give them."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    content_type: str | None = None
+    content_encoding: str | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: datetime | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+
+    @property
+    def content(self) -> Any:
+        """The body read as JSON.
+
+        Raises:
+            json.JSONDecodeError: it is something else.
+        """
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Queue:
+    """What waits in one queue, oldest first."""
+
+    name: str
+    max_length: int | None = None
+    messages: list[Delivered] = field(default_factory=list)
+
+    def take(self, message: Delivered) -> bool:
+        """Keep a message; False where the queue is full and refuses it."""
+        if self.max_length is not None and len(self.messages) >= self.max_length:
+            return False
+        self.messages.append(message)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One way from an exchange to a queue."""
+
+    queue: str
+    routing_key: str
+    arguments: Mapping[str, Any]
+
+    def fits(self, kind: Kind, routing_key: str, headers: Mapping[str, Any]) -> bool:
+        """Whether a message goes this way."""
+        if kind == "topic":
+            return topic_fits(self.routing_key.split("."), routing_key.split("."))
+        if kind == "headers":
+            return headers_fit(self.arguments, headers)
+        return kind == "fanout" or self.routing_key == routing_key
+
+
+@dataclass(slots=True)
+class Exchange:
+    """An exchange and what is bound to it."""
+
+    name: str
+    kind: Kind
+    internal: bool = False
+    bindings: list[Binding] = field(default_factory=list)
+
+
+class Topology:
+    """Everything that was declared in one vhost."""
+
+    def __init__(self) -> None:
+        self.exchanges = {name: Exchange(name, kind, internal=name == "amq.rabbitmq.trace") for name, kind in PREDECLARED.items()}
+        self.exchanges[""] = Exchange("", "direct")
+        self.queues: dict[str, Queue] = {}
+
+    def declare_exchange(self, name: str, kind: Kind, *, internal: bool) -> None:
+        """Declare an exchange; again is legal, as another one is not.
+
+        Raises:
+            TopologyError: there is one of that name that differs, or the type is none.
+        """
+        if kind not in {"direct", "fanout", "topic", "headers"}:
+            raise TopologyError(f"An exchange is direct, fanout, topic or headers, not {kind!r}.")
+        known = self.exchanges.setdefault(name, Exchange(name, kind, internal))
+        if (known.kind, known.internal) != (kind, internal):
+            raise TopologyError(f"The exchange {name!r} is there as {known.kind}: delete_exchange it first.")
+
+    def declare_queue(self, name: str, *, max_length: int | None) -> Queue:
+        """Declare a queue, which the default exchange routes to by its name; again is legal.
+
+        Raises:
+            TopologyError: there is one of that name with another length.
+        """
+        known = self.queues.setdefault(name, Queue(name, max_length))
+        if known.max_length != max_length:
+            raise TopologyError(f"The queue {name!r} is there with max_length={known.max_length}.")
+        return known
+
+    def bind(self, queue: str, exchange: str, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        """Bind a queue to an exchange; again changes nothing.
+
+        Raises:
+            TopologyError: one of them is not there.
+        """
+        self.queue(queue)
+        if exchange == "" or exchange not in self.exchanges:
+            raise TopologyError(f"There is no exchange {exchange!r} to bind to: declare_exchange it first.")
+        binding = Binding(queue, routing_key, dict(arguments))
+        if binding not in self.exchanges[exchange].bindings:
+            self.exchanges[exchange].bindings.append(binding)
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name.
+
+        Raises:
+            TopologyError: it was not declared.
+        """
+        try:
+            return self.queues[name]
+        except KeyError:
+            there = ", ".join(sorted(self.queues)) or "none"
+            raise TopologyError(f"There is no queue {name!r} (declared: {there}): declare_queue or bind it first.") from None
+
+    def route(self, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]) -> list[Queue]:
+        """Queues that a message goes to, each once."""
+        if exchange == "":
+            return [self.queues[key] for key in dict.fromkeys(routing_keys) if key in self.queues]
+        target = self.exchanges[exchange]
+        names = [one.queue for key in routing_keys for one in target.bindings if one.fits(target.kind, key, headers)]
+        return [self.queues[name] for name in dict.fromkeys(names)]
+
+
+def topic_fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether words fit a pattern in which `*` stands for one word and `#` for any number of them."""
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return any(topic_fits(pattern[1:], words[at:]) for at in range(len(words) + 1))
+    return bool(words) and pattern[0] in {"*", words[0]} and topic_fits(pattern[1:], words[1:])
+
+
+def headers_fit(wanted: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
+    """Whether headers fit a binding's arguments; `x-match` says whether all or any of them must."""
+    match = wanted.get("x-match", "all")
+    with_x = match.endswith("-with-x")
+    names = [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
+    fits = [name in headers and wanted[name] in (None, headers[name]) for name in names]
+    return any(fits) if match.startswith("any") else all(fits)

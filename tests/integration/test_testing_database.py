@@ -1,0 +1,86 @@
+"""Which databases relay.testing takes: a broker in memory sends to nobody, so what somebody uses is refused."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from relay.client import Message, enqueue
+from relay.testing.database import TestDatabaseError
+from relay.testing.outbox import Outbox
+from tests.support.app_libraries import sqlalchemy_url
+
+
+def test_the_schema_is_made_where_there_is_none(empty_database_url: str) -> None:
+    """In the schema that is asked for, also by a URL as SQLAlchemy writes it; again changes nothing."""
+    url = sqlalchemy_url(empty_database_url, "psycopg").render_as_string(hide_password=False)
+    for _ in range(2):
+        with Outbox(url, schema="shop") as outbox:
+            assert [] == outbox.waiting()
+    with psycopg.connect(empty_database_url) as connection:
+        assert (1,) == connection.execute("SELECT count(*) FROM shop.queue_message_testing RIGHT JOIN (SELECT 1) AS one ON true").fetchone()
+
+
+USES = {
+    "a message": "INSERT INTO queue_message (exchange) VALUES ('shop')",
+    "a relay": "INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('r', '1', 'h', 1)",
+    "a message with a key": "INSERT INTO queue_message_keyed (exchange, bundle_key) VALUES ('shop', 'k')",
+    "an archive": "INSERT INTO queue_message (exchange) VALUES ('shop'); SELECT queue_message_cancel(id) FROM queue_message",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_database_that_somebody_uses_is_refused(database_url: str, use: str) -> None:
+    """And left as it is."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for statement in USES[use].split(";"):
+            connection.execute(statement.encode())
+        tables = ("queue_message", "queue_message_archive", "queue_message_relay", "queue_message_keyed_row")
+        count = " + ".join(f"(SELECT count(*) FROM {table})" for table in tables)
+        with (
+            pytest.raises(TestDatabaseError, match=r"^The queue in the schema 'public' of this database has been used"),
+            Outbox(database_url),
+        ):
+            pass
+        assert (1, None) == connection.execute(f"SELECT {count}, to_regclass('queue_message_testing')".encode()).fetchone()
+
+
+def test_each_test_begins_with_an_empty_outbox(database_url: str) -> None:
+    """Nothing of a former one is left: neither messages nor their archive, nor a key that was known; settings stay."""
+    with Outbox(database_url) as outbox, psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("INSERT INTO queue_message_keyed (exchange, bundle_key, dedup_key) VALUES ('shop', 'k', 'd')")
+        connection.execute("UPDATE queue_message_setting SET value = '3' WHERE name = 'max_attempts'")
+        message = enqueue(connection, Message(exchange=""))
+        gone = enqueue(connection, Message(exchange="", routing_key="q"))
+        with outbox.relay() as broker:
+            broker.declare_queue("q")
+            broker.drained()
+        archived = outbox.archive(gone)
+        assert archived is not None
+        assert "success" == archived.result
+        assert [message] == [one.id for one in outbox.waiting() if one.exchange == ""]
+    with Outbox(database_url) as outbox, psycopg.connect(database_url) as connection:
+        assert [] == outbox.waiting()
+        assert outbox.archive(gone) is None
+        assert 1 == connection.execute("INSERT INTO queue_message_keyed (exchange, dedup_key) VALUES ('shop', 'd')").rowcount
+        assert ("3",) == connection.execute("SELECT value FROM queue_message_setting WHERE name = 'max_attempts'").fetchone()
+
+
+def test_what_a_test_has_open_is_not_waited_for_long(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that holds rows of the queue, while the clock goes on."""
+    monkeypatch.setattr("relay.testing.database.LOCK_SECONDS", 0.1)
+    with Outbox(database_url) as outbox, psycopg.connect(database_url) as connection:
+        enqueue(connection, Message(exchange="shop"))
+        connection.commit()
+        connection.execute("UPDATE queue_message SET available_at = now() + interval '1 hour'")
+        with pytest.raises(TestDatabaseError, match="commit or roll back what the test has open"):
+            outbox.clear()
+
+
+def test_a_database_that_is_not_there_is_named(database_url: str) -> None:
+    """In one sentence."""
+    with (
+        pytest.raises(TestDatabaseError, match=r"^The test database does not answer \(.*does not exist\)\.$"),
+        Outbox(f"{database_url}_not"),
+    ):
+        pass
