@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,8 @@ from tests.support.scrape import HTTP, shows
 
 KILLS, MANY_KILLS = 4, 40
 """In a run of the short form and of the long one."""
+A_ROUND = 1000
+"""Messages between two kills."""
 SMALL = {**HTTP, "RELAY_BATCH_SIZE": "50", "RELAY_RECEIVE_PREFETCH": "300", "RELAY_INBOX_LIMIT": "1000000"}
 
 
@@ -31,6 +34,8 @@ class Sender:
         self._url = url
         self._to = to
         self.sent = 0
+        self.most = math.inf
+        """It waits when it has sent so many."""
         self._ended = False
 
     async def run(self) -> None:
@@ -40,6 +45,7 @@ class Sender:
                 async with await aio_pika.connect(self._url) as connection:
                     exchange = await (await connection.channel()).get_exchange(self._to.exchange, ensure=False)
                     while not self._ended:
+                        await until(lambda: self._ended or self.sent < self.most, math.inf)
                         await asyncio.gather(*(self._publish(exchange, self.sent + number) for number in range(100)))
                         self.sent += 100
             except (AMQPError, OSError, RuntimeError, asyncio.CancelledError):
@@ -118,6 +124,8 @@ async def test_kill_9_of_a_receiver_at_random_moments_loses_nothing(stage: Stage
     running = await stage.start("receiver-0")
     async with stage.sending():
         for number in range(MANY_KILLS if long_form else KILLS):
+            # Not more than receivers get done that are killed all the time.
+            stage.sender.most = stage.sender.sent + A_ROUND
             await asyncio.sleep(chance.uniform(0.1, 1.0))  # the random moment
             await running.kill()
             running = await stage.start(f"receiver-{number + 1}")
