@@ -26,10 +26,11 @@ from relay import events
 from relay.contracts.events import ContractBroken
 from relay.errors import RelayError
 from relay.inbox.events import DeliveryRejected, QueueOpened, QueueRefused, ReceiveFailed
+from relay.schedule_events import ScheduleFails
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FLOODS = frozenset({
-    ContractBroken,
+    ContractBroken, ScheduleFails,
     events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.DatabaseDown, events.DatabaseUp,
     events.ExchangeProven, events.ExchangeQuarantined, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
     events.MessageDead, events.SettleFailed, DeliveryRejected, QueueOpened, QueueRefused, ReceiveFailed,

@@ -15,7 +15,7 @@ from relay.errors import StoreError
 from relay.inhand import InHand
 from relay.message import Batch, Position
 from relay.policy import Controls
-from relay.schedules import Schedules
+from relay.schedules import Failing, Folded, Folds, Schedules
 
 HEARTBEAT = 2.0
 """Seconds between two reports of a living relay."""
@@ -79,8 +79,11 @@ class MaintenanceStore(Protocol):
     async def run_schedules(self) -> tuple[int, float | None]:
         """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
 
-    async def fold_keys(self) -> tuple[int, float | None]:
-        """Send what is due under its keys; return how many messages that took, and the seconds until the next, None for none."""
+    async def failing_schedules(self) -> Mapping[str, str]:
+        """Why schedules fail, by name."""
+
+    async def fold_keys(self) -> Folded:
+        """Send what is due under its keys."""
 
 
 @dataclass(slots=True, eq=False)
@@ -185,7 +188,9 @@ class Maintenance:
         self._limits: Mapping[str, float] = {}
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
-        self._keys = Schedules(carry_out=store.fold_keys, inserted=self._look, emit=emit, chore="messages with a key")
+        self._failing = Failing(emit)
+        folds = Folds(store.fold_keys, emit)
+        self._keys = Schedules(carry_out=folds.carry_out, inserted=self._look, emit=emit, chore="messages with a key")
 
     async def run(self) -> None:
         """Do what is due, for ever."""
@@ -285,4 +290,6 @@ class Maintenance:
         return bool(dropped or deleted)
 
     async def _read_gauges(self) -> None:
-        self._gauges(await self._store.read_gauges())
+        gauges = await self._store.read_gauges()
+        self._gauges(gauges)
+        self._failing.tell(await self._store.failing_schedules() if gauges.get("schedules_failing") else {})

@@ -14,6 +14,7 @@ from relay import events
 from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
 from relay.inbox.events import BatchReceived, ReceiveFailed
 from relay.message import Result
+from relay.schedule_events import KeysFolded
 
 MOST_LABELS = 50
 """Values of one label; what comes later is counted under `other`, for error codes and exchanges are named by messages."""
@@ -29,6 +30,9 @@ _QUEUE: Mapping[str, str] = {
     "blocked_keys": "Ordering keys that stand still.",
     "paused_exchanges": "Exchanges that an operator holds.",
     "limited_exchanges": "Exchanges that an operator limits.",
+    "keyed": "Messages that wait under a key, up to 100,000.",
+    "keyed_overdue_seconds": "For how long the first of them has been due.",
+    "schedules_failing": "Schedules whose message was refused, or whose last one is dead and not acknowledged.",
     "suspects": "Messages back from an expired lock that go out one by one, up to 10,000.",
     "relays_alive": "Relays that have reported within the lock time.",
     "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
@@ -68,6 +72,7 @@ class Metrics:
         self._stranded = Counter("relay_stranded", "Messages found below every head; should stay 0.", registry=registry)
         self._dead = Counter("relay_dead", "Messages archived dead, by code.", ["code"], registry=registry)
         self._received = Counter("relay_received", "Deliveries: new, known already, rejected.", ["outcome"], registry=registry)
+        self._folded = Counter("relay_keys_folded", "Messages with a key by what a fold made of them.", ["outcome"], registry=registry)
         self._failures = Counter("relay_failures", "Steps that failed and are tried again.", ["step"], registry=registry)
         self._contracts = Gauge("relay_contracts", "Message contracts by what becomes of what breaks them.", ["mode"], registry=registry)
         self._broken = Counter(
@@ -132,6 +137,7 @@ class Metrics:
             events.SettleFailed: self._on_settle_failed,
             BatchReceived: self._on_received,
             ReceiveFailed: lambda _: self._failures.labels("receive").inc(),
+            KeysFolded: self._on_folded,
             events.MaintenanceFailed: self._on_failed,
             ContractBroken: self._on_contract_broken,
             ContractsHeld: self._on_contracts_held,
@@ -165,6 +171,13 @@ class Metrics:
         assert isinstance(event, BatchReceived)
         for outcome, deliveries in (("new", event.new), ("known", event.known), ("rejected", event.rejected)):
             self._received.labels(outcome).inc(deliveries)
+
+    def _on_folded(self, event: events.Event) -> None:
+        """What was refused at the fold counts as sent, and is dead."""
+        assert isinstance(event, KeysFolded)
+        sent = max(event.messages - event.superseded - event.bundled, 0)
+        for outcome, messages in (("sent", sent), ("superseded", event.superseded), ("bundled", event.bundled)):
+            self._folded.labels(outcome).inc(messages)
 
     def _on_dead(self, event: events.Event) -> None:
         assert isinstance(event, events.MessageDead)
@@ -246,8 +259,8 @@ class _Watched(Collector):
 
 
 def _metric(column: str) -> str:
-    """Name of a gauge by its column: of the export, of the relay's clock, or of the queue."""
-    return f"relay_{column}" if column.startswith(("export_", "clock_")) else f"relay_queue_{column}"
+    """Name of a gauge by its column: of the export, of the relay's clock, of schedules, or of the queue."""
+    return f"relay_{column}" if column.startswith(("export_", "clock_", "schedules_")) else f"relay_queue_{column}"
 
 
 def _silent(seconds: Mapping[str, float]) -> Metric:

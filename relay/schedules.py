@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from relay import events
 from relay.errors import StoreError
+from relay.schedule_events import KeysFolded, ScheduleFails, ScheduleGoesOn
 
+Folded = tuple[int, int, int, float | None]
+"""Messages that a fold took, how many were replaced, how many sent within another, and the seconds until the next is due, None for none."""
 PAUSE = 1.0
 """Seconds until another look, where the last one failed, or what is due is in another relay's hands."""
 
@@ -65,6 +68,41 @@ class Schedules:
         elif seconds is not None and seconds <= 0:
             self._not_before = time.monotonic() + PAUSE
         self.name(seconds)
+
+
+class Folds:
+    """Has messages with a key sent, and tells what became of them.
+
+    Args:
+        fold: see `Folded`.
+        emit: takes what it did.
+    """
+
+    def __init__(self, fold: Callable[[], Awaitable[Folded]], emit: events.Sink) -> None:
+        self._fold = fold
+        self._emit = emit
+
+    async def carry_out(self) -> tuple[int, float | None]:
+        """For `Schedules`."""
+        folded, superseded, bundled, due_in = await self._fold()
+        if folded:
+            self._emit(KeysFolded(folded, superseded, bundled))
+        return folded, due_in
+
+
+class Failing:
+    """Tells once of each schedule that fails, again where the reason is another, and that it does no more."""
+
+    def __init__(self, emit: events.Sink) -> None:
+        self._emit = emit
+        self._told: Mapping[str, str] = {}
+
+    def tell(self, failing: Mapping[str, str]) -> None:
+        """Take the reasons of all that fail now, by name."""
+        before, self._told = self._told, failing
+        for name in sorted(before.keys() | failing.keys()):
+            if before.get(name) != (why := failing.get(name)):
+                self._emit(ScheduleGoesOn(name) if why is None else ScheduleFails(name, why))
 
 
 async def _heard(event: asyncio.Event, seconds: float) -> None:

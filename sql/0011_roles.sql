@@ -35,6 +35,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_contract'),
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_inbox, %1$I.queue_message_status, %1$I.queue_message_blocked_key, %1$I.queue_message_relay_state'),
         ('queue_message_relay', 'SELECT (next_at) ON %1$I.queue_message_schedule'),
+        ('queue_message_relay', 'SELECT ON %1$I.queue_message_schedule_failing'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_run_schedules'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_fold, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key,
@@ -54,6 +55,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour, %1$I.queue_message_stats_day'),
         -- To add a schedule a login needs to be a producer too.
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_schedule'),
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_schedule_failing'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_schedule_add, %1$I.queue_message_schedule_remove,
             %1$I.queue_message_schedule_pause, %1$I.queue_message_schedule_resume, %1$I.queue_message_schedule_run_now,
             %1$I.queue_message_run_schedules, %1$I.queue_message_next_tick, %1$I.queue_message_shown'),

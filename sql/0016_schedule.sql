@@ -280,6 +280,17 @@ CREATE TABLE @schema@.queue_message_schedule (
 CREATE INDEX queue_message_schedule_next_at_idx ON @schema@.queue_message_schedule (next_at);
 COMMENT ON TABLE @schema@.queue_message_schedule IS 'Messages that come at times, and when each comes next.';
 
+-- Schedules that fail, and why: the INSERT was refused, or the message that it sent last is dead and nobody has acknowledged that. One that is
+-- paused is in somebody's hands.
+CREATE VIEW @schema@.queue_message_schedule_failing AS
+    SELECT s.name, s.exchange, s.routing_key, s.last_at, coalesce('it sent nothing: ' || s.last_error,
+        format('its last message is dead, %s%s%s', d.result, ' (' || d.error_code || ')', ': ' || d.error_detail)) AS why
+    FROM @schema@.queue_message_schedule s LEFT JOIN LATERAL (
+        SELECT d.result, d.error_code, d.error_detail FROM @schema@.queue_message_dead d
+        WHERE d.id = s.last_id AND NOT EXISTS (SELECT FROM @schema@.queue_message_dead_ack a WHERE (a.xid, a.seq) = (d.xid, d.seq))
+        LIMIT 1) d ON true
+    WHERE s.next_at IS NOT NULL AND (s.last_error IS NOT NULL OR d.result IS NOT NULL);
+
 -- Inserts a schedule's message. Headers tell the schedule, and the tick that it is for unless somebody asked for it; headers of the same
 -- names in the options stay.
 CREATE FUNCTION @schema@.queue_message_schedule_send(one @schema@.queue_message_schedule, tick timestamptz, clock timestamptz) RETURNS uuid
@@ -350,11 +361,15 @@ BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION '%', problem USING ERRCODE = 'check_violation', TABLE = 'queue_message_schedule';
     END IF;
-    BEGIN
-        PERFORM @schema@.queue_message_schedule_send(NEW, now(), now());
-        RAISE EXCEPTION USING ERRCODE = 'QM000';
-    EXCEPTION WHEN SQLSTATE 'QM000' THEN NULL;
-    END;
+    -- One whose message is refused by now can still be paused.
+    IF NOT NEW.paused OR (NEW.exchange, NEW.routing_key, NEW.content, NEW.options, NEW.ordering_key, NEW.expires_after)
+        IS DISTINCT FROM (OLD.exchange, OLD.routing_key, OLD.content, OLD.options, OLD.ordering_key, OLD.expires_after) THEN
+        BEGIN
+            PERFORM @schema@.queue_message_schedule_send(NEW, now(), now());
+            RAISE EXCEPTION USING ERRCODE = 'QM000';
+        EXCEPTION WHEN SQLSTATE 'QM000' THEN NULL;
+        END;
+    END IF;
     NEW.changed_at := now();
     IF NEW.paused THEN
         NEW.next_at := NULL;

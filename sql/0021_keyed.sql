@@ -60,15 +60,15 @@ CREATE VIEW @schema@.queue_message_state AS
         coalesce(r.name, CASE WHEN m.locked_by = 0 THEN 'lock set by hand' WHEN m.locked_by IS NOT NULL THEN 'relay ' || m.locked_by END) AS handled_by,
         NULL::text AS error_code, m.last_error AS error_detail, m.replay_of,
         NULL::timestamptz AS claimed_at, NULL::timestamptz AS published_at, NULL::timestamptz AS confirmed_at, NULL::timestamptz AS archived_at,
-        m.xid, m.seq
+        m.xid, m.seq, NULL::xid8 AS archived_xid
     FROM @schema@.queue_message m LEFT JOIN @schema@.queue_message_relay r ON r.id = m.locked_by
     UNION ALL
     SELECT k.id, 'keyed', k.exchange, k.routing_key, k.ordering_key, k.attempts, k.created_at, k.available_at, k.expires_at, NULL, NULL, NULL,
-        format('due at %s', k.due_at), k.replay_of, NULL, NULL, NULL, NULL, k.xid, k.seq
+        format('due at %s', k.due_at), k.replay_of, NULL, NULL, NULL, NULL, k.xid, k.seq, NULL
     FROM @schema@.queue_message_keyed_row k
     UNION ALL
     SELECT a.id, a.result, a.exchange, a.routing_key, a.ordering_key, a.attempts, a.created_at, a.available_at, a.expires_at, NULL,
-        a.handled_by, a.error_code, a.error_detail, a.replay_of, a.claimed_at, a.published_at, a.confirmed_at, a.archived_at, a.xid, a.seq
+        a.handled_by, a.error_code, a.error_detail, a.replay_of, a.claimed_at, a.published_at, a.confirmed_at, a.archived_at, a.xid, a.seq, a.archived_xid
     FROM @schema@.queue_message_archive a;
 
 -- Refuses keys that make no sense together, with a sentence; whether anything does is judged with the message.
@@ -359,8 +359,10 @@ END
 $body$;
 
 -- Sends what is due under its keys; returns how many it took, and when the next is due: null for none, a time that has passed where there is
--- more. One at a time; who finds another at it leaves it to that. Called by any living relay and by pg_cron.
-CREATE FUNCTION @schema@.queue_message_fold(now timestamptz DEFAULT NULL, most integer DEFAULT 10000, OUT folded bigint, OUT next_at timestamptz)
+-- more. One at a time; who finds another at it leaves it to that. Called by any living relay and by pg_cron. superseded, bundled: what became
+-- of them, for metrics; also of those that this transaction folded before.
+CREATE FUNCTION @schema@.queue_message_fold(now timestamptz DEFAULT NULL, most integer DEFAULT 10000,
+    OUT folded bigint, OUT next_at timestamptz, OUT superseded bigint, OUT bundled bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
@@ -371,6 +373,12 @@ BEGIN
         folded := @schema@.queue_message_fold_newest(clock, most) + @schema@.queue_message_fold_bundles(clock, most);
     END IF;
     SELECT min(k.due_at) INTO next_at FROM @schema@.queue_message_keyed_row k;
+    superseded := 0;
+    bundled := 0;
+    IF folded > 0 THEN
+        SELECT count(*) FILTER (WHERE a.error_code = 'superseded'), count(*) FILTER (WHERE a.error_code = 'bundled') INTO superseded, bundled
+        FROM @schema@.queue_message_archive a WHERE a.archived_xid = pg_current_xact_id();
+    END IF;
 END
 $body$;
 

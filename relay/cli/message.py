@@ -28,6 +28,8 @@ MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What some editors and shells write before the first line."""
 KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
 """Options that are given on only where they are used."""
+FOLDED = 1000
+"""Parts of a bundle that `relay show` names, which is what a bundle holds unless bundle_max_messages says otherwise."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -85,20 +87,23 @@ def enqueue(
 
 
 def show(message: MessageId, *, as_json: Json = False) -> None:
-    """Tell one message's story over queue and archive: state, attempts, reason, next try, replays."""
+    """Tell one message's story over keys, queue and archive: state, attempts, reason, next try, replays, what it holds or replaced."""
     with console() as opened:
         story = opened.rows("show_message", id=message)
         replays = opened.rows("list_replays", id=message)
+        folded = opened.rows("list_folded", id=message, most=FOLDED)
     if not story:
         not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
     if as_json:
-        show_json({"id": message, "story": story, "replays": replays})
+        show_json({"id": message, "story": story, "replays": replays, "folded": folded})
         return
     for part in story:
         show_fields(part)
         typer.echo()
     for replay in replays:
         typer.echo(f"replayed as {replay['id']} ({replay['state']})")
+    for part in folded:
+        typer.echo(f"{'it holds' if part['error_code'] == 'bundled' else 'it replaced'} {part['id']}")
 
 
 def cancel(messages: MessageIds) -> None:

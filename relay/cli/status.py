@@ -21,7 +21,10 @@ RECENT = 5000
 LONG_OPEN = 5.0
 """Seconds after which an open transaction is told of."""
 SHOWN = 20
-"""Blocked keys that are listed."""
+"""Blocked keys, and failing schedules, that are listed."""
+
+FOLDED = 60.0
+"""Seconds after which pg_cron would have sent what is due under a key."""
 
 Status = dict[str, Any]
 
@@ -53,6 +56,7 @@ def read_status(opened: Console, *, every: bool = False) -> Status:
     found["paused"] = opened.rows("list_paused")
     found["limited"] = opened.rows("list_limited")
     found["blocked_keys"] = opened.rows("list_blocked_keys", most=SHOWN, paused=False)
+    found["failing_schedules"] = opened.rows("list_failing_schedules", most=SHOWN)
     found["transactions"] = opened.row("read_transactions")
     found["overruled"] = _overruled(opened)
     return found
@@ -156,6 +160,7 @@ def _troubles(found: Status) -> list[str]:
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
+    lines += _keys(queue) + _schedules(found)
     lines += _apart(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
@@ -183,6 +188,21 @@ def _unable(alive: list[Status]) -> list[str]:
 def _suspects(waiting: int) -> list[str]:
     """What takes longer than the promised five seconds after the lock time."""
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
+
+
+def _keys(queue: Status) -> list[str]:
+    """What is due under a key and not sent, as where neither a relay nor pg_cron folds."""
+    late = queue["keyed_overdue_seconds"]
+    if late <= FOLDED:
+        return []
+    return [f"messages under a key have been due for {length(late)}, nobody folds them: start a relay, or `SELECT queue_message_fold()`"]
+
+
+def _schedules(found: Status) -> list[str]:
+    lines = [f"schedule {quoted(row['name'])} fails: {words(row['why'])}" for row in found["failing_schedules"]]
+    if more := found["queue"]["schedules_failing"] - len(lines):
+        lines.append(f"{count(more, 'more schedule fails', 'more schedules fail')}: `relay schedule list`")
+    return lines
 
 
 def _apart(alive: list[Status]) -> list[str]:

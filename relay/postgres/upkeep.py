@@ -13,9 +13,13 @@ from relay.policy import Controls, Policy
 from relay.postgres.fitness import check_version, is_of, other_way
 from relay.postgres.parameters import at
 from relay.postgres.store import Store
+from relay.schedules import Folded
 
 FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
+
+FAILING = 100
+"""Schedules whose failing is told one by one."""
 
 APART = 15.0
 """Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
@@ -141,10 +145,14 @@ class Upkeep:
         [(inserted, tick_in)] = await self._store.run("run_schedules")
         return inserted, tick_in
 
-    async def fold_keys(self) -> tuple[int, float | None]:
-        """Send what is due under its keys; return how many messages that took, and the seconds until the next, None for none."""
-        [(folded, due_in)] = await self._store.run("fold_keys")
-        return folded, due_in
+    async def failing_schedules(self) -> Mapping[str, str]:
+        """Why schedules fail, by name; at most so many as a log should tell of."""
+        return dict(await self._store.run("list_failing_schedules", most=FAILING))
+
+    async def fold_keys(self) -> Folded:
+        """Send what is due under its keys."""
+        [row] = await self._store.run("fold_keys")
+        return row
 
     async def _refresh_contracts(self, fingerprint: str) -> None:
         """Read the message contracts if they are others than those that were read last; a relay begins without any."""

@@ -99,7 +99,8 @@ async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> No
     assert (0, (0, 0), 0) == (await chores.ensure_partitions(), await chores.retain(), await chores.free_stranded(FAR))
     await chores.renotify()
     assert (0, None) == await chores.run_schedules()
-    assert (0, None) == await chores.fold_keys()
+    assert (0, 0, 0, None) == await chores.fold_keys()
+    assert {} == await chores.failing_schedules()
     gauges = await chores.read_gauges()
     assert gauges["ready"] == 3
 

@@ -26,7 +26,10 @@ async def test_the_newest_is_sent_and_the_older_say_what_replaced_them(queue: Qu
     assert [3, 4, 5] == await contents(queue)
     assert third == (await queued(queue))[0][0]
     assert {first: other(third), second: other(third)} == await fates(queue)
-    assert (0, {"folded": 0, "next_at": None}) == (await fold(queue), await queue.value("SELECT to_jsonb(f) FROM queue_message_fold() f"))
+    assert (0, {"folded": 0, "next_at": None, "superseded": 0, "bundled": 0}) == (
+        await fold(queue),
+        await queue.value("SELECT to_jsonb(f) FROM queue_message_fold() f"),
+    )
 
 
 async def test_what_was_sent_to_the_queue_and_is_not_claimed_is_replaced(queue: Queue) -> None:

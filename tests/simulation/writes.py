@@ -219,5 +219,6 @@ WRITES: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "reject_unprintable": nothing,
     "renotify": nothing,
     "run_schedules": lambda _database, _tx, _values: [(0, None)],
-    "fold_keys": lambda _database, _tx, _values: [(0, None)],
+    "list_failing_schedules": nothing,
+    "fold_keys": lambda _database, _tx, _values: [(0, 0, 0, None)],
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from relay import events
+from relay import events, schedule_events
 from relay.contracts import events as contract_events
 from relay.inbox import events as inbox_events
 from relay.logs import name_of
@@ -32,7 +32,7 @@ def modules() -> str:
 
 def event_kinds() -> list[type[events.Event]]:
     """Every kind of event, in the order in which they are written down."""
-    found = {**vars(events), **vars(inbox_events), **vars(contract_events)}.values()
+    found = {**vars(events), **vars(inbox_events), **vars(contract_events), **vars(schedule_events)}.values()
     return [kind for kind in found if isinstance(kind, type) and issubclass(kind, events.Event)]
 
 

@@ -15,7 +15,7 @@ from tests.support.relays import RelayProcess
 HTTP = {"RELAY_HTTP_PORT": "0"}
 """The setting that makes a relay serve its pages on any free port."""
 READ_AT = "relay_queue_read_timestamp_seconds"
-LOOKED_UP = ("relay_queue_", "relay_clock_", "relay_export_")
+LOOKED_UP = ("relay_queue_", "relay_clock_", "relay_export_", "relay_schedules_")
 """How the names of metrics begin that the database is asked for."""
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from relay import events, schedules
 from relay.errors import StoreError
-from relay.schedules import Schedules
+from relay.schedule_events import KeysFolded, ScheduleFails, ScheduleGoesOn
+from relay.schedules import Failing, Folds, Schedules
 
 SOON = 0.001
 Answer = tuple[int, float | None] | StoreError
@@ -127,3 +128,29 @@ async def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
         await run(database)
 
     assert 1 == database.inserts
+
+
+def test_a_schedule_that_fails_is_told_of_once() -> None:
+    """Again where the reason is another one, and that it does no more."""
+    told: list[events.Event] = []
+    failing = Failing(told.append)
+    for reasons in ({}, {"b": "no", "a": "why"}, {"a": "why", "b": "no"}, {"a": "other"}, {"a": "other"}, {}, {}):
+        failing.tell(reasons)
+
+    assert [
+        ScheduleFails("a", "why"), ScheduleFails("b", "no"), ScheduleFails("a", "other"), ScheduleGoesOn("b"), ScheduleGoesOn("a"),
+    ] == told  # fmt: skip
+
+
+async def test_a_fold_tells_what_became_of_what_it_took() -> None:
+    """Nothing where there was nothing."""
+    told: list[events.Event] = []
+    answers = [(5, 2, 1, None), (0, 0, 0, 7.0)]
+
+    async def fold() -> tuple[int, int, int, float | None]:
+        return answers.pop(0)
+
+    folds = Folds(fold, told.append)
+
+    assert [(5, None), (0, 7.0)] == [await folds.carry_out() for _ in range(2)]
+    assert [KeysFolded(5, 2, 1)] == told

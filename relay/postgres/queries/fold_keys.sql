@@ -1,2 +1,4 @@
--- Send what is due under its keys; returns how many messages it took, and in how many seconds the next is due: null for none.
-SELECT f.folded, extract(epoch FROM f.next_at - clock_timestamp())::double precision FROM @schema@.queue_message_fold() f
+-- Send what is due under its keys; returns how many messages it took, how many were replaced, how many were sent within another, and in how
+-- many seconds the next is due: null for none.
+SELECT f.folded, f.superseded, f.bundled, extract(epoch FROM f.next_at - clock_timestamp())::double precision
+FROM @schema@.queue_message_fold() f

@@ -1,0 +1,72 @@
+"""A schedule that fails is told of: by the view, by `relay status`, in the log and as a metric."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.broker import Topology
+from tests.support.cli import Cli, Seeded
+from tests.support.queue import Queue
+from tests.support.relays import Relays
+from tests.support.scrape import HTTP, counted, metric
+
+pytestmark = pytest.mark.ids("A20")
+ADD = "SELECT queue_message_schedule_add(%s, 'EVERY 1 hour', %s)"
+RUN = "SELECT queue_message_run_schedules(now() + interval '61 min')"
+FAILING = "SELECT name, why FROM queue_message_schedule_failing ORDER BY name"
+REFUSED = 'it sent nothing: new row for relation "queue_message" violates check constraint "no_odd"'
+DEAD = "its last message is dead, rejected (contract_violated): content breaks it"
+ARCHIVE = "SELECT queue_message_archive_now(array_agg(id), %s, %s, %s, 'r') FROM queue_message"
+
+
+def _break(seeded: Seeded) -> None:
+    """One schedule's INSERT is refused, another's message is dead, a third's and a fourth's are well."""
+    for name in ("refused", "dead", "well", "waits"):
+        seeded.run(ADD, name, "odd" if name == "refused" else name)
+    seeded.run("ALTER TABLE queue_message ADD CONSTRAINT no_odd CHECK (exchange <> 'odd')")
+    seeded.run(RUN)
+    seeded.run(f"{ARCHIVE} WHERE exchange = 'dead'", "rejected", "contract_violated", "content breaks it")
+    seeded.run(f"{ARCHIVE} WHERE exchange = 'well'", "success", None, None)
+
+
+def test_status_names_schedules_that_fail_and_why(cli: Cli, seeded: Seeded) -> None:
+    """Not those that are paused or whose dead message was acknowledged, nor one whose next message went."""
+    _break(seeded)
+    assert [("dead", DEAD), ("refused", REFUSED)] == seeded.run(FAILING)
+
+    lines = [line for line in cli("status").splitlines() if line.startswith("schedule ")]
+    assert [f"schedule 'dead' fails: {DEAD}", f"schedule 'refused' fails: {REFUSED}"] == [line.rstrip() for line in lines]
+    assert 2 == cli.json("status")["queue"]["schedules_failing"]
+
+    cli("dead", "ack", *(id_ for (id_,) in seeded.run("SELECT id::text FROM queue_message_dead")))
+    cli("schedule", "pause", "refused")
+    assert "violates check constraint" in cli.refused("schedule", "resume", "refused", code=1)
+    assert [] == cli.json("status")["failing_schedules"]
+    seeded.run("ALTER TABLE queue_message DROP CONSTRAINT no_odd")
+    cli("schedule", "resume", "refused")
+    assert [] == seeded.run(FAILING)
+
+
+async def test_relays_tell_of_a_schedule_that_fails_once(
+    relays: Relays, queue: Queue, seeded: Seeded, topology: Topology, amqp_url: str
+) -> None:
+    """By one line of the log each, with the sentence, and as a metric that an alert rule reads."""
+    _break(seeded)
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings=HTTP)
+    await relay.logged("schedule_fails", 2)
+
+    assert 2 == await metric(relay, "relay_schedules_failing")
+    told = {line["name"]: (line["level"], line["error"]) for line in relay.of("schedule_fails")}
+    assert {"dead": ("warning", DEAD), "refused": ("warning", REFUSED)} == told
+
+
+async def test_a_fold_is_counted_by_what_became_of_its_messages(relays: Relays, queue: Queue, topology: Topology, amqp_url: str) -> None:
+    """And what waits as a gauge, with how long the first of it has been due."""
+    to = (await topology.declare()).exchange
+    await queue.sql("INSERT INTO queue_message_keyed (exchange, coalesce_key) SELECT %s, 'k' FROM generate_series(1, 3)", to)
+    await queue.sql("INSERT INTO queue_message_keyed (exchange, bundle_key) SELECT %s, 'b' FROM generate_series(1, 4)", to)
+    await queue.sql("INSERT INTO queue_message_keyed (exchange, bundle_key, available_at) VALUES (%s, 'later', '2031-01-01')", to)
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings=HTTP)
+    for outcome, messages in (("superseded", 2), ("bundled", 4), ("sent", 1)):
+        assert messages == await counted(relay, messages, "relay_keys_folded_total", outcome=outcome)
+    assert 0 < await metric(relay, "relay_queue_keyed")
