@@ -50,6 +50,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
             %1$I.queue_message_audit'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_export_position'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_contract, %1$I.queue_message_recent_key'),
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_adoption, %1$I.queue_message_adoption_seen'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_contract_add, %1$I.queue_message_contract_mode,
             %1$I.queue_message_contract_remove'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_stats_window, %1$I.queue_message_stats_hour, %1$I.queue_message_stats_day'),

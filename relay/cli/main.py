@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relay import __version__
-from relay.cli import contract, dead, key, pipeline, policy, schedule
+from relay.cli import adopt, contract, dead, key, pipeline, policy, schedule
 from relay.cli.demo import demo
 from relay.cli.message import cancel, enqueue, limit, pause, resume, show, unlimit
 from relay.cli.output import count
@@ -111,6 +111,7 @@ app.command()(unlimit)
 app.command()(replay)
 app.command()(receive)
 app.command()(work)
+app.add_typer(adopt.app, name="adopt")
 app.add_typer(contract.app, name="contract")
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")

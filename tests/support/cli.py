@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,11 @@ class Seeded:
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows, none for one without a result."""
         cursor = self._connection.execute(statement.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def named(self, statement: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The same with parameters by name."""
+        cursor = self._connection.execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else []
 
     def insert(self, **columns: object) -> str:

@@ -1,0 +1,179 @@
+"""Takes a table through its phases, each step one transaction: mirror, switched, finished, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow
+
+from relay.adopt.layout import AdoptError, mapping, read
+from relay.adopt.script import Chosen, Script
+from relay.adopt.table import find, must_fit
+from relay.console import Console
+
+OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
+OPEN = ("waiting", "leased")
+"""States of rows that are neither sent nor given up."""
+
+
+def begin(console: Console, name: str, layout: str, options: Mapping[str, str], by: str | None) -> Script:
+    """The first step for a table that nobody has adopted yet; runs nothing.
+
+    Args:
+        console: the connection, of the owner of both sides.
+        name: the table as SQL writes it.
+        layout: what its rows are.
+        options: templates and options of the layout.
+        by: trigger or view; None for the layout's own.
+
+    Raises:
+        AdoptError: the table is not of the layout, or an option is wrong.
+    """
+    kind = read(layout)
+    if kind.waits == "wal" and by == "trigger":
+        raise AdoptError(
+            f"The layout {layout} needs a view: a row that a trigger deletes again in its transaction still stands in the WAL, where "
+            "the old relay reads it."
+        )
+    with console.transaction(needs=OWNER) as connection:
+        table = find(connection, name)
+    must_fit(table, kind)
+    mapping(kind, options, table.columns)
+    if taken := next((row["phase"] for row in console.rows("list_adoptions") if table.written in {row["source"], row["kept"]}), None):
+        raise AdoptError(f"{table.written} is adopted already and in the phase {taken!r}: `relay adopt back` ends that.")
+    return Script(console.schema, (table.schema, table.name), table, Chosen(kind, by or kind.by, options))
+
+
+def run(console: Console, script: str) -> None:
+    """Carry out one step.
+
+    Raises:
+        RelayError: it was refused, and changed nothing.
+    """
+    with console.transaction(needs=OWNER) as connection:
+        connection.execute(script.encode())
+
+
+def judge(console: Console, script: Script) -> list[DictRow]:
+    """What the mapping says of rows that are there, at most some hundreds; changes nothing."""
+    with console.transaction(needs=OWNER) as connection, connection.transaction(force_rollback=True):
+        connection.execute(script.functions().encode())
+        connection.execute(script.judge().encode())
+        return console.rows("list_adoption_seen", source=script.source)
+
+
+class Adoption:
+    """One table of another outbox that is watched or led away.
+
+    Args:
+        console: the connection, of the owner of both sides.
+        row: what the database remembers of it.
+    """
+
+    def __init__(self, console: Console, row: Mapping[str, Any]) -> None:
+        self._console = console
+        self.row = row
+        self.layout = read(row["layout"])
+        with console.transaction(needs=OWNER) as connection:
+            table = find(connection, row["kept"])
+            schema, name = _parts(connection, row["source"])
+        self.script = Script(console.schema, (schema, name), table, Chosen(self.layout, row["by"], row["options"]))
+
+    def switch(self) -> str:
+        """Lead new rows away; the SQL of it.
+
+        Raises:
+            AdoptError: it is not in the phase before.
+        """
+        self._must_be("mirror", "switch")
+        return self.script.switch()
+
+    def take(self, states: Sequence[str]) -> int:
+        """Move every row of these states into the queue, some at a time; return how many.
+
+        Raises:
+            AdoptError: new rows are not led away yet, or the table does not tell what waits.
+        """
+        self._must_be("switched", "take")
+        if self.layout.waits == "wal":
+            raise AdoptError("This table does not tell what was sent, the replication slot does: let the old relay read to the end.")
+        moved = 0
+        while rows := self._take(states):
+            moved += rows
+        return moved
+
+    def finish(self, slot: str | None) -> str:
+        """Nothing is left to the old relay; the SQL that notes it.
+
+        Raises:
+            AdoptError: something is.
+        """
+        self._must_be("switched", "finish")
+        counts = self.count()
+        if left := " and ".join(f"{counts[state]} {state}" for state in OPEN if counts.get(state)):
+            raise AdoptError(f"The old relay still has {left}: let it go on, or end it and take them over with `relay adopt take`.")
+        slots = self.slots(slot)
+        if slot and not slots:
+            raise AdoptError(f"There is no logical replication slot {slot!r} in this database.")
+        if behind := [one["slot"] for one in slots if not one["passed"]]:
+            raise AdoptError(
+                f"The replication slot {behind[0]!r} has not confirmed all that was written before the switch: let the old relay read on "
+                "(where nothing is written its heartbeat moves the slot), or name its slot with --slot."
+            )
+        return self.script.finish()
+
+    def back(self) -> str:
+        """Leave new rows to the old relay again; the SQL of it. What is in the queue goes out from there."""
+        return self.script.back(self.row["phase"])
+
+    def count(self) -> dict[str, int]:
+        """Rows of the old table by state."""
+        with self._console.transaction(needs=OWNER) as connection:
+            return {row["state"]: row["rows"] for row in connection.execute(self.script.count().encode())}
+
+    def seen(self) -> list[DictRow]:
+        """What a mirror has seen, by where it would have gone and why it could not."""
+        return self._console.rows("list_adoption_seen", source=self.row["source"])
+
+    def slots(self, name: str | None = None) -> list[DictRow]:
+        """Logical slots, and which have confirmed what was written before the switch; none for a layout that waits in its table."""
+        if self.layout.waits != "wal" or self.row["switched_at"] is None:
+            return []
+        return self._console.rows("list_slots", name=name, place=self.row["switched_at"])
+
+    def _take(self, states: Sequence[str]) -> int:
+        with self._console.transaction(needs=OWNER) as connection:
+            connection.execute(self.script.take(states).encode())
+            [taken] = connection.execute("SELECT current_setting('relay.taken')::bigint AS rows").fetchall()
+        return int(taken["rows"])
+
+    def _must_be(self, phase: str, verb: str) -> None:
+        if self.row["phase"] != phase:
+            raise AdoptError(f"{self.row['source']} is in the phase {self.row['phase']!r}; `relay adopt {verb}` comes after {phase!r}.")
+
+
+def adoptions(console: Console) -> list[Adoption]:
+    """Every table that is watched or led away."""
+    return [Adoption(console, row) for row in console.rows("list_adoptions")]
+
+
+def find_adoption(console: Console, name: str) -> Adoption:
+    """The adoption of a table by the name that applications write, with or without its schema.
+
+    Raises:
+        AdoptError: there is none, or more than one.
+    """
+    with console.transaction(needs=OWNER) as connection:
+        found = _parts(connection, name)
+        matching = [row for row in console.rows("list_adoptions") if _parts(connection, row["source"])[-len(found) :] == found]
+    if len(matching) != 1:
+        raise AdoptError(f"{'No' if not matching else 'More than one'} table {name!r} is adopted; `relay adopt list` shows those that are.")
+    return Adoption(console, matching[0])
+
+
+def _parts(connection: psycopg.Connection[DictRow], name: str) -> list[str]:
+    [row] = connection.execute("SELECT parse_ident(%s) AS parts", [name]).fetchall()
+    parts: list[str] = row["parts"]
+    return parts

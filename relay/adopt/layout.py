@@ -1,0 +1,127 @@
+"""Layouts: what another outbox's rows become, one SQL file each in `relay/adopt/layouts`, with what a program must know on top; no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import NamedTuple
+
+from psycopg import sql
+
+from relay.errors import RelayError
+
+KINDS: Mapping[str, frozenset[str]] = {
+    "uuid": frozenset({"uuid"}),
+    "text": frozenset({"text", "varchar", "bpchar", "citext"}),
+    "bytea": frozenset({"bytea"}),
+    "jsonb": frozenset({"jsonb", "json"}),
+    "integer": frozenset({"int2", "int4", "int8"}),
+    "time": frozenset({"timestamptz", "timestamp"}),
+}
+"""Types of PostgreSQL that a word of a layout allows; `any` allows every one."""
+TEMPLATES = ("exchange", "routing_key", "ordering_key")
+"""What may be told from columns, in place of the layout's own rule."""
+
+
+class AdoptError(RelayError):
+    """What was asked of another outbox's table cannot be done; nothing was changed."""
+
+
+class Layout(NamedTuple):
+    """One kind of table."""
+
+    name: str
+    mapping: str
+    """A SELECT over the row `given`."""
+    columns: Mapping[str, str]
+    """What the table must have, and the kind of each."""
+    by: str
+    """How new rows are led away unless something else is asked for: trigger or view."""
+    order: str
+    """The order of waiting rows, over `given`."""
+    needs: str | None
+    """A template without which a message has no address."""
+    waits: str
+    """Where rows wait that the old relay has not sent: in the `table`, or in the `wal`."""
+    own: str | None
+    """A view shows a transaction its own new rows by this column, for who deletes what it has inserted."""
+    options: Mapping[str, str]
+    """Further options, with their defaults."""
+
+
+def names() -> list[str]:
+    """Layouts that there are."""
+    found = (files("relay.adopt") / "layouts").iterdir()
+    return sorted(file.name.removesuffix(".sql") for file in found if file.name.endswith(".sql"))
+
+
+def read(name: str) -> Layout:
+    """The layout of that name.
+
+    Raises:
+        AdoptError: there is none.
+    """
+    if name not in names():
+        raise AdoptError(f"There is no layout {name!r}; there are {', '.join(names())}.")
+    text = (files("relay.adopt") / "layouts" / f"{name}.sql").read_text(encoding="utf-8")
+    said = re.findall(r"^-- ([a-z]+): ?(.*)$", text, flags=re.MULTILINE)
+    one = dict(said)
+    options = [value.partition(" =") for word, value in said if word == "option"]
+    return Layout(
+        name=name,
+        mapping=text[text.index("SELECT\n") :].rstrip(),
+        columns=dict(column.rsplit(" ", 1) for column in one["columns"].split(", ")),
+        by=one["by"],
+        order=one["order"],
+        needs=one.get("needs"),
+        waits=one.get("waits", "table"),
+        own=one.get("own"),
+        options={option: default.strip() for option, _, default in options},
+    )
+
+
+def mapping(layout: Layout, chosen: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    """The layout's SELECT with what was chosen in its places.
+
+    Args:
+        layout: what the rows become.
+        chosen: templates and options by name.
+        columns: the table's columns.
+
+    Raises:
+        AdoptError: an option is unknown or missing, or a template names a column that is not there.
+    """
+    known = {**dict.fromkeys(TEMPLATES), **layout.options}
+    if unknown := sorted(set(chosen) - set(known)):
+        more = f"; it knows {', '.join(layout.options)}" if layout.options else ""
+        raise AdoptError(f"The layout {layout.name} has no option {unknown[0]!r}{more}.")
+    if layout.needs and layout.needs not in chosen:
+        raise AdoptError(f"The layout {layout.name} does not say where messages go: give --{layout.needs.replace('_', '-')}.")
+    values = {f"@{name}@": _literal(chosen.get(name, default or "")) for name, default in layout.options.items()}
+    values |= {f"@{name}@": template(chosen[name], columns) if name in chosen else "NULL::text" for name in TEMPLATES}
+    return filled(layout.mapping, values)
+
+
+def template(text: str, columns: Mapping[str, str]) -> str:
+    """An expression over the row `source` for a text with columns in braces.
+
+    Raises:
+        AdoptError: a column is not there, or a brace has no partner.
+    """
+    parts = re.split(r"\{([^{}]*)\}", text)
+    if any("{" in part or "}" in part for part in parts[::2]):
+        raise AdoptError(f"The template {text!r} has a brace without a partner: write columns as {{name}}.")
+    if missing := [part for part in parts[1::2] if part not in columns]:
+        raise AdoptError(f"The template {text!r} names the column {missing[0]!r}, which the table does not have.")
+    pieces = [f"(source.{sql.Identifier(part).as_string(None)})::text" if place % 2 else _literal(part) for place, part in enumerate(parts)]
+    return "(" + " || ".join(piece for piece in pieces if piece != "''::text" or len(pieces) == 1) + ")"
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """A text with values in its places, each looked at once, so that no value is taken for a place."""
+    return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], text)
+
+
+def _literal(value: str) -> str:
+    return sql.Literal(value).as_string(None).lstrip() + "::text"

@@ -1,0 +1,122 @@
+"""What the catalogue says of another outbox's table, and the SQL that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from relay.adopt.layout import KINDS, AdoptError, Layout
+
+_FOUND = """
+SELECT c.oid::bigint, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
+    pg_has_role(c.relowner, 'USAGE') AS owned,
+    (SELECT jsonb_object_agg(a.attname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
+    ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          ORDER BY a.attnum) AS in_order,
+    ARRAY(SELECT a.attname::text FROM pg_attribute a
+          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull) AS not_null,
+    (SELECT coalesce(jsonb_object_agg(a.attname, pg_get_serial_sequence(format('%I.%I', n.nspname, c.relname), a.attname)), '{}')
+     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped) AS identities,
+    (SELECT coalesce(jsonb_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid)), '{}')
+     FROM pg_attrdef d JOIN pg_attribute a ON (a.attrelid, a.attnum) = (d.adrelid, d.adnum)
+     WHERE d.adrelid = c.oid AND a.attgenerated = '') AS defaults,
+    ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+          WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY a.attnum) AS key
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+
+
+class Table(NamedTuple):
+    """One table."""
+
+    schema: str
+    name: str
+    columns: Mapping[str, str]
+    """Types by column."""
+    in_order: Sequence[str]
+    not_null: Sequence[str]
+    identities: Mapping[str, str]
+    """Sequences by column."""
+    defaults: Mapping[str, str]
+    """Expressions by column."""
+    key: Sequence[str]
+
+    @property
+    def written(self) -> str:
+        """Its name for SQL."""
+        return sql.Identifier(self.schema, self.name).as_string(None)
+
+
+def find(connection: psycopg.Connection[Any], name: str) -> Table:
+    """The table of that name, which this login must own.
+
+    Raises:
+        AdoptError: it is not there, no table, without a primary key, or somebody else's.
+    """
+    row = connection.execute(_FOUND.replace("%I", "%%I").encode(), [name]).fetchone()
+    if row is None:
+        raise AdoptError(f"There is no table {name!r}: write its name as SQL does, with its schema if that is not on the search path.")
+    if row["kind"] not in {"r", "p"}:
+        raise AdoptError(f"{name!r} is no table.")
+    if not row["owned"]:
+        raise AdoptError(f"Your login does not own {name!r}: run this as its owner, who must be the owner of the queue too.")
+    if not row["key"]:
+        raise AdoptError(f"The table {name!r} has no primary key, by which its rows are told apart.")
+    return Table(**{field: row[field] for field in Table._fields})
+
+
+def must_fit(table: Table, layout: Layout) -> None:
+    """Refuse a table that is not of the layout.
+
+    Raises:
+        AdoptError: a column is missing or of another type.
+    """
+    for column, kind in layout.columns.items():
+        if column not in table.columns:
+            raise AdoptError(f"The table {table.written} has no column {column!r}, which the layout {layout.name} reads.")
+        if kind != "any" and table.columns[column] not in KINDS[kind]:
+            found = table.columns[column]
+            raise AdoptError(f"The column {column!r} of {table.written} is of type {found}, which the layout {layout.name} cannot read.")
+
+
+def same_row(table: Table, other: str) -> str:
+    """The condition that `given` and another row are one."""
+    columns = [sql.Identifier(column).as_string(None) for column in table.key]
+    return " AND ".join(f"given.{column} = {other}.{column}" for column in columns)
+
+
+def view_defaults(table: Table, view: str) -> str:
+    """Defaults of the table for a view in its place."""
+    alter = f"ALTER VIEW {view} ALTER COLUMN"
+    return "\n".join(
+        f"{alter} {sql.Identifier(column).as_string(None)} SET DEFAULT {expression};" for column, expression in table.defaults.items()
+    )
+
+
+def view_checks(table: Table) -> str:
+    """What the table did with a new row before it took it: numbers of identities, and no null where none may be."""
+    numbers = [
+        f"    NEW.{column} := coalesce(NEW.{column}, nextval({sql.Literal(sequence).as_string(None)}));"
+        for column, sequence in ((sql.Identifier(name).as_string(None), found) for name, found in table.identities.items())
+    ]
+    nulls = [
+        f"    IF NEW.{sql.Identifier(name).as_string(None)} IS NULL THEN\n"
+        f"        RAISE not_null_violation USING MESSAGE = {_literal(f'null value in column {name} of {table.written}')};\n    END IF;"
+        for name in table.not_null
+    ]
+    return "\n".join([*numbers, *nulls])
+
+
+def own_rows(table: Table, column: str, schema: str) -> str:
+    """What a view shows a transaction of the messages that it has inserted itself: that column, for who deletes by it."""
+    values = ", ".join("message.id" if name == column else "NULL" for name in table.in_order)
+    queue = sql.Identifier(schema, "queue_message").as_string(None)
+    return f"\nUNION ALL\nSELECT {values} FROM {queue} AS message WHERE message.xid = pg_current_xact_id_if_assigned()"
+
+
+def _literal(value: str) -> str:
+    return sql.Literal(value).as_string(None)
