@@ -69,7 +69,7 @@ class Relay:
         self._store = self._make_store()
         self._upkeep = self._make_upkeep()
         self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
-        self._intake = Intake(store=self._store, poll_interval=settings.poll_interval, share=self._make_share())
+        self._intake = self._make_intake()
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
 
     async def serve(self) -> int:
@@ -176,6 +176,9 @@ class Relay:
             direction=self.direction,
             astray=self._leave_astray,
         )
+
+    def _make_intake(self) -> Intake:
+        return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share())
 
     def _make_share(self) -> Share:
         return Share(

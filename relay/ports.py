@@ -21,6 +21,7 @@ class Due(Enum):
     WAITING = "waiting"
     SUSPECT = "suspect"
     ORDERED = "ordered"
+    BY_ID = "by_id"
 
 
 class Row(NamedTuple):

@@ -25,7 +25,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         -- The relay: locks and moves messages; no DDL, no change of what is archived.
         ('queue_message_relay', 'SELECT, DELETE ON %1$I.queue_message'),
         ('queue_message_relay', 'UPDATE (lock_expires_at, lock_token, locked_by, attempts, available_at, last_error) ON %1$I.queue_message'),
-        ('queue_message_relay', 'INSERT, SELECT (id, attempts, handled_by, claimed_at) ON %1$I.queue_message_archive'),
+        ('queue_message_relay', 'INSERT, SELECT (id, attempts, handled_by, claimed_at, result, error_code) ON %1$I.queue_message_archive'),
         ('queue_message_relay', 'SELECT, INSERT, UPDATE, DELETE ON %1$I.queue_message_relay'),
         ('queue_message_relay', 'SELECT, UPDATE ON %1$I.queue_message_lane'),
         ('queue_message_relay', 'SELECT, INSERT ON %1$I.queue_message_key_hold'),
@@ -37,6 +37,8 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         ('queue_message_relay', 'SELECT (next_at) ON %1$I.queue_message_schedule'),
         ('queue_message_relay', 'SELECT ON %1$I.queue_message_schedule_failing'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_run_schedules'),
+        -- What a worker answers lands in the request's row with the settle alone.
+        ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_answer'),
         ('queue_message_relay', 'EXECUTE ON FUNCTION %1$I.queue_message_ensure_partitions, %1$I.queue_message_retain, %1$I.queue_message_sweep,
             %1$I.queue_message_sweep_minute, %1$I.queue_message_fold, %1$I.queue_message_renotify, %1$I.queue_message_reject_unprintable, %1$I.queue_message_wake_key,
             %1$I.queue_message_hint_mode, %1$I.queue_message_tell, %1$I.queue_message_setting_value,
@@ -57,6 +59,7 @@ CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, pr
         -- To add a schedule a login needs to be a producer too.
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_schedule'),
         ('queue_message_operator', 'SELECT ON %1$I.queue_message_schedule_failing'),
+        ('queue_message_operator', 'SELECT ON %1$I.queue_message_request'),
         ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_schedule_add, %1$I.queue_message_schedule_remove,
             %1$I.queue_message_schedule_pause, %1$I.queue_message_schedule_resume, %1$I.queue_message_schedule_run_now,
             %1$I.queue_message_run_schedules, %1$I.queue_message_next_tick, %1$I.queue_message_shown'),

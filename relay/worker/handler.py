@@ -14,6 +14,7 @@ from typing import Any
 
 from relay.errors import SettingsError
 from relay.message import Batch, Claim
+from relay.worker.answers import is_request
 from relay.worker.message import Message
 
 Handler = Callable[..., Any]
@@ -23,6 +24,10 @@ connection."""
 
 _THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
 """As many as handlers that may run at once; threads are made as they are needed."""
+
+
+class RequestsApartError(Exception):
+    """There is a request in a list of messages; each of the list goes by itself."""
 
 
 def find(name: str, *, transaction: bool = False) -> Handler:
@@ -56,12 +61,11 @@ def is_async(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - as it says
 
 
-async def call(handler: Handler, *arguments: Any) -> None:
+async def call(handler: Handler, *arguments: Any) -> object:
     """Call it: a coroutine function on the loop, a plain one in a thread, so that it holds up neither locks nor others."""
     result = handler(*arguments) if is_async(handler) else await _threaded(partial(handler, *arguments))
-    if inspect.isawaitable(result):
-        # Also of a plain function around a coroutine function, such as a decorator makes.
-        await result
+    # Also of a plain function around a coroutine function, such as a decorator makes.
+    return await result if inspect.isawaitable(result) else result
 
 
 async def _threaded(work: Callable[[], object]) -> object:
@@ -78,21 +82,27 @@ async def _threaded(work: Callable[[], object]) -> object:
     return running.result()
 
 
-def each(handler: Handler) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
+Answering = Callable[[Batch, Claim, object], Coroutine[Any, Any, None]]
+"""Writes what a handler returned for a message, if that is an answer; the message is settled with it."""
+
+
+def each(handler: Handler, answer: Answering) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
     """Hands over one message."""
 
     async def run(batch: Batch, claims: Sequence[Claim]) -> None:
-        del batch
-        await call(handler, Message(claims[0]))
+        await answer(batch, claims[0], await call(handler, Message(claims[0])))
 
     return run
 
 
-def together(handler: Handler) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
-    """Hands over a list of messages."""
+def together(handler: Handler, answer: Answering) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
+    """Hands over a list of messages; a request by itself, for each has an answer of its own."""
 
     async def run(batch: Batch, claims: Sequence[Claim]) -> None:
-        del batch
-        await call(handler, [Message(claim) for claim in claims])
+        if len(claims) > 1 and any(map(is_request, claims)):
+            raise RequestsApartError
+        returned = await call(handler, [Message(claim) for claim in claims])
+        if len(claims) == 1:
+            await answer(batch, claims[0], returned[0] if isinstance(returned, list) and len(returned) == 1 else returned)
 
     return run

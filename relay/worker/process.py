@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import cached_property
+from typing import Any
 
 from relay.app import Relay
-from relay.errors import SettingsError
+from relay.claims.intake import Intake
+from relay.engine import Engine
+from relay.errors import SettingsError, StoreError
 from relay.ports import Outlet, Settler
 from relay.serving import run_on_loop
 from relay.settings import Settings
 from relay.settlement import Settlement
 from relay.worker.handler import Handler, each, together
 from relay.worker.handling import Handling
+from relay.worker.named import Named
 from relay.worker.transactions import Settled, Transactions
 
 AHEAD = 2
 """How many times as much is claimed as is handled at once: the next is here when one ends, and nothing waits long with its lock."""
 
 
-def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:
+def run(
+    settings: Settings, handler: Handler, *, transaction: bool = False, serve: Callable[[], Coroutine[Any, Any, int]] | None = None
+) -> int:
     """Handle messages until SIGTERM or SIGINT; return the exit code: 0 when it left in order, 1 when no handler ended any more.
 
     Raises:
@@ -27,7 +35,19 @@ def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> i
     """
     if transaction and settings.work_batch > 1:
         raise SettingsError("RELAY_WORK_BATCH is above 1, and --transaction hands over one message at a time: leave one of them out.")
-    return run_on_loop(settings, lambda: Work(settings, handler, transaction=transaction).serve())
+    return run_on_loop(settings, serve or (lambda: Work(settings, handler, transaction=transaction).serve()))
+
+
+def run_named(settings: Settings, handler: Handler, ids: Sequence[str], *, transaction: bool = False) -> list[str]:
+    """Handle these messages, each once, and leave; return a sentence for each that was not handled to its success."""
+    work: list[WorkNamed] = []
+
+    async def serve() -> int:
+        work.append(WorkNamed(settings, handler, ids, transaction=transaction))
+        return await work[0].serve()
+
+    code = run(settings, handler, transaction=transaction, serve=serve)
+    return work[0].unhandled or (["The worker was ended before it was through."] if code else [])
 
 
 class Work(Relay):
@@ -57,7 +77,7 @@ class Work(Relay):
 
     def _make_publisher(self) -> Outlet:
         batch = self._settings.work_batch
-        plain = each(self._handler) if batch == 1 else together(self._handler)
+        plain = (each if batch == 1 else together)(self._handler, self._transactions.answer)
         self._handling = Handling(
             run=self._transactions.run if self._transaction else plain,
             group=1 if self._transaction else batch,
@@ -78,6 +98,7 @@ class Work(Relay):
             handler=self._handler,
             settled=self._settled,
             policy=lambda: self._policy,
+            emit=self._emit,
         )
 
     def _make_settler(self) -> Settler:
@@ -87,3 +108,27 @@ class Work(Relay):
         """Every handler that may run hangs: leave, so that whoever watches the process starts another one."""
         self._gave_up = True
         self._signalled("stuck")
+
+
+class WorkNamed(Work):
+    """Handles the messages that were named, and leaves."""
+
+    def __init__(self, settings: Settings, handler: Handler, ids: Sequence[str], *, transaction: bool) -> None:
+        self._ids = ids
+        # Any number of seconds says that it leaves by itself; when, says `_leave_when_idle`.
+        super().__init__(settings.model_copy(update={"exit_after_idle": 0.0}), handler, transaction=transaction)
+        self.unhandled = [f"Message {id_} was not looked for: the worker was ended before." for id_ in ids]
+        """A sentence for each message that was not handled."""
+
+    def _make_intake(self) -> Intake:
+        self._named = Named(store=self._store, ids=self._ids)
+        return self._named
+
+    async def _leave_when_idle(self, engine: Engine, seconds: float) -> None:
+        await self._named.through.wait()
+        await super()._leave_when_idle(engine, seconds)
+
+    async def _leave(self) -> None:
+        with suppress(StoreError):
+            self.unhandled = await self._named.unhandled()
+        await super()._leave()

@@ -1,15 +1,16 @@
-"""Handlers inside of a transaction: what one writes to the database and the settle of its message commit together, or not at all."""
+"""Transactions that end with a settle: what a handler writes, or the answer that it returned, is committed with it, or not at all."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from relay.events import SettleFailed, Sink
 from relay.message import SUCCESS, Batch, Claim, Outcome, Portion, Position
 from relay.policy import Policy
 from relay.ports import Row, Settler, Written
@@ -18,16 +19,27 @@ from relay.postgres.parameters import settle_of
 from relay.postgres.pinned import PIN
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
+from relay.waiting import pause
+from relay.worker.answers import answer_of, is_request
 from relay.worker.handler import Handler, call
 from relay.worker.message import Message
-from relay.worker.outcomes import UnreadyError
+from relay.worker.outcomes import Reject, UnreadyError
 
 NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries of an answer while the database is away."""
+LOST = "lock_lost"
+"""The database's word for it."""
+TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
 
 
 class LockLostError(Exception):
     """Another worker had taken the message over: what the handler wrote is rolled back."""
+
+
+class AnswerError(Exception):
+    """The database refused to write an answer, for a reason that is none of its values."""
 
 
 class RolledBackError(Exception):
@@ -105,6 +117,7 @@ class Transactions:
         handler: takes the message and the connection.
         settled: told of what is settled.
         policy: the database's policy that holds now.
+        emit: hears of an answer that is written again.
 
     """
 
@@ -118,14 +131,16 @@ class Transactions:
         handler: Handler,
         settled: Settled,
         policy: Callable[[], Policy],
+        emit: Sink,
     ) -> None:
+        self._emit = emit
         self._prepare_threshold = 0 if prepare else None
         self._conninfo = conninfo
         self._name = name
         self._handler = handler
         self._settled = settled
         self._policy = policy
-        self._settle = Statements(schema)["settle"]
+        self._statements = Statements(schema)
         self._free: list[psycopg.AsyncConnection[Any]] = []
 
     async def run(self, batch: Batch, claims: Sequence[Claim]) -> None:
@@ -134,12 +149,61 @@ class Transactions:
         written = False
         async with AsyncExitStack() as transaction:
             connection = await self._begun(transaction)
-            await call(self._handler, Message(claim), connection)
+            returned = await call(self._handler, Message(claim), connection)
+            await self._answer(connection, batch, claim, returned)
             await self._write(connection, batch, claim)
             written = True
         if not written:
             raise RolledBackError("the handler rolled its transaction back (psycopg.Rollback); raise another exception, or Reject")
         self._settled.add(claim)
+
+    async def answer(self, batch: Batch, claim: Claim, returned: object) -> None:
+        """Write what a handler returned outside of a transaction with the settle, as often as it takes; raises what `run` raises.
+
+        Nothing is done where there is no answer to write.
+        """
+        if not (isinstance(returned, Mapping) or is_request(claim)):
+            return
+        attempt = 0
+        while not (attempt and await self._was_settled(batch, claim)):
+            try:
+                async with AsyncExitStack() as transaction:
+                    connection = await self._begun(transaction)
+                    await self._answer(connection, batch, claim, returned)
+                    await self._write(connection, batch, claim)
+                break
+            except (psycopg.OperationalError, psycopg.errors.CheckViolation, UnreadyError) as error:
+                # The database is away, busy, or has no partition for the day. Nobody does the work again for that.
+                attempt += 1
+                self._emit(SettleFailed(1, str(error), attempt))
+                await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
+        self._settled.add(claim)
+
+    async def _answer(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim, returned: object) -> None:
+        """The answer, where there is one or a row waits for one; the message's settle must follow."""
+        if not (isinstance(returned, Mapping) or is_request(claim)):
+            return
+        answer = answer_of(returned, most=self._policy().max_body_bytes)
+        values = {"id": claim.id, "token": batch.token, "answer": answer.text, "bytes": answer.binary}
+        try:
+            [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            raise AnswerError(f"its answer was not written: {error.diag.message_primary}") from error
+        if code == LOST:
+            raise LockLostError(TAKEN_OVER)
+        if code:
+            raise Reject(sentence, code=code)
+
+    async def _was_settled(self, batch: Batch, claim: Claim) -> bool:
+        """Whether a COMMIT had come through whose answer was lost."""
+        values = {"ids": [claim.id], "successes": [claim.id], "handled_by": self._name, "claimed_at": batch.claimed_at}
+        with suppress(psycopg.OperationalError, UnreadyError):
+            async with AsyncExitStack() as transaction:
+                connection = await self._begun(transaction)
+                return bool(await (await connection.execute(self._statements["find_archived"], values)).fetchall())
+        return False
 
     async def _put_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Keep it for the next handler, unless its state is not known."""
@@ -152,9 +216,9 @@ class Transactions:
         """The settle, fenced by the lock token: without the lock there is no commit."""
         values = settle_of(batch, [Row(claim, SUCCESS, None, None)], name=self._name, policy=self._policy())
         async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(self._settle, values)
+            await cursor.execute(self._statements["settle"], values)
             if await cursor.fetchall():
-                raise LockLostError("the lock expired while it was handled; what the handler wrote is rolled back")
+                raise LockLostError(TAKEN_OVER)
 
     async def _begun(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
         """A connection in a transaction, which ends with the stack; what keeps it from that is not the message's fault."""

@@ -33,6 +33,17 @@ OF_VALUES = {
     "DELETE FROM %s": "a regclass",
     "COMMENT ON TABLE %s IS %L": "a regclass",
     "SELECT * FROM %s ORDER BY ctid": "a regclass",
+    "CREATE TRIGGER queue_message_request_insert AFTER INSERT ON %s FOR EACH ROW EXECUTE FUNCTION %I.queue_message_request_insert()": (
+        "a regclass"
+    ),
+    "CREATE TRIGGER queue_message_request_update AFTER UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION %I.queue_message_request_update()": (
+        "a regclass"
+    ),
+    "DROP TRIGGER IF EXISTS queue_message_request_insert ON %s": "a regclass",
+    "DROP TRIGGER IF EXISTS queue_message_request_update ON %s": "a regclass",
+    "UPDATE ONLY %s AS t SET %I = $1 WHERE %s": "quoted by queue_message_request_name(), queue_message_request_where()",
+    "UPDATE ONLY %s AS t SET (%s) = (SELECT %s FROM jsonb_populate_record(t, $1) AS v)%s WHERE %s": "as above, columns by quote_ident()",
+    "SELECT FROM jsonb_to_record($1) AS v (%1$I %2$s) WHERE v.%1$I IS NULL": "a type of the catalogue's",
 }
 """Where the schema's SQL puts something in unquoted, and why that is no data."""
 

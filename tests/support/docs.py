@@ -76,6 +76,7 @@ def codes() -> set[str]:
     found = {code for path in ROOT.glob("relay/**/*.py") for code in _codes_of(path)}
     for path in ROOT.glob("sql/*.sql"):
         found |= set(re.findall(r"(?<!\()'(?:rejected|failed|lock_expired|discarded)', '([a-z_]+)',", text_of(path)))
+        found |= set(re.findall(r"(?:code :=|SELECT|THEN) '((?:answer|request)_[a-z]+)'", text_of(path)))
     return found
 
 
@@ -89,6 +90,7 @@ def _codes_of(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             place = _CODE_PLACES.get(node.func.id, len(node.args))
             yield from _words(node.args[place : place + 1])
+            yield from _words([keyword.value for keyword in node.keywords if keyword.arg == "code" and path.parent.name == "worker"])
         elif isinstance(node, ast.AnnAssign | ast.Assign) and isinstance(node.value, ast.Dict):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             if isinstance(target, ast.Name) and target.id.endswith("_CODES"):
