@@ -1,1 +1,1 @@
-"""What else the relay does for an application, one scene for each: contracts, schedules, keys, traces, an inbox, dead messages answered."""
+"""What else the relay does for an application, a scene for each: contracts, schedules, keys, traces, an inbox, requests, dead answered."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from relay.demo.errors import DemoError
-from relay.demo.scenes import contract, dead, inbox, keys, schedule, trace
+from relay.demo.scenes import contract, dead, inbox, keys, request, schedule, trace
 from relay.demo.scenes.audience import Audience
 from relay.demo.scenes.stage import Check, Stage
 from relay.demo.sidecars import Sidecars
 
-_SCENES: Final = (contract, schedule, keys, trace, inbox)
+_SCENES: Final = (contract, schedule, keys, trace, inbox, request)
 _SECONDS: Final = 45.0
 """Ample for all of them."""
 
@@ -25,10 +25,10 @@ async def play(database_url: str, amqp_url: str, sidecars: Sidecars, say: Callab
     """
     async with Audience(amqp_url) as audience:
         stage = Stage(database_url, sidecars, audience, say)
-        for scene in (contract, schedule, inbox):
+        for scene in (contract, schedule, inbox, request):
             await scene.prepare(stage)
         await sidecars.start("relay-3")
-        say("desk: inserts under contract, schedule, keys and trace, and sends invoices that come back in")
+        say("desk: inserts under contract, keys and trace, sends invoices that come back in, and asks for two pages")
         try:
             async with asyncio.timeout(_SECONDS):
                 found = await asyncio.gather(*(scene.play(stage) for scene in _SCENES))

@@ -1,0 +1,1 @@
+INSERT INTO url_fetch (url) VALUES (%(url)s) RETURNING id
