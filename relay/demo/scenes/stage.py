@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
@@ -51,7 +51,7 @@ class Stage:
         """Return a connection that begins a transaction with its first statement, as an application's does."""
         return await AsyncConnection.connect(self._database_url, application_name="example desk")
 
-    async def commit(self, *statements: tuple[str, dict[str, object]]) -> list[tuple[Any, ...] | None]:
+    async def commit(self, *statements: tuple[str, Mapping[str, object]]) -> list[tuple[Any, ...] | None]:
         """Run statements in one transaction; return the first row of each, None where there is none."""
         async with await self.connect() as connection:
             cursors = [await connection.execute(statement(name), values) for name, values in statements]
