@@ -26,7 +26,7 @@ SELECT c.oid::bigint, n.nspname::text AS schema, c.relname::text AS name, c.relk
      WHERE d.adrelid = c.oid AND a.attgenerated = '') AS defaults,
     ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
           WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY a.attnum) AS key
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid
 """
 
 
@@ -52,12 +52,15 @@ class Table(NamedTuple):
 
 
 def find(connection: psycopg.Connection[Any], name: str) -> Table:
-    """The table of that name, which this login must own.
+    """The table of that name, which this login must own; to be called within a transaction.
 
     Raises:
         AdoptError: it is not there, no table, without a primary key, or somebody else's.
     """
-    row = connection.execute(_FOUND.replace("%I", "%%I").encode(), [name]).fetchone()
+    [place] = connection.execute("SELECT to_regclass(%s)::oid::bigint AS oid", [name]).fetchall()
+    # So that defaults come with the schemas of all that they name.
+    connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+    row = connection.execute(_FOUND.replace("%I", "%%I").encode(), [place["oid"]]).fetchone()
     if row is None:
         raise AdoptError(f"There is no table {name!r}: write its name as SQL does, with its schema if that is not on the search path.")
     if row["kind"] not in {"r", "p"}:

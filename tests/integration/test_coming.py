@@ -207,7 +207,7 @@ def test_a_mirror_sends_nothing_and_tells_what_it_would(cli: Cli, seeded: Seeded
 
 def test_an_event_that_is_deleted_in_its_transaction_counts_and_is_sent(cli: Cli, seeded: Seeded) -> None:
     """As object mappers do it, which compare the number of rows; without an id that is there, nothing is deleted."""
-    switched(cli, seeded, DEBEZIUM, *DEBEZIUM.options)
+    switched(cli, seeded, DEBEZIUM, *DEBEZIUM.options("events"))
     row = debezium_row()
     delete = f"DELETE FROM outboxevent WHERE id = '{row['id']}' RETURNING id"
     seeded.run("BEGIN")
@@ -232,7 +232,7 @@ def test_a_payload_of_another_type_goes_out_as_its_bytes(
 ) -> None:
     """Text, json and bytea unchanged; what was a tombstone as an empty body."""
     seeded.run(DEBEZIUM.definition.replace("jsonb", kind))
-    cli("adopt", "mirror", "debezium", "outboxevent", *DEBEZIUM.options)
+    cli("adopt", "mirror", "debezium", "outboxevent", *DEBEZIUM.options("events"))
     cli("adopt", "switch", "outboxevent")
     insert(seeded, DEBEZIUM.insert, debezium_row(payload=payload))
     [(sent, options)] = seeded.run("SELECT body, options FROM queue_message")

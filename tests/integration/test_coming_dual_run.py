@@ -26,8 +26,10 @@ async def connections() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("by", ["trigger", "view"])
-@pytest.mark.parametrize("outbox", POLLED, ids=lambda outbox: outbox.layout)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("outbox", "by"), [*((outbox, "trigger") for outbox in POLLED), (POLLED[0], "view")], ids=lambda value: getattr(value, "layout", value)
+)
 async def test_each_committed_row_is_sent_once_by_one_side(
     queue: Queue, relays: Relays, amqp_url: str, inbox: Declared, drain: Drain, chance: random.Random, outbox: Outbox, by: str,
     connections: AsyncExitStack,
@@ -46,7 +48,7 @@ async def test_each_committed_row_is_sent_once_by_one_side(
         group.create_task(old.run(ended))
         writing = group.create_task(writers.run())
         await writers.more()
-        await adopt("mirror", outbox.layout, outbox.table, "--by", by, *outbox.options)
+        await adopt("mirror", outbox.layout, outbox.table, "--by", by, *outbox.options(inbox.exchange))
         await writers.more()
         assert 0 == await queue.value("SELECT count(*) FROM queue_message_archive")
         await adopt("switch", outbox.table)
@@ -55,7 +57,7 @@ async def test_each_committed_row_is_sent_once_by_one_side(
         for step in ("finish", "back"):
             await adopt(step, outbox.table)
             await writers.more()
-        await adopt("mirror", outbox.layout, outbox.table, "--by", by, *outbox.options)
+        await adopt("mirror", outbox.layout, outbox.table, "--by", by, *outbox.options(inbox.exchange))
         for step in ("switch", "take"):
             await adopt(step, outbox.table)
             await writers.more()
@@ -86,7 +88,7 @@ async def test_a_switch_that_is_killed_while_it_waits_changes_nothing(queue: Que
     """The application whose lock it waited for commits to the old relay, and so does everybody after."""
     outbox = POLLED[0]
     await queue.sql(outbox.definition)
-    await relays.command("adopt", "mirror", outbox.layout, outbox.table, "--by", by, *outbox.options, database=queue.url)
+    await relays.command("adopt", "mirror", outbox.layout, outbox.table, "--by", by, database=queue.url)
     async with await psycopg.AsyncConnection.connect(queue.url) as writer:
         await writer.execute(outbox.insert.encode(), outbox.row("e", "k"))
         process = await relays.start(database=queue.url, broker="", ready=False, command=("adopt", "switch", outbox.table))

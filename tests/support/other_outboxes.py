@@ -28,8 +28,12 @@ class Outbox(NamedTuple):
     """What its library sends, its parameters by name."""
     row: Callable[[str, str], Row]
     """Parameters for a message to an exchange with a routing key."""
-    options: Sequence[str] = ()
-    """What `relay adopt mirror` is told for such rows."""
+    options: Callable[[str], Sequence[str]] = lambda _: ()
+    """What `relay adopt mirror` is told for such rows to an exchange."""
+    before: str = ""
+    """What its library sends before the insert."""
+    key: str = "id"
+    """The column that comes back from the insert, and goes out as message id."""
     claim: str = ""
     """What its relay sends to take some rows; returns their keys."""
     open: str = "false"
@@ -82,9 +86,82 @@ DEBEZIUM = Outbox(
     insert="""INSERT INTO outboxevent (id, aggregatetype, aggregateid, type, payload)
         VALUES (%(id)s, %(aggregatetype)s, %(aggregateid)s, %(type)s, %(payload)s)""",
     row=lambda exchange, routing_key: debezium_row(aggregatetype=f"{exchange} {routing_key}"),
-    options=("--exchange", "events"),
+    options=lambda exchange: ("--exchange", exchange),
 )
-POLLED = (GO_OUTBOX,)
+FASTSTREAM = Outbox(
+    layout="faststream-outbox",
+    table="outbox",
+    insert="INSERT INTO outbox (queue, payload, headers) VALUES (%(queue)s::VARCHAR, %(payload)s::BYTEA, %(headers)s::JSONB)",
+    row=lambda _, routing_key: faststream_row(queue=routing_key),
+    options=lambda exchange: ("--exchange", exchange),
+    open="true",
+    claim="""WITH ready AS (
+            SELECT id FROM outbox WHERE next_attempt_at <= now()
+                AND (acquired_token IS NULL OR acquired_token IS NOT NULL AND acquired_at < now() - make_interval(secs => 60))
+            ORDER BY next_attempt_at, id LIMIT 20 FOR UPDATE SKIP LOCKED)
+        UPDATE outbox SET acquired_at = now(), acquired_token = %(token)s, deliveries_count = deliveries_count + 1
+        WHERE id IN (SELECT id FROM ready) RETURNING id""",
+    done="DELETE FROM outbox WHERE id = %(key)s AND acquired_token = %(token)s",
+)
+LARAVEL = Outbox(
+    layout="laravel-jobs",
+    table="jobs",
+    insert="""INSERT INTO "jobs" ("queue", "attempts", "reserved_at", "available_at", "created_at", "payload")
+        VALUES (%(queue)s, %(attempts)s, %(reserved_at)s, %(available_at)s, %(created_at)s, %(payload)s)""",
+    row=lambda _, routing_key: laravel_row(queue=routing_key),
+    options=lambda exchange: ("--exchange", exchange),
+    open="true",
+    claim="""UPDATE jobs SET reserved_at = extract(epoch FROM now())::int, attempts = attempts + 1 WHERE id IN (
+            SELECT id FROM jobs WHERE reserved_at IS NULL AND available_at <= extract(epoch FROM now())::int
+            ORDER BY id LIMIT 20 FOR UPDATE SKIP LOCKED) AND %(token)s::uuid IS NOT NULL RETURNING id""",
+    done="DELETE FROM jobs WHERE id = %(key)s AND %(token)s::uuid IS NOT NULL",
+)
+MASSTRANSIT = Outbox(
+    layout="masstransit",
+    table='"OutboxMessage"',
+    before="""INSERT INTO "OutboxState" ("OutboxId", "Created", "Delivered", "LastSequenceNumber", "LockId", "RowVersion")
+        VALUES (%(OutboxId)s, now(), NULL, NULL, '00000000-0000-0000-0000-000000000000', NULL)""",
+    insert="""INSERT INTO "OutboxMessage" ("Body", "ContentType", "ConversationId", "CorrelationId", "DestinationAddress", "EnqueueTime",
+            "ExpirationTime", "Headers", "MessageId", "MessageType", "OutboxId", "Properties", "SentTime")
+        VALUES (%(Body)s, %(ContentType)s, %(ConversationId)s, %(CorrelationId)s, %(DestinationAddress)s, %(EnqueueTime)s,
+            %(ExpirationTime)s, %(Headers)s, %(MessageId)s, %(MessageType)s, %(OutboxId)s, %(Properties)s, now())""",
+    row=lambda exchange, routing_key: masstransit_row(
+        DestinationAddress=f"rabbitmq://broker/{exchange}?type=direct", Properties=json.dumps({"RMQ-RoutingKey": routing_key})
+    ),
+    key='"MessageId"',
+    open="true",
+)
+POLLED = (GO_OUTBOX, FASTSTREAM, LARAVEL)
+
+
+def faststream_row(**given: object) -> Row:
+    """What faststream-outbox's producer writes for one message."""
+    headers = {"content-type": "application/json", "correlation_id": "c-1"}
+    return {"queue": "orders", "payload": b'{"order": 7}', "headers": json.dumps(headers), **given}
+
+
+def laravel_row(**given: object) -> Row:
+    """What Laravel's queue writes for one job."""
+    payload = {"uuid": "0", "displayName": "App\\Jobs\\Ship", "data": {"command": 'O:13:"App\\Jobs\\Ship":0:{}'}}
+    row = {"queue": "default", "attempts": 0, "reserved_at": None, "available_at": 0, "created_at": 1_700_000_000}
+    return {**row, "payload": json.dumps(payload), **given}
+
+
+def masstransit_row(**given: object) -> Row:
+    """What MassTransit writes for one published message."""
+    row = {
+        "Body": '{"message": {"order": 7}}',
+        "ContentType": "application/vnd.masstransit+json",
+        "ConversationId": uuid.uuid4(),
+        "CorrelationId": None,
+        "DestinationAddress": "rabbitmq://broker/Shop:OrderPlaced",
+        "EnqueueTime": None,
+        "ExpirationTime": None,
+        "Headers": "{}",
+        "MessageType": "urn:message:Shop:OrderPlaced",
+        "Properties": None,
+    }
+    return {**row, "MessageId": uuid.uuid4(), "OutboxId": uuid.uuid4(), **given}
 
 
 class OldRelay:
@@ -102,7 +179,12 @@ class OldRelay:
 
     async def run(self, until: asyncio.Event) -> None:
         """Claim, publish and settle until the event, and then on until nothing is left."""
-        while await self.turn() or not until.is_set():  # noqa: ASYNC110 - a poller polls
+        while True:
+            last = until.is_set()
+            if await self.turn():
+                continue
+            if last:
+                return
             await asyncio.sleep(PAUSE)
 
     async def turn(self) -> int:

@@ -12,7 +12,9 @@ from tests.support.other_outboxes import Outbox
 from tests.support.queue import until
 
 WRITERS = 4
-EACH_PHASE = 40
+PAUSE = 0.05
+"""Seconds between two transactions of one application, so that an old relay keeps up."""
+EACH_PHASE = 20
 """Transactions that commit between two steps, at least."""
 
 
@@ -55,9 +57,12 @@ class Writers:
                 await connection.commit()
                 self.committed += ids
                 self.transactions += 1
+                await asyncio.sleep(PAUSE)
 
     async def _insert(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> str:
         row = self._outbox.row(self._inbox.exchange, self._inbox.routing_key)
-        cursor = await connection.execute(f"{self._outbox.insert} RETURNING id".encode(), row)
+        if self._outbox.before:
+            await connection.execute(self._outbox.before.encode(), row)
+        cursor = await connection.execute(f"{self._outbox.insert} RETURNING {self._outbox.key}".encode(), row)
         [(id_,)] = await cursor.fetchall()
         return str(id_)
