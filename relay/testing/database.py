@@ -44,17 +44,19 @@ class Database:
         """
         places = {name: f"{identifier(self.schema)}.{table}" for name, table in _PLACES.items()}
         standing = self.row("read_standing", places)[0]
-        if standing == "marked":
+        if standing == "marked" and (self.url, self.schema) in _UP_TO_DATE:
             return
-        if standing == "empty":
-            migrate(self.url, schema=self.schema)
-        elif self.row("read_used")[0]:
+        if standing == "unknown" and self.row("read_used")[0]:
             raise TestDatabaseError(
                 f"The queue in the schema {self.schema!r} of this database has been used, and not by relay.testing: name a database "
                 "that is for tests alone (fixture outbox_database_url), or empty its tables queue_message, queue_message_keyed_row, "
                 "queue_message_archive and queue_message_relay if it is one."
             )
-        self.run("create_view")
+        if standing != "unknown":
+            # A marked one may have been made by an older version of this program.
+            migrate(self.url, schema=self.schema)
+        self.run("create_reader", "grant_reader")
+        _UP_TO_DATE.add((self.url, self.schema))
 
     def clear(self) -> None:
         """Begin anew: no message, none archived, no relay; settings, schedules and contracts stay.
@@ -112,4 +114,6 @@ class Database:
         return self._connection
 
 
-_PLACES: Final = {"queue": "queue_message", "view": "queue_message_testing"}
+_PLACES: Final = {"queue": "queue_message", "mark": "queue_message_testing()"}
+_UP_TO_DATE: Final[set[tuple[str, str]]] = set()
+"""Test databases that this process has brought up to date."""

@@ -25,4 +25,5 @@ def plain(name: str, schema: str, *, escape: str = "") -> str:
 
 @cache
 def _text(name: str) -> str:
-    return (files("relay.testing") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    text = (files("relay.testing") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    return text.replace("@messages@", _text("messages").rstrip()) if "@messages@" in text else text

@@ -26,6 +26,7 @@ from relay.postgres.migrate import migrate
 from relay.testing.messages import Messages
 from relay.testing.outbox import Outbox
 from tests.support.app_libraries import django_on, sqlalchemy_url
+from tests.support.logins import login
 
 TIME, LATER = datetime(2031, 1, 31, 12, tzinfo=UTC), datetime(2031, 2, 1, tzinfo=UTC)
 FULL = Message(
@@ -140,6 +141,13 @@ def test_only_this_transactions_messages_are_listed(outbox: Outbox, database_url
             enqueue(connection, {"exchange": "ours"})
             assert ["ours"] == [message.exchange for message in outbox.enqueued(connection)]
         assert ["committed", "ours"] == [message.exchange for message in outbox.waiting()]
+
+
+def test_a_login_that_may_only_enqueue_sees_what_it_has(outbox: Outbox, database_url: str) -> None:
+    """Although it may not read the queue."""
+    with login(database_url, "queue_message_producer") as producer, psycopg.connect(producer) as connection:
+        enqueue(connection, FULL)
+        outbox.assert_enqueued(connection, exchange="orders", content={"total": 1.5})
 
 
 def test_messages_with_a_key_are_listed(outbox: Outbox, database_url: str) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from relay.local.process import plain_environment
-from tests.support.docs import ROOT
+from tests.support.plugin_runs import import_path
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 HEAVY = ("psycopg", "pydantic", "aio_pika", "relay.app", "relay.testing.outbox", "asyncio")
@@ -76,27 +74,15 @@ def test_a_misspelt_word(outbox, connection):
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder on the path by which the package counts as installed, with the entry points that pyproject.toml has."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    folder = tmp_path / "site" / "outbox_relay-0.dist-info"
-    folder.mkdir(parents=True)
-    points = "".join(f"{name} = {place}\n" for name, place in project["entry-points"]["pytest11"].items())
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n", encoding="utf-8")
-    (folder / "entry_points.txt").write_text(f"[pytest11]\n{points}", encoding="utf-8")
-    return folder.parent
-
-
-@pytest.fixture
-def run(installed: Path, tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Run:
     """Write files of an application's tests, and run pytest on them as its developers do."""
+    paths = import_path(tmp_path)
 
     def run(files: Mapping[str, str], *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         folder = tmp_path / "app"
         folder.mkdir(exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        paths = os.pathsep.join([str(installed), str(ROOT)])
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider", "-W", "error", *words],
             cwd=folder, env={**plain_environment(tmp_path), "PYTHONPATH": paths, **environment},

@@ -1,3 +1,5 @@
 -- What is committed and not settled, in the order in which it goes out where nothing waits, as one JSON text.
 SELECT CAST(coalesce(json_agg(message ORDER BY message.xid, message.seq), '[]') AS text)
-FROM @schema@.queue_message_testing AS message
+FROM (
+@messages@
+) AS message

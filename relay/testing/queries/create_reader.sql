@@ -1,0 +1,11 @@
+-- What this very transaction has enqueued, in the order of its INSERTs, as one JSON text that every driver can hand over; also for a login
+-- that may not read the queue. It is the mark of a test database too: relay.testing makes it, and no migration. As its body is text, no
+-- migration meets it.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_testing() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+SELECT coalesce(json_agg(message ORDER BY message.seq), '[]')::text
+FROM (
+@messages@
+) AS message
+WHERE message.xid = pg_current_xact_id_if_assigned()
+$body$

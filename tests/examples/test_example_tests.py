@@ -1,0 +1,34 @@
+"""The tests of the examples, each run as its README says: they use relay.testing, and nothing else of this repository's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.local.process import plain_environment
+from tests.support.example_programs import EXAMPLES
+from tests.support.plugin_runs import import_path
+
+RUNS = {
+    "psycopg": (["-m", "pytest", "-q", "-p", "no:cacheprovider"], r"3 passed in "),
+    "sqlalchemy": (["-m", "pytest", "-q", "-p", "no:cacheprovider"], r"4 passed in "),
+    "django": (["manage.py", "test"], r"Ran 3 tests in [\s\S]*\nOK\n"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_examples_own_tests_pass(name: str, empty_database_url: str, tmp_path: Path) -> None:
+    """On a database without anything in it; what is deprecated is an error."""
+    words, told = RUNS[name]
+    database = {"DATABASE_URL": empty_database_url, "OUTBOX_TEST_DATABASE_URL": empty_database_url}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *words], cwd=EXAMPLES / name, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        env={**plain_environment(tmp_path), **database, "PYTHONPATH": import_path(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}, timeout=100,
+    )  # fmt: skip
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert re.search(told, done.stdout + done.stderr), done.stdout + done.stderr
