@@ -60,6 +60,9 @@ class Running(Broker):
     def stop(self) -> None:
         """Drain, and end both."""
         run, self._run = self._run, None
+        if self._server.blocked:
+            # It would not hear the goodbye, and nothing is confirmed any more.
+            self.down()
         try:
             if run is not None:
                 self._loop.run(run.stop())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -48,6 +48,16 @@ def _put(connection: psycopg.Connection[Any], key: str = "order.paid", **other: 
 def _result(outbox: Outbox, message: str) -> tuple[str, str | None, int] | None:
     found = outbox.archive(message)
     return (found.result, found.error_code, found.attempts) if found else None
+
+
+def _stuck(broker: RunningRelay, seen: Callable[[str], object]) -> None:
+    """The relay is not through, and that is so for the reason that the test means, however slow the machine is."""
+    for _ in range(200):
+        with pytest.raises(AssertionError) as told:
+            broker.drained(0.1)
+        if seen(str(told.value)):
+            return
+    pytest.fail(f"It is not seen: {told.value}")
 
 
 def test_a_committed_message_reaches_its_queue(outbox: Outbox, connection: psycopg.Connection[Any], broker: RunningRelay) -> None:
@@ -155,8 +165,7 @@ def test_nacks_are_attempts_and_an_outage_is_none(outbox: Outbox, connection: ps
     broker.drained()
     broker.block()
     third = _put(connection)
-    with pytest.raises(AssertionError, match="BrokerBlocked"):
-        broker.drained(0.5)
+    _stuck(broker, lambda said: "BrokerBlocked" in said)
     broker.unblock()
     broker.drained()
     assert [("success", None, 2), ("success", None, 1), ("success", None, 1)] == [_result(outbox, one) for one in (first, second, third)]
@@ -182,8 +191,7 @@ def test_what_a_killed_relay_held_goes_out_again(outbox: Outbox, connection: psy
     """Its lock stays until it expires by the clock; the next relay sends the message, which may then be there twice."""
     broker.silence("shop")
     message = _put(connection)
-    with pytest.raises(AssertionError):
-        broker.drained(0.5)
+    _stuck(broker, lambda _: broker.queue("orders"))
     broker.kill_relay()
     outbox.waiting().assert_has(state="locked")
     with pytest.raises(AssertionError, match="The relay was killed"):
@@ -204,8 +212,7 @@ def test_time_leaves_alone_what_a_running_relay_holds(outbox: Outbox, connection
     """It renews its locks as time passes: its message is not sent a second time."""
     broker.silence("shop")
     message = _put(connection)
-    with pytest.raises(AssertionError):
-        broker.drained(0.5)
+    _stuck(broker, lambda _: broker.queue("orders"))
     outbox.clock.advance(HOUR)
     with pytest.raises(AssertionError):
         broker.drained(0.3)
