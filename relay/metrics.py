@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from relay import events
 from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
-from relay.inbox.events import BatchReceived, ReceiveFailed
+from relay.inbox.events import BatchReceived, HandlerFailed, HandlerOverdue, ReceiveFailed
 from relay.message import Result
 from relay.schedule_events import KeysFolded
 
@@ -137,6 +137,8 @@ class Metrics:
             events.SettleFailed: self._on_settle_failed,
             BatchReceived: self._on_received,
             ReceiveFailed: lambda _: self._failures.labels("receive").inc(),
+            HandlerFailed: lambda _: self._failures.labels("handler").inc(),
+            HandlerOverdue: lambda _: self._failures.labels("handler_overdue").inc(),
             KeysFolded: self._on_folded,
             events.MaintenanceFailed: self._on_failed,
             ContractBroken: self._on_contract_broken,

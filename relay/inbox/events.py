@@ -1,4 +1,4 @@
-"""Events of an inbox: what came from the broker and what became of it."""
+"""Events of an inbox: what came from the broker, what became of it, and how handlers failed."""
 
 from __future__ import annotations
 
@@ -77,3 +77,27 @@ class InboxOpen(Event):
     """There is room again: messages come in."""
 
     waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerFailed(Event):
+    """A worker's handler raised an exception, which spoiled an attempt; of messages that were handed over together the first is named."""
+
+    level: ClassVar[str] = "warning"
+    id: str
+    kind: str
+    """The exception's type."""
+    error: str
+    """Type and text, as the row keeps them."""
+    where: str
+    """Module and line, the innermost in the handler's own package."""
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerOverdue(Event):
+    """A worker's handler did not end within its time: it is cancelled, and its message left to its lock."""
+
+    level: ClassVar[str] = "warning"
+    id: str
+    seconds: float

@@ -16,6 +16,7 @@ from relay.errors import SettingsError
 from relay.message import Batch, Claim
 from relay.worker.answers import is_request
 from relay.worker.message import Message
+from relay.worker.outcomes import NotItsFaultError
 
 Handler = Callable[..., Any]
 """`async def handle(message)`; a plain function runs in a thread. With batches it takes a list of messages, in a transaction also the
@@ -26,7 +27,7 @@ _THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
 """As many as handlers that may run at once; threads are made as they are needed."""
 
 
-class RequestsApartError(Exception):
+class RequestsApartError(NotItsFaultError):
     """There is a request in a list of messages; each of the list goes by itself."""
 
 
@@ -54,6 +55,11 @@ def find(name: str, *, transaction: bool = False) -> Handler:
     if transaction and not is_async(handler):
         raise SettingsError(f"{name!r} must be async def to work in a transaction: it gets an async connection.")
     return handler  # type: ignore[no-any-return]
+
+
+def home(handler: Handler) -> str:
+    """The package that a handler stands in."""
+    return str(getattr(handler, "__module__", "")).partition(".")[0]
 
 
 def is_async(handler: Handler) -> bool:

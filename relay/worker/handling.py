@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
+from relay.events import NOBODY, Sink
+from relay.inbox.events import HandlerFailed, HandlerOverdue
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
-from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, verdict
+from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, NotItsFaultError, place, verdict
 
 PATIENCE: Final = 0.02
 """Seconds in which results are gathered for one settle, after the first of them."""
@@ -30,6 +32,8 @@ class Handling:
         seconds: how long one may take; None for as long as it likes, its locks are renewed meanwhile.
         left_locked: called when a message stays locked because its handler did not end in time.
         stuck: called when every handler that may run has not heeded its end: nothing can be handled any more.
+        emit: hears of handlers that fail or do not end.
+        home: the package of the handler.
         clock: monotonic seconds.
 
     """
@@ -43,6 +47,8 @@ class Handling:
         seconds: float | None,
         left_locked: Callable[[str], None],
         stuck: Callable[[], None],
+        emit: Sink = NOBODY,
+        home: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
@@ -53,6 +59,8 @@ class Handling:
         self._stuck = stuck
         self._concurrency = concurrency
         self._heedless: set[asyncio.Task[PublishResult]] = set()
+        self._emit = emit
+        self._home = home
         self._clock = clock
         self._running: set[asyncio.Task[PublishResult]] = set()
         self._holding = asyncio.Event()
@@ -145,7 +153,7 @@ class Handling:
         return not self._holding.is_set() and await self._slots.acquire()
 
     async def _attempt(self, batch: Batch, group: Sequence[Claim]) -> PublishResult:
-        task = asyncio.create_task(self._guarded(self._run(batch, group)))
+        task = asyncio.create_task(self._guarded(self._run(batch, group), group))
         self._running.add(task)
         task.add_done_callback(self._ended)
         cut = asyncio.ensure_future(self._cutting.wait())
@@ -153,12 +161,14 @@ class Handling:
         cut.cancel()
         if task in done:
             # One that cancels itself has failed like any other.
-            return verdict(asyncio.CancelledError()) if task.cancelled() else task.result()
+            return self._told(group, asyncio.CancelledError()) if task.cancelled() else task.result()
         task.cancel()
         await asyncio.wait((task,), timeout=CANCEL_SECONDS)
         if done:
             return LOST
         self._left_locked(batch.source)
+        for claim in group:
+            self._emit(HandlerOverdue(claim.id, self._seconds or 0.0))
         if not task.done():
             self._heedless.add(task)
             if len(self._heedless) == self._concurrency:
@@ -171,7 +181,7 @@ class Handling:
         self._heedless.discard(task)
         self._slots.release()
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> PublishResult:
+    async def _guarded(self, work: Coroutine[Any, Any, None], group: Sequence[Claim]) -> PublishResult:
         try:
             await work
         except asyncio.CancelledError as error:
@@ -179,7 +189,13 @@ class Handling:
             if task is not None and task.cancelling():
                 raise
             # Something that the handler awaited was cancelled, not the handler.
-            return verdict(error)
+            return self._told(group, error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is the message's
-            return verdict(error)
+            return self._told(group, error)
         return verdict(None)
+
+    def _told(self, group: Sequence[Claim], error: BaseException) -> PublishResult:
+        result = verdict(error)
+        if result.verdict is Verdict.REFUSED and not isinstance(error, NotItsFaultError):
+            self._emit(HandlerFailed(group[0].id, type(error).__name__, result.detail, place(error, self._home), len(group)))
+        return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from typing import Final
 
 from relay.errors import RelayError
@@ -26,6 +27,10 @@ class Reject(RelayError):  # noqa: N818 - what a handler says, not what went wro
         self.code = code
 
 
+class NotItsFaultError(Exception):
+    """What spoiled an attempt although no handler failed; raised within its call, and told elsewhere if at all."""
+
+
 class UnreadyError(Exception):
     """The handler was not called, for a reason that is not the message's."""
 
@@ -39,6 +44,13 @@ def verdict(error: BaseException | None) -> PublishResult:
     if isinstance(error, UnreadyError):
         return PublishResult(Verdict.UNWRITTEN, "no_connection", _line(str(error)))
     return PublishResult(Verdict.REFUSED, "handler_failed", _line(f"{type(error).__name__}: {_words(error)}".rstrip(": ")))
+
+
+def place(error: BaseException, home: str) -> str:
+    """Module and line of the innermost frame in a package, or of the innermost of all where none is."""
+    frames = [(str(frame.f_globals.get("__name__")), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [each for each in frames if each[0].partition(".")[0] == home] or frames
+    return ":".join(map(str, own[-1])) if own else ""
 
 
 def _words(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from relay.ports import Outlet, Settler
 from relay.serving import run_on_loop
 from relay.settings import Settings
 from relay.settlement import Settlement
-from relay.worker.handler import Handler, each, together
+from relay.worker.handler import Handler, each, home, together
 from relay.worker.handling import Handling
 from relay.worker.named import Named
 from relay.worker.transactions import Settled, Transactions
@@ -85,6 +85,8 @@ class Work(Relay):
             seconds=self._settings.work_seconds,
             left_locked=self._store.leave_locked,
             stuck=self._give_up,
+            emit=self._emit,
+            home=home(self._handler),
         )
         return self._handling
 

@@ -23,7 +23,7 @@ from relay.waiting import pause
 from relay.worker.answers import answer_of, is_request
 from relay.worker.handler import Handler, call
 from relay.worker.message import Message
-from relay.worker.outcomes import Reject, UnreadyError
+from relay.worker.outcomes import NotItsFaultError, Reject, UnreadyError
 
 NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
@@ -34,7 +34,7 @@ LOST = "lock_lost"
 TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
 
 
-class LockLostError(Exception):
+class LockLostError(NotItsFaultError):
     """Another worker had taken the message over: what the handler wrote is rolled back."""
 
 

@@ -72,23 +72,23 @@ async def row(queue: Queue, number: int = 1) -> dict[str, Any]:
 
 @pytest.mark.ids("C16", "B8")
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "words"),
     [
-        "INSERT INTO page (id, code) VALUES (2, 200)",
-        "INSERT INTO page (id, error) VALUES (2, 'x')",
-        "UPDATE page SET code = 200",
-        "UPDATE page SET error = 'x'",
-        "UPDATE page SET url = 'other'",
-        "UPDATE page SET seen = 'null'",
-        "UPDATE page SET id = 2",
-        "INSERT INTO page (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET code = 1",
-        "UPDATE queue_message_request_row SET settled_xid = pg_current_xact_id()",
+        ("INSERT INTO page (id, code) VALUES (2, 200)", "leaves at, code, error empty"),
+        ("INSERT INTO page (id, error) VALUES (2, 'x')", "leaves at, code, error empty"),
+        ("UPDATE page SET code = 200", "by the settle of its request alone"),
+        ("UPDATE page SET error = 'x'", "by the settle of its request alone"),
+        ("UPDATE page SET url = 'other'", "a request does not change"),
+        ("UPDATE page SET seen = 'null'", "a request does not change"),
+        ("UPDATE page SET id = 2", "a request does not change"),
+        ("INSERT INTO page (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET code = 1", "by the settle of its request alone"),
+        ("UPDATE queue_message_request_row SET settled_xid = pg_current_xact_id()", "committed with its settle alone"),
     ],
 )
-async def test_no_statement_by_hand_moves_a_row(table: Queue, statement: str) -> None:
+async def test_no_statement_by_hand_moves_a_row(table: Queue, statement: str, words: str) -> None:
     """Neither INSERT nor UPDATE writes an answer, nor what was asked for, whoever says so; the row stays as it was."""
     await asked(table)
-    with pytest.raises(errors.RestrictViolation):
+    with pytest.raises(errors.RestrictViolation, match=words):
         await table.sql(statement)
     assert [(1, "u", None, None, None)] == await table.sql("SELECT id, url, at, code, error FROM page")
 

@@ -10,8 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from relay.events import Event
+from relay.policy import Policy
+from relay.worker.transactions import Settled, Transactions
 from tests.support.logins import login
-from tests.support.queue import Queue, until
+from tests.support.queue import MadeStore, Queue, until
 from tests.support.relays import RelayProcess, Relays
 
 TABLE = """
@@ -278,3 +281,33 @@ async def test_the_relays_role_is_enough_to_answer(start_work: Start, table: Que
         await ended(table, 2)
         await worker.stop()
     assert (200, "page_unknown: no such page") == ((await row(table, "good"))["response_code"], (await row(table, "reject"))["error"])
+
+
+class Unheard(Transactions):
+    """Whose first COMMIT comes through, and its answer does not."""
+
+    tries = 0
+
+    async def _put_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        await super()._put_back(connection)
+        self.tries += 1
+        if self.tries == 1:
+            raise psycopg.OperationalError("the connection is lost")
+
+
+@pytest.mark.ids("C7", "C16")
+async def test_an_answer_whose_commit_was_not_heard_is_read_again(table: Queue, store: MadeStore) -> None:
+    """It is there, so nothing is written a second time, and nobody settles the message again."""
+    await asked(table, "good")
+    batch = await store.batch()
+    settled = Settled()
+    told: list[Event] = []
+    transactions = Unheard(
+        conninfo=table.url, schema="public", name="worker", prepare=True, handler=print, settled=settled, policy=Policy, emit=told.append
+    )
+    await transactions.answer(batch, batch.claims[0], {"response_code": 200})
+    await transactions.aclose()
+    assert settled.take(batch.claims[0])
+    assert ["SettleFailed"] == [type(event).__name__ for event in told]
+    assert {**EMPTY, "response_code": 200} == await row(table, "good")
+    assert [("good", "success", None, None)] == await ended(table, 1)

@@ -129,7 +129,7 @@ async def test_what_a_handler_does_is_what_becomes_of_the_message(start_work: St
     """Returning is success, Reject is rejected at once, any other exception an attempt, and the last one is failed."""
     await inbox_queue.sql("SELECT queue_message_config_set('max_attempts', '2'), queue_message_config_set('backoff_base', '0.05')")
     ids = await given(inbox_queue, {"do": "nothing"}, {"do": "reject"}, {"do": "fail"}, {"do": "fail once"}, {"do": "cancel"})
-    await start_work("handle")
+    worker = await start_work("handle")
 
     assert [
         ("nothing", "success", None, None, 1),
@@ -139,6 +139,9 @@ async def test_what_a_handler_does_is_what_becomes_of_the_message(start_work: St
         ("cancel", "failed", "handler_failed", "CancelledError (attempt 2 of 2)", 2),
     ] == await archived(inbox_queue, 5)
     assert [ids[2], "2"] in seen(tmp_path)
+    line = await worker.logged("handler_failed")
+    number = next(place for place, text in enumerate((tmp_path / "handlers.py").read_text().splitlines(), 1) if "broken" in text)
+    assert (ids[2], "ValueError", f"handlers:{number}") == (line["id"], line["kind"], line["where"])
 
 
 @pytest.mark.ids("A11", "A24", "A26")
@@ -147,11 +150,12 @@ async def test_a_handler_that_does_not_end_leaves_its_message_to_the_lock(start_
     await inbox_queue.sql("SELECT queue_message_config_set('lock_seconds', '1'), queue_message_config_set('on_lock_expired', 'archive')")
     [hangs] = await given(inbox_queue, {"do": "hang"})
     await given(inbox_queue, {"do": "nothing"}, {"do": "nothing"})
-    await start_work("handle", settings={"RELAY_WORK_SECONDS": "0.2"})
+    worker = await start_work("handle", settings={"RELAY_WORK_SECONDS": "0.2"})
 
     results = await archived(inbox_queue, 3)
     assert ["lock_expired", "success", "success"] == sorted(result for _, result, *_ in results)
     assert 1 == len([line for line in seen(tmp_path) if line[0] == hangs])
+    assert [(hangs, 0.2)] == [(line["id"], line["seconds"]) for line in worker.of("handler_overdue")]
 
 
 @pytest.mark.ids("B9")
