@@ -180,6 +180,7 @@ async def test_an_operator_looks_and_acts(queue: Queue, login_of: Callable[[str]
         for call in (
             "pause('e')", "resume('e')", "limit('e', 5)", "unlimit('e')",
             "key_park('k')", "key_resume('k')", "key_skip('k')", "config_set('notify', 'always')",
+            "next_tick('30 2 * * *', 'Europe/Berlin', '2031-03-29')",
             "renotify()", "schedule_pause('n')", "schedule_resume('n')", "schedule_run_now('n')", "schedule_remove('n')", "run_schedules()",
             f"dead_acknowledge('{dead}')", f"replay('{dead}')", "replay_many(dry_run => false, again => true)", "sweep()", "sweep_minute()",
             "ensure_partitions()", "retain()",

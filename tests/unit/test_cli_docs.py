@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.support.cli_docs import PAGE, commands, reference, written
 
 
@@ -17,3 +19,23 @@ def test_every_command_of_the_contract_is_there() -> None:
 
     assert set(commands()) >= {f"relay {name}" for name in " ".join(promised.split()).split(", ")}
     assert "relay dead watch --command" in PAGE.read_text(encoding="utf-8")
+
+
+OTHERWISE = (
+    "relay migrate", "relay run", "relay demo", "relay receive", "relay work", "relay pipeline", "relay adopt", "relay contract test",
+    "relay contract asyncapi",
+)  # fmt: skip
+"""No one statement does what they do, or somebody else than an operator runs it."""
+
+
+def test_what_an_operator_does_has_its_statement_for_psql() -> None:
+    """The table at the page's end leaves out no command but those that are programs of their own."""
+    table = PAGE.read_text(encoding="utf-8").partition("## The same from psql")[2]
+    named: set[str] = set()
+    for line in table.splitlines():
+        group = ""
+        for span in re.findall(r"`(relay [a-z -]+|[a-z-]+)\b", line.partition(" | ")[0]):
+            group = span.strip().rpartition(" ")[0] if span.startswith("relay ") else group
+            named.add(span.strip() if span.startswith("relay ") else f"{group} {span}")
+
+    assert [] == [name for name in commands() if name not in named and not name.startswith(OTHERWISE)]
