@@ -141,7 +141,7 @@ def parse(url: str, *, allow_private: bool = False) -> Target:
     if parts.scheme not in PORTS:
         raise UrlError("The URL must begin with https:// or http://.")
     if "@" in parts.netloc:
-        raise UrlError("The URL must hold no user and no password: send them in a header.")
+        raise UrlError("The URL must hold no user and no password: where headers can be given, send them in one.")
     if not host or "%" in host or port == 0:
         raise UrlError("The URL must name a host, and a port from 1 to 65535 if any.")
     if is_odd_number(host):
@@ -179,7 +179,7 @@ async def resolved(target: Target, *, allow_private: bool, resolve: Resolve | No
 def _split(url: str) -> tuple[SplitResult, int | None]:
     # Letters that parsers read differently have no place in a URL: blanks, control characters, others than ASCII, backslashes.
     if len(url) > LONGEST_URL or not _PRINTABLE.fullmatch(url) or "\\" in url:
-        raise UrlError(f"The URL must be of at most {LONGEST_URL} printable ASCII letters: percent-encode others, names as xn--.")
+        raise UrlError(f"The URL must be of 1 to {LONGEST_URL} printable ASCII letters: percent-encode others, names as xn--.")
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -504,7 +504,7 @@ BEGIN
     WHERE replace
     RETURNING next_at INTO first;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'There is a schedule % already: remove it first, or replace it.', @schema@.queue_message_quoted(name)
+        RAISE EXCEPTION 'There is a schedule % already: remove it first, or replace it (--replace, in SQL replace => true).', @schema@.queue_message_quoted(name)
             USING ERRCODE = 'duplicate_object';
     END IF;
     RETURN first;

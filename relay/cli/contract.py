@@ -62,11 +62,15 @@ def add(
 def list_contracts(*, as_json: Json = False) -> None:
     """List every version of every contract, and which of them hold."""
     with console() as opened:
-        rows = _with_holds(opened.rows("list_contracts"))
+        rows = _with_holds(opened.rows("list_contracts"), opened.rows("read_contracts"))
     if as_json:
         show_json(rows)
         return
     shown = [{**row, "exchange": quoted(row["exchange"]), "pattern": quoted(row["routing_key"])} for row in rows]
+    for row in rows:
+        if row["unusable"]:
+            name = f"{quoted(row['exchange'])} {quoted(row['routing_key'])} version {row['version']}"
+            complain(f"Messages of contract {name} go unchecked, for no relay can read it: {row['unusable']}")
     show_table(shown, ["exchange", "pattern", "version", "mode", "holds", "bytes", "added_at", "added_by"], nothing="there is no contract")
 
 
@@ -95,7 +99,9 @@ def set_mode(
     """Change what becomes of messages that break a contract: of its newest version, or of the one that is named."""
     with console() as opened:
         row = opened.row("set_contract_mode", exchange=exchange, routing_key=pattern, mode=mode.value, version=version)
-    typer.echo(f"contract {quoted(exchange)} {quoted(pattern)} version {row['changed']} is in mode {mode} (was {row['previous']})")
+    same = row["previous"] == mode.value
+    end = f"was in mode {mode} already; nothing is changed" if same else f"is in mode {mode} (was {row['previous']})"
+    typer.echo(f"contract {quoted(exchange)} {quoted(pattern)} version {row['changed']} {end}")
 
 
 @app.command("remove")
@@ -136,9 +142,12 @@ def try_out(
 
     text = None if source is None else _checked(source)
     with console() as opened:
+        begin = moment(opened.now, since, "--since")
+        if begin and begin > opened.now():
+            raise typer.BadParameter("Nothing matches: --since must be before now.")
         held = _held(opened, exchange, pattern, text)
         trial = Trial(exchange, pattern)
-        trial.run(opened.stream("read_archived_contents", exchange=exchange, since=moment(opened.now, since, "--since")), held, limit)
+        trial.run(opened.stream("read_archived_contents", exchange=exchange, since=begin), held, limit)
     if as_json:
         show_json(asdict(trial))
     else:
@@ -184,9 +193,10 @@ def _checked(source: str) -> str:
     document = read_schema(source)
     Schema(document)
     try:
-        return json_text(document, "the schema")
+        return json_text(document, "The schema")
     except ValueError as error:
-        raise SchemaError(f"{error}.") from None
+        # A schema has no other place to go to, as a content has.
+        raise SchemaError(f"{str(error).removesuffix(' or send it in body')}.") from None
 
 
 def _held(opened: Console, exchange: str, pattern: str, text: str | None) -> list[Held]:
@@ -212,12 +222,17 @@ def _missing(exchange: str, pattern: str) -> str:
     return f"There is no such contract for {quoted(exchange)} {quoted(pattern)}; `relay contract list` shows those that are there."
 
 
-def _with_holds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from relay.contracts.registry import Contract, holding  # noqa: PLC0415 - see relay.cli.main
+def _with_holds(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which versions hold, and why one that would hold does not: what no relay can read holds for nothing."""
+    from relay.contracts.registry import Contract, Contracts, holding  # noqa: PLC0415 - see relay.cli.main
 
-    versions = [Contract(row["exchange"], row["routing_key"], row["version"], row["mode"], "") for row in rows]
-    hold = set(holding(versions))
-    return [{**row, "holds": version in hold} for row, version in zip(rows, versions, strict=True)]
+    versions = {(each.exchange, each.routing_key, each.version): each for each in (Contract(**row) for row in schemas)}
+    hold = {each[:3] for each in holding(versions.values())}
+    unusable = {one.contract[:3]: one.sentence for one in Contracts(versions.values()).unusable}
+    places = [(row["exchange"], row["routing_key"], row["version"]) for row in rows]
+    return [
+        {**row, "holds": place in hold - unusable.keys(), "unusable": unusable.get(place)} for row, place in zip(rows, places, strict=True)
+    ]
 
 
 def _warn_unmatched(keys: list[dict[str, Any]], exchange: str, pattern: str) -> None:

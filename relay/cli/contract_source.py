@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import inspect
 import json
 import re
 import sys
@@ -33,10 +35,18 @@ def read_schema(source: str) -> Any:
         raise typer.BadParameter(f"{quoted(source)} cannot be read: {error.strerror or type(error).__name__}.") from None
     if len(data) > _LARGEST:
         refuse(f"{quoted(source)} is larger than any schema may be.")
+    return _parsed(data, "Standard input" if source == "-" else quoted(source))
+
+
+def _parsed(data: bytes, called: str) -> Any:
+    if data.startswith(codecs.BOM_UTF8):
+        refuse(f"{called} begins with a byte order mark: save it as UTF-8 without one.")
     try:
         return json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        refuse(f"{quoted(source)} is not JSON: give a file with a JSON Schema, or a pydantic model as module:Model.")
+    except RecursionError:
+        refuse(f"{called} nests too deep for a schema; flatten it with $defs and $ref.")
+    except ValueError:
+        refuse(f"{called} is not JSON: give a file with a JSON Schema, or a pydantic model as module:Model.")
 
 
 def _of_model(source: str) -> Any:
@@ -46,9 +56,13 @@ def _of_model(source: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
+        if inspect.isroutine(found):
+            refuse(f"{quoted(source)} is a function, and a contract is about a message: name a model.")
         return _schema_of(found)
     except ModuleNotFoundError as error:
         refuse(f"Module {quoted(error.name or module)} is not found from the current directory; start where it can be imported.")
+    except typer.Exit:
+        raise
     except AttributeError:
         refuse(f"Module {quoted(module)} has no {quoted(name)}.")
     except Exception as error:  # noqa: BLE001 - whatever somebody else's module raises

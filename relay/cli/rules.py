@@ -49,6 +49,8 @@ def parse_rule(text: str) -> Rule:
     given = _pairs(text)
     if not given.keys() - {"after", "at-most"}:
         raise typer.BadParameter("--replay must say what: at least one of code, exchange, routing-key, result.")
+    if given.get("code") == "":
+        raise typer.BadParameter("--replay: code must be an error code such as unroutable.")
     if "result" in given and given["result"] not in DEAD_RESULTS:
         raise typer.BadParameter(f"--replay: result must be one of {', '.join(DEAD_RESULTS)}.")
     after, most = LENGTH.fullmatch(given.get("after", "1m")), given.get("at-most", "1")
@@ -68,7 +70,9 @@ def _pairs(text: str) -> dict[str, str]:
     except ValueError as error:
         raise typer.BadParameter(f"--replay cannot be read: {error}.") from None
     for key, equals, _ in parts:
-        if key.strip() not in _KEYS or not equals:
+        if key.strip() in _KEYS and not equals:
+            raise typer.BadParameter(f"--replay: {key.strip()} has no value; write {key.strip()}=VALUE.")
+        if key.strip() not in _KEYS:
             raise typer.BadParameter(
                 f"--replay has no key {key!r}: there are {', '.join(_KEYS)}, as in code=unroutable,after=5m,at-most=3."
             )

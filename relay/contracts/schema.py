@@ -89,7 +89,9 @@ def _check(document: Any) -> None:
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
         raise SchemaError(f"The schema says that it is of {printable(str(named))}; contracts are of {DIALECT}: correct $schema.")
     try:
-        size, heavy = len(json.dumps(document, ensure_ascii=False).encode(errors="replace")), weight(document)
+        size, heavy = len(json.dumps(document, ensure_ascii=False).encode()), weight(document)
+    except UnicodeEncodeError:
+        raise SchemaError("The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it.") from None
     except RecursionError:
         raise SchemaError("The schema nests too deep, or refers to itself over too many steps; flatten it.") from None
     if size > LONGEST:

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "shop_models.py").write_text(
         "from decimal import Decimal\nfrom pydantic import BaseModel, Field\n"
         "class Order(BaseModel):\n    number: int = Field(serialization_alias='order')\n    total: Decimal = Decimal(0)\n"
-        "class Outer:\n    class Inner(BaseModel):\n        a: int\nnothing = 5\n"
+        "class Outer:\n    class Inner(BaseModel):\n        a: int\nnothing = 5\ndef act(): pass\n"
     )
     (tmp_path / "broken_models.py").write_text("raise RuntimeError('hunter22')\n")
     return tmp_path
@@ -38,6 +38,9 @@ def test_a_contract_is_added_listed_shown_changed_and_removed(cli: Cli, seeded: 
         "contract", "add", "orders", "order.*", "order.json"
     )
     assert "contract 'orders' 'order.*' version 1 is in mode enforce (was warn)\n" == cli(
+        "contract", "mode", "orders", "order.*", "enforce"
+    )
+    assert "contract 'orders' 'order.*' version 1 was in mode enforce already; nothing is changed\n" == cli(
         "contract", "mode", "orders", "order.*", "enforce"
     )
     assert "contract 'orders' 'order.*' version 2 is added, mode warn\n" == cli("contract", "add", "orders", "order.*", "other.json")
@@ -88,7 +91,12 @@ def test_a_pydantic_model_is_a_schema_as_it_is_written(cli: Cli, seeded: Seeded,
         ("broken_models:Order", 1, "'broken_models:Order' gives no JSON Schema: RuntimeError."),
         ("wrong.json", 1, "The schema is wrong at \"/type\" by the rule 'anyOf' of JSON Schema 2020-12."),
         ("remote.json", 1, 'A $ref leads out of the schema, and nothing is ever fetched, or to nothing: "https://example.com/x".'),
-        ("nul.json", 1, "the schema holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body."),
+        ("shop_models:act", 1, "'shop_models:act' is a function, and a contract is about a message: name a model."),
+        ("nul.json", 1, "The schema holds a NUL character, which PostgreSQL cannot store; leave it out."),
+        ("half.json", 1, "The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it."),
+        ("marked.json", 1, "'marked.json' begins with a byte order mark: save it as UTF-8 without one."),
+        ("deep.json", 1, "'deep.json' nests too deep for a schema; flatten it with $defs and $ref."),
+        ("-", 1, "Standard input is not JSON: give a file with a JSON Schema, or a pydantic model as module:Model."),
         ("nan.json", 1, "'nan.json' is not JSON: give a file with a JSON Schema, or a pydantic model as module:Model."),
         ("large.json", 1, "'large.json' is larger than any schema may be."),
     ],
@@ -102,11 +110,36 @@ def test_what_is_no_schema_is_refused_in_one_sentence(
         "remote": '{"$ref": "https://example.com/x"}',
         "nul": '{"title": "\\u0000"}',
         "nan": '{"maximum": NaN}',
+        "half": '{"title": "\\ud800"}',
+        "marked": "\ufeff{}",
+        "deep": '{"not":' * 5000 + "{}" + "}" * 5000,
     }
     for name, text in {**texts, "large": '{"title": "%s"}' % ("x" * (1 << 20))}.items():
         (folder / f"{name}.json").write_text(text)
     assert sentence == cli.refused("contract", "add", "orders", "#", source, code=code)
     assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message_contract")
+
+
+def test_a_version_that_no_relay_can_read_does_not_hold(cli: Cli, seeded: Seeded) -> None:
+    """Written past the command: its messages go unchecked, and the list says so."""
+    for version, schema in ((1, "true"), (2, '{"type": "objekt"}')):
+        seeded.run(
+            "INSERT INTO queue_message_contract (exchange, routing_key, version, mode, schema) VALUES ('orders', '#', %s, 'enforce', %s)",
+            version, schema,
+        )  # fmt: skip
+    listed = cli.json("contract", "list")
+    assert [(1, False, False), (2, False, True)] == [(row["version"], row["holds"], bool(row["unusable"])) for row in listed]
+    cli("contract", "list")
+    assert (
+        "Messages of contract 'orders' '#' version 2 go unchecked, for no relay can read it: "
+        "The schema is wrong at \"/type\" by the rule 'anyOf' of JSON Schema 2020-12.\n"
+    ) == cli.stderr
+
+
+def test_a_trial_of_a_time_to_come_is_wrong_usage(cli: Cli, seeded: Seeded) -> None:
+    """Else a slip in the year would look like a schema that all messages keep."""
+    said = cli.refused("contract", "test", "orders", "#", "order.json", "--since", "2999-01-01T00:00:00Z", code=2)
+    assert "Nothing matches: --since must be before now. See `relay contract test --help`." == said
 
 
 def test_a_version_is_final(cli: Cli, seeded: Seeded) -> None:

@@ -14,6 +14,8 @@ FORMS = (
     "EVERY 15 minutes"
 )
 
+TAKEN = "There is a schedule 'nightly' already: remove it first, or replace it (--replace, in SQL replace => true)."
+
 
 @pytest.mark.ids("A20", "A36")
 def test_a_schedule_is_added_and_listed(cli: Cli, seeded: Seeded) -> None:
@@ -65,7 +67,7 @@ def test_errors_and_last_ticks_are_listed(cli: Cli, seeded: Seeded) -> None:
         (["pause", "x"], 3, "There is no schedule 'x'."),
         (["resume", "a\nb"], 3, r"There is no schedule $'a\x0ab'."),
         (["run-now", "x"], 3, "There is no schedule 'x'."),
-        (["add", "nightly", "@daily", "e", "k", "1"], 1, "There is a schedule 'nightly' already: remove it first, or replace it."),
+        (["add", "nightly", "@daily", "e", "k", "1"], 1, TAKEN),
         (["add", "n", "@reboot", "e", "k", "1"], 1, f"The schedule '@reboot' must be {FORMS}."),
         (["add", "n", "0 0 31 4 *", "e", "k", "1"], 1, "The schedule '0 0 31 4 *' never comes: there is no such date."),
         (["add", "n", "@daily", "e", "k", "1", "--zone", "Mars"], 1,

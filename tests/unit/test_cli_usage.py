@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from relay.cli.main import app
 
+KEYS = "code, exchange, routing-key, result, after, at-most, as in code=unroutable,after=5m,at-most=3"
+NO_USER = "The URL must hold no user and no password: where headers can be given, send them in one."
+
 
 def _commands(path: list[str], command: Any) -> Iterator[list[str]]:
     yield path
@@ -47,6 +50,10 @@ def test_a_flag_shows_no_type_in_the_help(path: list[str]) -> None:
         ("limit orders 5 --raeson -5", "No such option: --raeson (Possible options: --reason). See `relay limit --help`."),
         ("show -5", "No such option: -5. See `relay show --help`."),
         ("demo --messages x", "--messages must be a whole number. See `relay demo --help`."),
+        ("dead watch --replay code", "--replay: code has no value; write code=VALUE. See `relay dead watch --help`."),
+        ("dead watch --replay cod=x", f"--replay has no key 'cod': there are {KEYS}. See `relay dead watch --help`."),
+        ("dead watch --replay code=", "--replay: code must be an error code such as unroutable. See `relay dead watch --help`."),
+        ("dead watch --webhook https://u:p@example.org/", f"--webhook: {NO_USER} See `relay dead watch --help`."),
         ("dead list --result x", "--result: 'x' is not one of 'rejected', 'failed', 'lock_expired'. See `relay dead list --help`."),
     ],
 )

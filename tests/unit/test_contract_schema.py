@@ -184,6 +184,7 @@ OTHER = "http://json-schema.org/draft-07/schema#"
         ({"pattern": "((a{999}){999}){999}"}, NO_EXPRESSION),
         ({"$ref": "#/$defs/x"}, 'A $ref leads out of the schema, and nothing is ever fetched, or to nothing: "/$defs/x".'),
         ({"$schema": OTHER}, f'The schema says that it is of "{OTHER}"; contracts are of {DIALECT}: correct $schema.'),
+        ({"title": "\ud800"}, "The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it."),
         ({"title": "x" * LONGEST}, f"The schema is {LONGEST + 13} bytes long; the limit is {LONGEST} bytes."),
     ],
 )
