@@ -25,7 +25,7 @@ from structlog.typing import EventDict, Processor
 from relay import events
 from relay.contracts.events import ContractBroken
 from relay.errors import RelayError
-from relay.inbox.events import DeliveryRejected, HandlerFailed, HandlerOverdue, QueueOpened, QueueRefused, ReceiveFailed
+from relay.inbox.events import DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed, QueueOpened, QueueRefused, ReceiveFailed
 from relay.schedule_events import ScheduleFails
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -33,8 +33,8 @@ FLOODS = frozenset({
     ContractBroken, ScheduleFails,
     events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.DatabaseDown, events.DatabaseUp,
     events.ExchangeProven, events.ExchangeQuarantined, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
-    events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueOpened,
-    QueueRefused, ReceiveFailed,
+    events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
+    QueueOpened, QueueRefused, ReceiveFailed,
 })  # fmt: skip
 """Kinds that a fault can make by the thousand: one line a second of each, which counts what it stands for."""
 SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(

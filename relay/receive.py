@@ -103,6 +103,7 @@ class Receive:
             name=self._settings.name,
             queues=self._queues,
             prefetch=self._settings.receive_prefetch,
+            most_bytes=self._settings.receive_bytes,
             max_body_bytes=lambda: self._inbox.max_body_bytes,
             emit=self._emit,
         )

@@ -98,6 +98,12 @@ class Fields(BaseSettings):
         None, "names of queues between commas", "Queues that `relay receive` takes messages from", shown="none"
     )
     receive_prefetch: int = whole(1000, 1, 65_535, "Messages of one queue that `relay receive` holds unacknowledged")
+    receive_bytes: int = whole(
+        134_217_728,
+        1 << 20,
+        1 << 40,
+        "Bytes of payload that `relay receive` holds unacknowledged, of all queues together; one message may be larger",
+    )
     inbox_limit: int = whole(100_000, 1, 1_000_000_000, "Messages in the inbox above which `relay receive` takes no more from the queues")
     work_concurrency: int = whole(10, 1, 1000, "Handlers that a worker runs at the same time")
     work_batch: int = whole(1, 1, 10_000, "Messages that a worker hands to its handler at once; more than one come as a list")

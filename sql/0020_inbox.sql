@@ -8,6 +8,14 @@ SELECT id, exchange, routing_key, content, body, options -> 'headers' AS headers
 FROM @schema@.queue_message;
 COMMENT ON VIEW @schema@.queue_message_inbox IS 'What was received and waits for a worker.';
 
+-- A text of at most so many bytes: what is longer ends with a mark, and where it must stay one of its kind, with its hash.
+CREATE FUNCTION @schema@.queue_message_cut(given text, most integer, hashed boolean DEFAULT false) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT CASE WHEN octet_length(given) <= most THEN given
+        WHEN hashed THEN left(given, 30) || '... sha256:' || encode(sha256(convert_to(given, 'UTF8')), 'hex')
+        ELSE left(given, (most - 3) / 4) || '...' END
+$body$;
+
 -- A delivery that can never be a message goes to the dead side at once, with its payload as it came and the reason; false where its queue
 -- had brought it before. Definer's rights: whoever receives may not write the archive otherwise.
 CREATE FUNCTION @schema@.queue_message_reject_delivery(
@@ -16,6 +24,11 @@ RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
+    -- Whatever a client sent, the queue must be rid of it.
+    message_id := @schema@.queue_message_cut(message_id, 255, hashed => true);
+    exchange := @schema@.queue_message_cut(exchange, 255);
+    routing_key := @schema@.queue_message_cut(routing_key, 255);
+    sentence := @schema@.queue_message_cut(sentence, 4000);
     -- As with every delivery: it is acknowledged after the COMMIT.
     PERFORM set_config('synchronous_commit', 'on', true);
     INSERT INTO @schema@.queue_message_received (consumer, message_id) VALUES (queue, message_id) ON CONFLICT DO NOTHING;

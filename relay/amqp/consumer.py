@@ -9,8 +9,9 @@ from typing import Final
 from relay import events
 from relay.amqp import incoming, wire
 from relay.amqp.confirms import Return
+from relay.amqp.hold import Hold
 from relay.amqp.link import Tap
-from relay.inbox.events import QueueOpened, QueueRefused
+from relay.inbox.events import QueueNarrowed, QueueOpened, QueueRefused
 from relay.waiting import pause
 
 LONGEST_PAUSE: Final = 5.0
@@ -31,8 +32,9 @@ class Consumer:
         tap: of the connection.
         channel: its number, of nobody else.
         queue: its name.
-        prefetch: messages that may be here unacknowledged.
+        hold: what may be here unacknowledged.
         take: called with each delivery.
+        drop: called when what was taken and not acknowledged is given back, because it is too much.
         emit: takes what becomes of the queue.
 
     """
@@ -43,21 +45,26 @@ class Consumer:
         tap: Tap,
         channel: int,
         queue: str,
-        prefetch: int,
+        hold: Hold,
         take: Callable[[Consumer, incoming.Delivered], None],
+        drop: Callable[[], None],
         emit: events.Sink,
     ) -> None:
         self._tap = tap
         self._channel = channel
         self.queue = queue
-        self._prefetch = prefetch
+        self._hold = hold
+        self._prefetch = hold.prefetch
         self._take = take
+        self._drop = drop
         self._emit = emit
         self._told = False
         self._usable = False
         """There is a channel on which frames may be written."""
         self._closing = False
         """We have asked to close it."""
+        self._why = _GONE
+        """For which reason; none where too much was here."""
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the channel, or what consumes on it, has ended; done while there is none."""
         self._closed.set_result("has not been asked for yet")
@@ -73,6 +80,8 @@ class Consumer:
         while True:
             self._open()
             sentence = await self._closed
+            if not sentence:
+                continue
             failures = 1 if self.refused is None else failures + 1
             self._tell(sentence)
             await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
@@ -81,6 +90,8 @@ class Consumer:
         """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
         if epoch == self.epoch:
             self._write(incoming.acknowledge(self._channel, tag))
+            self._hold.settle(tag)
+            self._adapt()
 
     def pause(self) -> None:
         """Take no more; what is on its way still comes."""
@@ -100,8 +111,13 @@ class Consumer:
         return self._tap.ended.done()
 
     def delivered(self, message: incoming.Delivered) -> None:
-        """See `relay.amqp.incoming.Taker`."""
+        """See `relay.amqp.incoming.Taker`. What still comes on a channel that is being closed comes again on the next."""
+        if not self._usable:
+            return
+        too_much = self._hold.take(message.tag, len(message.body))
         self._take(self, message)
+        if too_much:
+            self._give_back()
 
     def replied(self, method: tuple[int, int]) -> None:
         """Consuming, or cancelled by the broker."""
@@ -109,11 +125,9 @@ class Consumer:
             self._told, self.refused = True, None
             self._emit(QueueOpened(self.queue))
         elif method == incoming.CANCEL and self._usable:
-            self._leave()
-            self._closing = True
-            self._tap.write(wire.close_channel(self._channel))
+            self._close(_GONE)
         elif method == wire.CHANNEL_CLOSE_OK and self._closing:
-            self._end(_GONE)
+            self._end(self._why)
 
     def closed(self, reason: Return) -> None:
         """The broker closed the channel: all that is unacknowledged goes back to the queue."""
@@ -133,6 +147,7 @@ class Consumer:
         self._closed = asyncio.get_running_loop().create_future()
         self._usable = True
         self._tap.ears[self._channel] = self
+        self._prefetch = self._hold.prefetch
         self._tap.write(incoming.open_consumer(self._channel, self.queue, self._prefetch))
         if self._paused:
             self._tap.write(incoming.cancel(self._channel))
@@ -142,11 +157,33 @@ class Consumer:
         if self._usable:
             self._tap.write(frame)
 
+    def _adapt(self) -> None:
+        """Consume anew where another number may be here; what is here stays."""
+        if self._prefetch == self._hold.prefetch:
+            return
+        self._prefetch = self._hold.prefetch
+        frames = [incoming.bound(self._channel, self._prefetch)]
+        if not self._paused:
+            frames = [incoming.cancel(self._channel), *frames, incoming.consume(self._channel, self.queue)]
+        self._write(b"".join(frames))
+
+    def _give_back(self) -> None:
+        """Too much is here already: the queue has it back, and sends fewer at a time."""
+        self._emit(QueueNarrowed(self.queue, self._hold.bytes, self._hold.prefetch))
+        self._close("")
+        self._drop()
+
+    def _close(self, why: str) -> None:
+        self._leave()
+        self._closing, self._why = True, why
+        self._tap.write(wire.close_channel(self._channel))
+
     def _leave(self) -> None:
         """The channel's tags mean nothing any more."""
         if self._usable:
             self._usable = False
             self.epoch += 1
+            self._hold.forget()
 
     def _end(self, sentence: str) -> None:
         self._leave()

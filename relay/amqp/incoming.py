@@ -112,10 +112,15 @@ def open_consumer(channel: int, queue: str, prefetch: int) -> bytes:
     return b"".join(
         (
             method(channel, b"\x00\x14\x00\x0a\x00"),
-            method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00" + prefetch.to_bytes(2, "big") + b"\x00"),
+            bound(channel, prefetch),
             consume(channel, queue),
         )
     )
+
+
+def bound(channel: int, prefetch: int) -> bytes:
+    """`basic.qos`; it holds for what consumes after it."""
+    return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00" + prefetch.to_bytes(2, "big") + b"\x00")
 
 
 def consume(channel: int, queue: str) -> bytes:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from relay import events
 from relay.amqp.consumer import Consumer
+from relay.amqp.hold import Hold
 from relay.amqp.incoming import Delivered, Incoming
 from relay.amqp.link import Link, Lost
 from relay.amqp.supervisor import Supervisor
@@ -46,6 +47,7 @@ class Source:
         name: how the broker lists the connection.
         queues: their names.
         prefetch: messages of one queue that may be here unacknowledged.
+        most_bytes: bytes of payload that may be here unacknowledged, of all queues together.
         max_body_bytes: asked for the limit of a payload that holds now.
         emit: takes events.
         heartbeat: seconds.
@@ -59,12 +61,14 @@ class Source:
         name: str,
         queues: Sequence[str],
         prefetch: int,
+        most_bytes: int,
         max_body_bytes: Callable[[], int],
         emit: events.Sink,
         heartbeat: int = 15,
     ) -> None:
         self._queues = queues
         self._prefetch = prefetch
+        self._most_bytes = most_bytes
         self._max_body_bytes = max_body_bytes
         self._emit = emit
         self._arrived = asyncio.Event()
@@ -133,9 +137,11 @@ class Source:
     def up(self, link: Link) -> None:
         """Consume on a new connection."""
         self._consumers = [
-            Consumer(tap=link.tap, channel=number, queue=queue, prefetch=self._prefetch, take=self._taken, emit=self._emit)
+            Consumer(
+                tap=link.tap, channel=number, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
+            )
             for number, queue in enumerate(self._queues, start=1)
-        ]
+        ]  # fmt: skip
         if self._paused:
             self.pause()
         self._consuming = asyncio.create_task(self._consume(self._consumers), name="consumers")
@@ -152,6 +158,16 @@ class Source:
         async with asyncio.TaskGroup() as tasks:
             for consumer in consumers:
                 tasks.create_task(consumer.run())
+
+    def _hold(self) -> Hold:
+        """Each queue has its share."""
+        return Hold(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
+
+    def _drop(self) -> None:
+        """Forget what was not taken of channels that gave it back."""
+        kept = [each for each in self._waiting if not each[1].is_lost]
+        self._waiting.clear()
+        self._waiting.extend(kept)
 
     def _taken(self, consumer: Consumer, message: Delivered) -> None:
         self._waiting.append((self._read(consumer.queue, message), Channel(consumer, consumer.epoch), message.tag))

@@ -24,6 +24,15 @@ class QueueOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueNarrowed(Event):
+    """More bytes of a queue had come than may be here: it has them back, and sends so many messages at a time for now."""
+
+    queue: str
+    size: int
+    prefetch: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueRefused(Event):
     """A queue is missing, may not be read, or was deleted: it is asked for again and again."""
 

@@ -1,0 +1,54 @@
+"""How much of a queue is here unacknowledged, and how many messages the broker may therefore send at a time; no I/O.
+
+RabbitMQ bounds by number alone. What is beyond the bytes is given back, and fewer come then; the number doubles when nothing is here while
+twice as many of the largest that came would fit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Hold:
+    """Payloads of one channel by their delivery tags.
+
+    Args:
+        most: messages that may be here at any rate.
+        most_bytes: bytes of payload that may be here; one message may be larger.
+    """
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._sizes: deque[tuple[int, int]] = deque()
+        self._seen = self._largest = 0
+        self.prefetch = most
+        """Messages that the broker may send."""
+        self.bytes = 0
+        """What is here."""
+
+    def take(self, tag: int, size: int) -> bool:
+        """One has come; whether more is here than may be, of more than one message: then fewer may come from now on."""
+        self._sizes.append((tag, size))
+        self.bytes += size
+        self._seen += 1
+        self._largest = max(self._largest, size)
+        if self.bytes <= self._most_bytes or len(self._sizes) == 1:
+            return False
+        self.prefetch = max(1, min(self.prefetch // 2, self._most_bytes // self._largest))
+        return True
+
+    def settle(self, tag: int) -> None:
+        """All up to the tag are acknowledged."""
+        while self._sizes and self._sizes[0][0] <= tag:
+            self.bytes -= self._sizes.popleft()[1]
+        # A consumer that follows another on its channel does not count what that one brought.
+        if not self._sizes and self._seen >= self.prefetch:
+            if 2 * self.prefetch * self._largest <= self._most_bytes:
+                self.prefetch = min(self._most, 2 * self.prefetch)
+            self._seen = self._largest = 0
+
+    def forget(self) -> None:
+        """The channel has ended: its tags mean nothing any more."""
+        self._sizes.clear()
+        self.bytes = self._seen = self._largest = 0
