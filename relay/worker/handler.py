@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from relay.errors import SettingsError
@@ -40,21 +41,43 @@ def find(name: str, *, transaction: bool = False) -> Handler:
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         raise SettingsError(f"{name!r} names no handler: write it as module:function.")
+    handler = getattr(_imported(module), attribute, None)
+    if not callable(handler):
+        raise SettingsError(f"The module {module!r} has no function {attribute!r}.")
+    if why := _unfit(handler, transaction=transaction):
+        raise SettingsError(f"{name!r} {why}.")
+    return handler  # type: ignore[no-any-return]
+
+
+def _imported(module: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = importlib.import_module(module)
+        return importlib.import_module(module)
     except ImportError as error:
         raise SettingsError(f"The module {module!r} cannot be imported ({error}): correct the name, or run where it stands.") from error
-    handler = getattr(found, attribute, None)
-    if not callable(handler):
-        raise SettingsError(f"The module {module!r} has no function {attribute!r}.")
+    except Exception as error:  # whatever the module's own code raises
+        raise SettingsError(f"The module {module!r} fails as it is imported ({type(error).__name__}: {error}): correct it.") from error
+
+
+def _unfit(handler: Handler, *, transaction: bool) -> str | None:
+    """Why it cannot handle messages, as the end of a sentence."""
+    if inspect.isclass(handler):
+        return "is a class, of which each message would only make an instance: name a function, or an instance with __call__"
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise SettingsError(f"{name!r} is a generator, which does nothing when it is called: write a function without yield.")
+        return "is a generator, which does nothing when it is called: write a function without yield"
     if transaction and not is_async(handler):
-        raise SettingsError(f"{name!r} must be async def to work in a transaction: it gets an async connection.")
-    return handler  # type: ignore[no-any-return]
+        return "must be async def to work in a transaction: it gets an async connection"
+    given = ("message", "connection") if transaction else ("message",)
+    try:
+        inspect.signature(handler).bind(*given)
+    except ValueError:
+        # Some that are written in C do not say what they take.
+        return None
+    except TypeError:
+        return f"cannot be called with {' and '.join(given)}, which is what it gets"
+    return None
 
 
 def home(handler: Handler) -> str:

@@ -25,19 +25,18 @@ CREATE TRIGGER queue_message_adoption INSTEAD OF INSERT ON @source@ FOR EACH ROW
 @deletes@
 DO $adopt$
 DECLARE
-    one text;
+    one record;
 BEGIN
     EXECUTE format('ALTER VIEW %s OWNER TO %I', @source_literal@,
         (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = @view_kept_literal@::regclass));
     FOR one IN
-        SELECT format('GRANT %s%s ON %s TO %s', a.privilege_type, granted.columns, @source_literal@,
-            CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+        SELECT a.privilege_type, granted.columns, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
         FROM (SELECT relacl AS acl, '' AS columns FROM pg_class WHERE oid = @view_kept_literal@::regclass
               UNION ALL SELECT attacl, format(' (%I)', attname) FROM pg_attribute WHERE attrelid = @view_kept_literal@::regclass) AS granted,
             aclexplode(granted.acl) AS a
         WHERE a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'REFERENCES', 'TRIGGER')
     LOOP
-        EXECUTE one;
+        EXECUTE format('GRANT %s%s ON %s TO %s', one.privilege_type, one.columns, @source_literal@, one.grantee);
     END LOOP;
 END
 $adopt$;
