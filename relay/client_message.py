@@ -173,6 +173,8 @@ def checked(message: Message | Mapping[str, Any]) -> Message:
     """
     if isinstance(message, Message):
         return message
+    if not isinstance(message, Mapping):
+        raise MessageError(f"a message is a Message, an OutboxModel or a mapping of fields, and this is of type {type(message).__name__}")
     try:
         return Message.model_validate(dict(message))
     except ValidationError as error:

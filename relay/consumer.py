@@ -66,20 +66,19 @@ async def once_async(connection: AsyncConnection, message_id: str | UUID, *, con
         return await (await cursor.execute(_statement(schema), mark)).fetchone() is not None
 
 
-def relay_id(headers: Mapping[str, Any] | None, message_id: str | None = None) -> str:
+def relay_id(headers: Mapping[str, Any] | None, message_id: str | bytes | None = None) -> str:
     """What tells a delivery's message from all others: the header `x-relay-id`, the same each time that it is delivered.
 
     Args:
         headers: the delivery's headers, as any AMQP client gives them; a value may be bytes.
-        message_id: the delivery's property message_id, for messages that did not come through a relay.
+        message_id: the delivery's property message_id, for messages that did not come through a relay; it may be bytes too.
 
     Raises:
         ConsumerError: neither is there, so nobody could tell whether the message was handled.
     """
-    found = (headers or {}).get("x-relay-id")
+    found = (headers or {}).get("x-relay-id") or message_id
     if isinstance(found, bytes | bytearray):
         found = found.decode("utf-8", "backslashreplace")
-    found = found or message_id
     if not isinstance(found, str) or not found:
         raise ConsumerError("The delivery has neither the header x-relay-id nor a message_id: it did not come through a relay.")
     return found

@@ -132,6 +132,13 @@ def test_a_wrong_message_is_one_sentence(fields: dict[str, Any], sentence: str) 
     assert sentence == str(caught.value)
 
 
+@pytest.mark.parametrize("given", [None, "shop", 7, [("exchange", "shop")]])
+def test_what_is_no_message_at_all_is_told_by_its_type(given: Any) -> None:
+    """A name in the place of a message, or one message where a list is asked for."""
+    with pytest.raises(MessageError, match=f"a mapping of fields, and this is of type {type(given).__name__}$"):
+        checked(given)
+
+
 def test_the_model_itself_raises_what_pydantic_raises() -> None:
     """So that an application may nest it in models of its own."""
     with pytest.raises(ValidationError, match="exchange is 256 bytes long"):
