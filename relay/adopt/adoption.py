@@ -10,7 +10,7 @@ from psycopg.rows import DictRow
 
 from relay.adopt.layout import AdoptError, mapping, read
 from relay.adopt.script import Chosen, Script
-from relay.adopt.table import find, must_fit
+from relay.adopt.table import find, must_fit, must_suit_view
 from relay.console import Console
 
 OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
@@ -39,7 +39,9 @@ def begin(console: Console, name: str, layout: str, options: Mapping[str, str], 
         )
     with console.transaction(needs=OWNER) as connection:
         table = find(connection, name)
-    must_fit(table, kind)
+        must_fit(table, kind)
+        if (by or kind.by) == "view":
+            must_suit_view(connection, table, kind, console.schema)
     mapping(kind, options, table.columns)
     if taken := next((row["phase"] for row in console.rows("list_adoptions") if table.written in {row["source"], row["kept"]}), None):
         raise AdoptError(f"{table.written} is adopted already and in the phase {taken!r}: `relay adopt back` ends that.")

@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from relay.adopt.layout import Layout, filled, mapping
+from relay.adopt.layout import AdoptError, Layout, filled, mapping
 from relay.adopt.table import Table, own_rows, same_row, view_checks, view_defaults
 
 BEGIN = "SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '5s';\n"
 """What every step begins with: applications wait behind its locks, so it gives up rather than wait for long."""
 BATCH = 500
 """Rows taken over in one transaction."""
+MARK = "$adopt$"
+"""What the bodies of functions begin and end with."""
 
 
 class Chosen(NamedTuple):
@@ -30,6 +32,8 @@ class Chosen(NamedTuple):
 
 class Script:
     """Steps for one table.
+
+    Each raises AdoptError where a name or a template has in it what a function's body ends with.
 
     Args:
         schema: where the queue is.
@@ -91,6 +95,12 @@ class Script:
         return filled(text, self._values())
 
     def _values(self) -> dict[str, str]:
+        values = self._all_values()
+        if any(MARK in value for value in values.values()):
+            raise AdoptError(f"A name in {self.source}, or a template, has {MARK} in it, with which the functions' bodies end: rename it.")
+        return values
+
+    def _all_values(self) -> dict[str, str]:
         table, chosen = self._table, self._chosen
         own = chosen.layout.own
         schema, name = self._source

@@ -29,6 +29,14 @@ SELECT c.oid::bigint, n.nspname::text AS schema, c.relname::text AS name, c.relk
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid
 """
 
+_SHOWN = """
+SELECT c.relrowsecurity AS guarded, quote_ident(pg_get_userbyid(c.relowner)) AS owner,
+    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped) AS generated,
+    has_schema_privilege(c.relowner, queue.relnamespace, 'USAGE') AND has_column_privilege(c.relowner, queue.oid, 'id', 'SELECT')
+        AND has_column_privilege(c.relowner, queue.oid, 'xid', 'SELECT') AS sees
+FROM pg_class c, pg_class queue WHERE c.oid = to_regclass(%s) AND queue.oid = to_regclass(%s)
+"""
+
 
 class Table(NamedTuple):
     """One table."""
@@ -84,6 +92,23 @@ def must_fit(table: Table, layout: Layout) -> None:
         if kind != "any" and table.columns[column] not in KINDS[kind]:
             found = table.columns[column]
             raise AdoptError(f"The column {column!r} of {table.written} is of type {found}, which the layout {layout.name} cannot read.")
+
+
+def must_suit_view(connection: psycopg.Connection[Any], table: Table, layout: Layout, schema: str) -> None:
+    """Refuse a table in whose place no view can stand that does and shows what the table did.
+
+    Raises:
+        AdoptError: it has policies or generated columns, or its owner, whose rights a view has, may not see new messages.
+    """
+    queue = sql.Identifier(schema, "queue_message").as_string(None)
+    [row] = connection.execute(_SHOWN, [table.written, queue]).fetchall()
+    if row["guarded"]:
+        raise AdoptError(f"{table.written} has row level security, and a view would show its rows to all: give --by trigger, or end that.")
+    if row["generated"]:
+        raise AdoptError(f"{table.written} has a generated column, which a view cannot fill: give --by trigger, or drop that column.")
+    if layout.own and not row["sees"]:
+        said = f"GRANT USAGE ON SCHEMA {sql.Identifier(schema).as_string(None)} and SELECT (id, xid) ON {queue} to {row['owner']}"
+        raise AdoptError(f"The view would have the rights of {table.written}'s owner, who may not see the ids of new messages: {said}.")
 
 
 def same_row(table: Table, other: str) -> str:

@@ -7,6 +7,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $adop
 BEGIN
     IF @schema@.@send@(NEW, 'insert') THEN
         DELETE FROM @source@ AS given WHERE @same_as_new@;
+        -- What something of the table's own keeps there would be sent by both.
+        IF NOT FOUND THEN
+            RAISE restrict_violation USING MESSAGE = 'A trigger, a rule or a policy keeps rows in ' || @source_literal@
+                || ' that have become messages: undo the switch with relay adopt back.';
+        END IF;
     END IF;
     RETURN NULL;
 END

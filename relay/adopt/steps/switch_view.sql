@@ -15,7 +15,7 @@ BEGIN
 @checks@
     given := ROW(NEW.*);
     IF NOT @schema@.@send@(given, 'insert') THEN
-        INSERT INTO @view_kept@ SELECT (given).*;
+        INSERT INTO @view_kept@ OVERRIDING SYSTEM VALUE SELECT (given).*;
     END IF;
     RETURN NEW;
 END

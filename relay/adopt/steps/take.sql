@@ -13,6 +13,10 @@ BEGIN
     LOOP
         PERFORM @schema@.@send@(one, 'take');
         DELETE FROM @kept@ AS given WHERE @same_as_one@;
+        IF NOT FOUND THEN
+            RAISE restrict_violation USING MESSAGE = 'A trigger, a rule or a policy keeps rows in ' || @kept_literal@
+                || ' that are to become messages: nothing was taken.';
+        END IF;
         taken := taken + 1;
     END LOOP;
     PERFORM set_config('relay.taken', taken::text, true);
