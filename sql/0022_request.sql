@@ -90,6 +90,8 @@ BEGIN
     VALUES (name, whole - (asked.answers || asked.own || coalesce(asked.error, asked.answers[1])),
         jsonb_build_object('headers', jsonb_build_object('x-relay-request', name)))
     RETURNING id INTO message;
+    -- A row that had this key before is gone: the answer that was asked for then must not find this one.
+    DELETE FROM @schema@.queue_message_request_row w WHERE w.key = key AND w.request = asked.id;
     INSERT INTO @schema@.queue_message_request_row (message, request, key) VALUES (message, asked.id, key);
     RETURN NULL;
 END
@@ -228,9 +230,12 @@ BEGIN
     THEN
         wrong := format('The column %s must be of type text, to hold an error.', quote_ident(error));
     END IF;
+    -- By the primary key an answer finds its row, so that does not change.
     RETURN coalesce(wrong, (SELECT format('There is no column %s that the application could keep for itself.', quote_ident(given.name))
         FROM unnest(own) AS given (name) WHERE NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = relation AND a.attname = given.name AND a.attnum > 0 AND NOT a.attisdropped AND NOT t.typnotnull) LIMIT 1));
+            WHERE a.attrelid = relation AND a.attname = given.name AND a.attnum > 0 AND NOT a.attisdropped AND NOT t.typnotnull
+                AND NOT EXISTS (SELECT FROM pg_constraint p WHERE p.conrelid = relation AND p.contype = 'p' AND a.attnum = ANY (p.conkey)))
+        LIMIT 1));
 END
 $body$;
 
@@ -372,7 +377,7 @@ BEGIN
     IF NOT FOUND THEN
         code := CASE WHEN answer IS NOT NULL THEN 'request_missing' END;
         sentence := CASE WHEN answer IS NOT NULL THEN
-            'The handler returned an answer, and no row waits for one: the message is no request, or it has been answered.' END;
+            'The handler returned an answer, and no row waits for one: the message is no request, or its row has been answered or inserted anew.' END;
         RETURN;
     END IF;
     SELECT e.code, e.sentence INTO code, sentence

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay.message import SUCCESS, Archive, Batch, Outcome, Result
-from relay.ports import Due, Row
+from relay.message import SUCCESS, Archive, Result
+from relay.ports import Due
 from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue, until
+from tests.support.requests import NO_ANSWER, answered, asked, row, settled
 
 COLUMNS = "'{at,code}', error => 'error', own => '{note}'"
-NO_ANSWER = {"at": None, "code": None, "error": None}
 
 
 @pytest.fixture
@@ -36,38 +36,6 @@ async def other(table: Queue) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """Another connection, not in autocommit."""
     async with await psycopg.AsyncConnection.connect(table.url) as connection:
         yield connection
-
-
-async def asked(queue: Queue, number: int = 1) -> str:
-    """Insert one request; return its message's id."""
-    await queue.sql("INSERT INTO page (id, url) VALUES (%s, 'u')", number)
-    return str(await queue.value("SELECT id FROM queue_message ORDER BY xid DESC, seq DESC LIMIT 1"))
-
-
-async def answered(connection: psycopg.AsyncConnection[Any], batch: Batch, answer: object, *, settle: bool = True) -> str | None:
-    """Answer the only message of a batch by hand, with its settle; return the code of what stood against it."""
-    [claim] = batch.claims
-    values = (claim.id, batch.token, None if answer is None else json.dumps(answer))
-    [(code, _)] = await (await connection.execute("SELECT * FROM queue_message_answer(%s, %s, %s)", values)).fetchall()
-    if settle and code is None:
-        columns = "xid, seq, id, exchange, routing_key, content, options, created_at, attempts, replay_of"
-        await connection.execute(
-            f"WITH d AS (DELETE FROM queue_message WHERE id = %s RETURNING *) INSERT INTO queue_message_archive ({columns}, result)"
-            f" SELECT {columns}, 'success' FROM d".encode(),
-            (claim.id,),
-        )
-    await connection.commit()
-    return code  # type: ignore[no-any-return]
-
-
-async def settled(store: MadeStore, batch: Batch, outcome: Outcome) -> None:
-    """Archive a batch as a relay does."""
-    assert [] == await store.archive(batch, [Row(claim, outcome, None, None) for claim in batch.claims], again=False)
-
-
-async def row(queue: Queue, number: int = 1) -> dict[str, Any]:
-    """Answer columns of a request."""
-    return dict(await queue.value("SELECT to_jsonb(f) - '{id,url,seen,loud,note}'::text[] FROM page f WHERE id = %s", number))
 
 
 @pytest.mark.ids("C16", "B8")
@@ -269,6 +237,7 @@ async def other_of(inbox_queue: Queue) -> AsyncIterator[psycopg.AsyncConnection[
         ("id int PRIMARY KEY, code int", "'t', '{}'", "one answer column"),
         ("id int PRIMARY KEY, code int", "'t', '{code}', own => '{code}'", "named once"),
         ("id int PRIMARY KEY, code int", "'t', '{code}', own => '{x}'", "no column x"),
+        ("id int PRIMARY KEY, code int", "'t', '{code}', own => '{id}'", "no column id that the application could keep"),
         ("id int PRIMARY KEY, code int, error int", "'t', '{code}', 'error'", "of type text"),
         ("id int PRIMARY KEY", "'queue_message_relay', '{state}'", "of the application's own"),
         ("id int PRIMARY KEY", "'v', '{code}'", "ordinary table"),
