@@ -19,6 +19,7 @@ from relay.postgres.statements import Statements
 
 OPERATOR = "Your role lacks a permission: be granted queue_message_operator"
 PRODUCER = "Your role lacks a permission: be granted queue_message_producer"
+OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
 """What to do where a permission is missing."""
 FEW = 20
 """Rows with contents that are in memory at a time."""
@@ -27,6 +28,7 @@ _NEEDS: Mapping[str, str] = {
     "read_dead_content": "Your role may not read contents: be granted SELECT on queue_message_dead, which queue_message_etl has, "
     "or leave out --content",
     "add_schedule": "Your role lacks a permission: be granted queue_message_operator and queue_message_producer",
+    **dict.fromkeys(("list_adoptions", "list_adoption_seen", "list_slots"), OWNER),
 }
 """Statements that need more than an operator's role."""
 _MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"

@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 from psycopg.rows import DictRow
 
-from relay.adopt.layout import AdoptError, mapping, read
+from relay.adopt.gone import Gone, is_gone
+from relay.adopt.layout import AdoptError, MissingError, mapping, read
 from relay.adopt.script import Chosen, Script
-from relay.adopt.table import find, must_fit, must_suit_view
-from relay.console import Console
+from relay.adopt.table import a_name, find, must_fit, must_suit_view
+from relay.console import OWNER, Console
 
-OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
 OPEN = ("waiting", "leased")
 """States of rows that are neither sent nor given up."""
 
@@ -156,23 +156,38 @@ class Adoption:
             raise AdoptError(f"{self.row['source']} is in the phase {self.row['phase']!r}; `relay adopt {verb}` comes after {phase!r}.")
 
 
-def adoptions(console: Console) -> list[Adoption]:
+def adoptions(console: Console) -> list[Adoption | Gone]:
     """Every table that is watched or led away."""
-    return [Adoption(console, row) for row in console.rows("list_adoptions")]
+    return [_adoption(console, row) for row in console.rows("list_adoptions")]
 
 
 def find_adoption(console: Console, name: str) -> Adoption:
     """The adoption of a table by the name that applications write, with or without its schema.
 
     Raises:
-        AdoptError: there is none, or more than one.
+        MissingError: there is none.
+        AdoptError: there is more than one, or the table is gone.
     """
-    with console.transaction(needs=OWNER) as connection:
+    found = find_any(console, name)
+    if isinstance(found, Gone):
+        raise AdoptError(f"{found.row['source']} is gone: rename it back, or, if it was dropped, let `relay adopt back` forget it.")
+    return found
+
+
+def find_any(console: Console, name: str) -> Adoption | Gone:
+    """The same, where the table may be gone; errors as `find_adoption`."""
+    with console.transaction(needs=OWNER) as connection, a_name(name):
         found = _parts(connection, name)
         matching = [row for row in console.rows("list_adoptions") if _parts(connection, row["source"])[-len(found) :] == found]
-    if len(matching) != 1:
-        raise AdoptError(f"{'No' if not matching else 'More than one'} table {name!r} is adopted; `relay adopt list` shows those that are.")
-    return Adoption(console, matching[0])
+    if not matching:
+        raise MissingError(f"No table {name!r} is adopted; `relay adopt list` shows those that are.")
+    if len(matching) > 1:
+        raise AdoptError(f"More than one table {name!r} is adopted; `relay adopt list` shows those that are.")
+    return _adoption(console, matching[0])
+
+
+def _adoption(console: Console, row: Mapping[str, Any]) -> Adoption | Gone:
+    return Gone(console, row) if is_gone(console, row) else Adoption(console, row)
 
 
 def _parts(connection: psycopg.Connection[DictRow], name: str) -> list[str]:

@@ -28,6 +28,12 @@ class AdoptError(RelayError):
     """What was asked of another outbox's table cannot be done; nothing was changed."""
 
 
+class MissingError(AdoptError):
+    """There is no such table, or nobody has adopted it."""
+
+    exit_code = 3
+
+
 class Layout(NamedTuple):
     """One kind of table."""
 

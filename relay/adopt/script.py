@@ -21,6 +21,10 @@ MARK = "$adopt$"
 """What the bodies of functions begin and end with."""
 
 
+VERBS = ("send", "watch", "divert", "delete")
+"""What the functions do that a step makes."""
+
+
 class Chosen(NamedTuple):
     """What was decided when a table was first watched."""
 
@@ -107,11 +111,10 @@ class Script:
         aside = name.encode()[:55].decode(errors="ignore") + "_adopted"
         names = {"source": _identifier(schema, name), "kept": table.written, "view_kept": _identifier(schema, aside)}
         texts = {**names, "layout": chosen.layout.name, "options": json.dumps(dict(chosen.options)), "by": chosen.by}
-        function = f"queue_message_from_{hashlib.sha256(names['source'].encode()).hexdigest()[:12]}"
         return {
             **{f"@{place}@": written for place, written in names.items()},
             **{f"@{place}_literal@": _literal(text) for place, text in texts.items()},
-            **{f"@{verb}@": _identifier(f"{function}_{verb}") for verb in ("send", "watch", "divert", "delete")},
+            **{f"@{verb}@": _identifier(function_name(names["source"], verb)) for verb in VERBS},
             "@schema@": _identifier(self._schema),
             "@aside@": _identifier(aside),
             "@name@": _identifier(name),
@@ -125,6 +128,18 @@ class Script:
             "@order@": chosen.layout.order,
             "@limit@": str(BATCH),
         }
+
+
+def function_name(source: str, verb: str) -> str:
+    """What one of the functions for a table is called."""
+    return f"queue_message_from_{hashlib.sha256(source.encode()).hexdigest()[:12]}_{verb}"
+
+
+def forget(schema: str, source: str, phase: str) -> str:
+    """What takes back all that is left of a table that was dropped."""
+    names = {f"@{verb}@": _identifier(function_name(source, verb)) for verb in VERBS}
+    literals = {"@source_literal@": _literal(source), "@phase_literal@": _literal(phase)}
+    return BEGIN + filled(_text("phase") + _text("forget"), {**names, **literals, "@schema@": _identifier(schema)})
 
 
 def _text(name: str) -> str:

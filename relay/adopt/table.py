@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 
-from relay.adopt.layout import KINDS, AdoptError, Layout
+from relay.adopt.layout import KINDS, AdoptError, Layout, MissingError
 
 _FOUND = """
 SELECT c.oid::bigint, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
@@ -63,14 +64,16 @@ def find(connection: psycopg.Connection[Any], name: str) -> Table:
     """The table of that name, which this login must own; to be called within a transaction.
 
     Raises:
-        AdoptError: it is not there, no table, without a primary key, or somebody else's.
+        MissingError: it is not there.
+        AdoptError: it is no table, without a primary key, or somebody else's.
     """
-    [place] = connection.execute("SELECT to_regclass(%s)::oid::bigint AS oid", [name]).fetchall()
+    with a_name(name):
+        [place] = connection.execute("SELECT to_regclass(%s)::oid::bigint AS oid", [name]).fetchall()
     # So that defaults come with the schemas of all that they name.
     connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
     row = connection.execute(_FOUND.replace("%I", "%%I").encode(), [place["oid"]]).fetchone()
     if row is None:
-        raise AdoptError(f"There is no table {name!r}: write its name as SQL does, with its schema if that is not on the search path.")
+        raise MissingError(f"There is no table {name!r}: write its name as SQL does, with its schema if that is not on the search path.")
     if row["kind"] not in {"r", "p"}:
         raise AdoptError(f"{name!r} is no table.")
     if not row["owned"]:
@@ -78,6 +81,21 @@ def find(connection: psycopg.Connection[Any], name: str) -> Table:
     if not row["key"]:
         raise AdoptError(f"The table {name!r} has no primary key, by which its rows are told apart.")
     return Table(**{field: row[field] for field in Table._fields})
+
+
+@contextmanager
+def a_name(name: str) -> Iterator[None]:
+    """Say it of a text that SQL takes for no name.
+
+    Raises:
+        AdoptError: within, PostgreSQL could not read the name.
+    """
+    try:
+        yield
+    except (errors.InvalidName, errors.SyntaxError, errors.InvalidParameterValue, errors.FeatureNotSupported) as error:
+        raise AdoptError(
+            f"{name!r} is no name of a table: write it as SQL does, with its schema if that is not on the search path."
+        ) from error
 
 
 def must_fit(table: Table, layout: Layout) -> None:

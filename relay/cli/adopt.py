@@ -13,6 +13,8 @@ from relay.cli.types import Json
 
 if TYPE_CHECKING:
     from relay.adopt.adoption import Adoption
+    from relay.adopt.gone import Gone
+    from relay.console import Console
 
 app = new_group(help="Come from another outbox: watch its table, switch its new rows over, empty it, or go back (docs/coming.md).")
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The other outbox's table, as SQL writes it.")]
@@ -54,6 +56,8 @@ def mirror(
     """Watch a table: the old relay goes on, and what ours would send is judged and counted for each new row."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
+    if check and sql:
+        raise typer.BadParameter("--check runs nothing that --sql could print: leave one of them out.")
     with console() as opened:
         script = adoption.begin(opened, table, layout, mapping.chosen(), by)
         if check:
@@ -68,7 +72,11 @@ def mirror(
 @app.command()
 def switch(table: TableName, *, sql: Sql = False) -> None:
     """Lead new rows into the queue: what commits from here on is ours, what was there before is the old relay's."""
-    _step(table, "switch", sql=sql, said="new rows become messages; those from before are the old relay's")
+    from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
+
+    with console() as opened:
+        script = adoption.find_adoption(opened, table).switch()
+        _run(opened, script, sql=sql, said=f"{quoted(table)}: new rows become messages; those from before are the old relay's")
 
 
 @app.command()
@@ -108,7 +116,12 @@ def finish(
 @app.command()
 def back(table: TableName, *, sql: Sql = False) -> None:
     """Leave new rows to the old relay again, from any phase; what is in the queue already goes out from there."""
-    _step(table, "back", sql=sql, said="new rows are the old relay's again")
+    from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
+
+    with console() as opened:
+        found = adoption.find_any(opened, table)
+        said = ": new rows are the old relay's again" if isinstance(found, adoption.Adoption) else " was dropped, and is forgotten"
+        _run(opened, found.back(), sql=sql, said=f"{quoted(table)}{said}")
 
 
 @app.command("list")
@@ -123,29 +136,32 @@ def list_adoptions(*, as_json: Json = False) -> None:
         return
     show_table(rows, COLUMNS, nothing="no table of another outbox is watched or switched")
     for row in rows:
+        if row["gone"]:
+            typer.echo(f"\n{row['table']} is gone: rename it back, or, if it was dropped, let `relay adopt back` forget it")
         if row["routes"]:
             typer.echo(f"\nseen of {row['table']}:")
             show_table(row["routes"], ROUTES, nothing="")
 
 
-def _step(table: str, verb: str, *, sql: bool, said: str) -> None:
+def _run(opened: Console, script: str, *, sql: bool, said: str) -> None:
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
-    with console() as opened:
-        script = getattr(adoption.find_adoption(opened, table), verb)()
-        if sql:
-            _print(script)
-            return
-        adoption.run(opened, script)
-    typer.echo(f"{quoted(table)}: {said}")
+    if sql:
+        _print(script)
+        return
+    adoption.run(opened, script)
+    typer.echo(said)
 
 
 def _print(script: str) -> None:
     typer.echo(f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{script}COMMIT;")
 
 
-def _shown(one: Adoption) -> dict[str, Any]:
-    counts, routes, slots = one.count(), one.seen(), one.slots()
+def _shown(one: Adoption | Gone) -> dict[str, Any]:
+    from relay.adopt.gone import Gone  # noqa: PLC0415 - heavy for --help
+
+    gone = isinstance(one, Gone)
+    counts, routes, slots = ({}, [], []) if isinstance(one, Gone) else (one.count(), one.seen(), one.slots())
     return {
         "table": one.row["source"],
         "layout": one.row["layout"],
@@ -158,6 +174,7 @@ def _shown(one: Adoption) -> dict[str, Any]:
         "seen": sum(route["rows"] for route in routes),
         "refused": sum(route["rows"] for route in routes if route["problem"]),
         "behind": [slot["slot"] for slot in slots if not slot["passed"]],
+        "gone": gone,
         "slots": slots,
         "routes": routes,
     }
