@@ -44,6 +44,12 @@ class Database:
         """
         places = {name: f"{identifier(self.schema)}.{table}" for name, table in _PLACES.items()}
         standing = self.row("read_standing", places)[0]
+        # A mark stays also where a test database became somebody's.
+        if standing == "marked" and (other := self.row("read_other")[0]):
+            raise TestDatabaseError(
+                f"The relay {other!r} runs on the queue in the schema {self.schema!r} of this database: stop it, or name a database "
+                "that is for tests alone (fixture outbox_database_url)."
+            )
         if standing == "marked" and (self.url, self.schema) in _UP_TO_DATE:
             return
         if standing == "unknown" and self.row("read_used")[0]:

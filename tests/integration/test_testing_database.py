@@ -63,6 +63,22 @@ def test_a_database_that_somebody_uses_is_refused(database_url: str, use: str) -
     gc.collect()
 
 
+def test_a_test_database_that_another_relay_works_on_is_refused(database_url: str) -> None:
+    """It has become somebody's since: nothing of it is deleted. When that relay has left it is a test database again."""
+    with Outbox(database_url):
+        pass
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('shop-1', '1', 'h', 1)")
+        enqueue(connection, Message(exchange="shop"))
+        with pytest.raises(TestDatabaseError, match=r"^The relay 'shop-1' runs on the queue"), Outbox(database_url):
+            pass
+        assert (1,) == connection.execute("SELECT count(*) FROM queue_message").fetchone()
+        connection.execute("UPDATE queue_message_relay SET state = '{\"left\": true}'")
+        with Outbox(database_url) as outbox:
+            assert [] == outbox.waiting()
+    gc.collect()
+
+
 def test_each_test_begins_with_an_empty_outbox(database_url: str) -> None:
     """Nothing of a former one is left: neither messages nor their archive, nor a key that was known; settings stay."""
     with Outbox(database_url) as outbox, psycopg.connect(database_url, autocommit=True) as connection:
