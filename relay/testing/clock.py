@@ -37,9 +37,12 @@ class Clock:
         still open, nor the archive.
 
         Raises:
+            TypeError: `by` is no timedelta.
             ValueError: `by` is negative.
             TestDatabaseError: another connection holds rows of the queue.
         """
+        if not isinstance(by, timedelta):
+            raise TypeError(f"Time goes on by a timedelta, not by {type(by).__name__}: timedelta(hours=2).")
         if by < timedelta():
             raise ValueError(f"Time does not go back: {by} is negative.")
         self._before()

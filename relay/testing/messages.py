@@ -139,7 +139,13 @@ class Messages(Sequence[Queued]):
         return f"[{', '.join(map(str, self))}]"
 
     def matching(self, **expected: Unpack[Expected]) -> list[Queued]:
-        """Those that are as expected."""
+        """Those that are as expected.
+
+        Raises:
+            TypeError: a message has no such field.
+        """
+        if unknown := sorted(expected.keys() - Expected.__annotations__.keys()):
+            raise TypeError(f"A message has no {', '.join(unknown)}; it has {', '.join(Expected.__annotations__)}.")
         return [message for message in self if _differs(message, expected) is None]
 
     def assert_has(self, **expected: Unpack[Expected]) -> Queued:
@@ -185,9 +191,6 @@ class Messages(Sequence[Queued]):
 
 def _differs(message: Queued, expected: Expected) -> str | None:
     """The first difference as a phrase."""
-    unknown = sorted(expected.keys() - Expected.__annotations__.keys())
-    if unknown:
-        raise TypeError(f"A message has no {', '.join(unknown)}; it has {', '.join(Expected.__annotations__)}.")
     found = (difference(value, getattr(message, name), name) for name, value in expected.items())
     return next((one for one in found if one is not None), None)
 

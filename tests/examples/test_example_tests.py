@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.local.process import plain_environment
+from tests.support.docs import ROOT
 from tests.support.example_programs import EXAMPLES
 from tests.support.plugin_runs import import_path
 
@@ -18,6 +19,21 @@ RUNS = {
     "sqlalchemy": (["-m", "pytest", "-q", "-p", "no:cacheprovider"], r"4 passed in "),
     "django": (["manage.py", "test"], r"Ran 3 tests in [\s\S]*\nOK\n"),
 }
+
+
+def test_the_tests_of_the_page_pass_as_they_stand(empty_database_url: str, tmp_path: Path) -> None:
+    """Copied from docs/testing.md beside the program that they test."""
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    (tmp_path / "test_page.py").write_text(page.split("```python\n", 1)[1].split("```", 1)[0], encoding="utf-8")
+    (tmp_path / "pay.py").write_bytes((EXAMPLES / "psycopg" / "pay.py").read_bytes())
+    done = subprocess.run(
+        [sys.executable, *RUNS["psycopg"][0]], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        env={**plain_environment(tmp_path), "OUTBOX_TEST_DATABASE_URL": empty_database_url, "PYTHONPATH": import_path(tmp_path)},
+        timeout=100,
+    )  # fmt: skip
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "3 passed in " in done.stdout
 
 
 @pytest.mark.parametrize("name", RUNS)
