@@ -211,8 +211,12 @@ def _producer() -> str:
 
 
 def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> None:
-    from relay.client import enqueue_many as insert  # noqa: PLC0415 - heavy for --help
+    from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
+    from relay.client import enqueue_many as insert  # noqa: PLC0415
+    from relay.client_message import checked  # noqa: PLC0415
 
+    # What is wrong with every line is told once.
+    checked({**fields, "content": JsonText("null")})
     made: list[UUID] = []
     known = 0
     bad: list[str] = []

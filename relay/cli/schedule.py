@@ -116,5 +116,5 @@ def _message(exchange: str, routing_key: str, content: str, terms: Terms) -> dic
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row for the table: names that may be misread in quotes."""
     to = f"{named(row['exchange'])} {named(row['routing_key'])}"
-    why = "paused" if row["paused"] else words(row["last_error"])
+    why = "paused" if row["paused"] else words(row["last_error"] or row["fails"])
     return {**row, "name": named(row["name"]), "spec": quoted(row["spec"]), "time_zone": named(row["time_zone"]), "to": to, "why": why}

@@ -22,7 +22,8 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is told of."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
-
+NOBODY = ("no relay is alive: start one with `relay run`", "no worker is alive: start one with `relay work`")
+"""Of an outbox, of an inbox."""
 FOLDED = 60.0
 """Seconds after which pg_cron would have sent what is due under a key."""
 
@@ -58,7 +59,9 @@ def read_status(opened: Console, *, every: bool = False) -> Status:
     found["blocked_keys"] = opened.rows("list_blocked_keys", most=SHOWN, paused=False)
     found["failing_schedules"] = opened.rows("list_failing_schedules", most=SHOWN)
     found["transactions"] = opened.row("read_transactions")
-    found["overruled"] = _overruled(opened)
+    policy = {row["name"]: row["value"] for row in opened.rows("read_policy") if row["kind"] == "setting"}
+    found["direction"] = policy.get("direction", "outbox")
+    found["overruled"] = _overruled(policy)
     return found
 
 
@@ -98,9 +101,8 @@ def _recent(opened: Console) -> Status:
     return {"messages": messages, "seconds": span, "per_second": round(minute / seconds, 2), "results": results}
 
 
-def _overruled(opened: Console) -> list[Status]:
+def _overruled(database: dict[str, str]) -> list[Status]:
     """Policy that this environment sets otherwise than the database, whose value holds."""
-    database = {row["name"]: row["value"] for row in opened.rows("read_policy") if row["kind"] == "setting"}
     return [{"name": name, "environment": ours, "database": theirs} for name, ours, theirs in settings().overruled(database)]
 
 
@@ -150,7 +152,7 @@ def _troubles(found: Status) -> list[str]:
     """What a person should know; nothing where all is well."""
     queue = found["queue"]
     alive = [row for row in found["relays"] if row["alive"]]
-    lines = [] if alive else ["no relay is alive: start one with `relay run`"]
+    lines = [] if alive else [NOBODY[found["direction"] == "inbox"]]
     lines += _unable(alive)
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")

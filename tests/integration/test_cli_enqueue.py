@@ -218,6 +218,14 @@ def test_a_key_that_is_known_is_told_and_no_error(cli: Cli, seeded: Seeded) -> N
     )
 
 
+def test_what_is_wrong_with_every_line_is_told_once(cli: Cli, seeded: Seeded) -> None:
+    """Of an option, a key or a name: in the same sentence as for one message, before a line is read."""
+    for words in (("--dedup-seconds", "5"), ("--bundle-key", "a", "--coalesce-key", "b"), ("--options", '{"prority": 1}')):
+        once = cli.refused("enqueue", "audit", "line", "1", *words, code=1)
+        assert once == cli.refused("enqueue", "audit", "line", *words, code=1, stdin="1\n2\n")
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
 def test_keys_are_options(cli: Cli, seeded: Seeded) -> None:
     """What makes no sense together is refused in the client's words."""
     cli("enqueue", "stock", "level", "1", "--coalesce-key", "item-3")

@@ -127,6 +127,14 @@ def test_status_of_an_empty_queue_without_a_relay(cli: Cli) -> None:
     assert "no relay is alive: start one with `relay run`" in printed
 
 
+def test_status_of_an_inbox_asks_for_a_worker(cli: Cli) -> None:
+    """A relay would claim nothing there."""
+    cli("config", "set", "direction", "inbox")
+    printed = cli("status")
+    assert "no worker is alive: start one with `relay work`" in printed
+    assert "relay run" not in printed
+
+
 def test_a_transaction_that_writes_is_counted(cli: Cli, database_url: str) -> None:
     """It holds back what a relay may forget, so its age is shown."""
     with psycopg.connect(database_url) as other:

@@ -37,6 +37,9 @@ def test_status_names_schedules_that_fail_and_why(cli: Cli, seeded: Seeded) -> N
     lines = [line for line in cli("status").splitlines() if line.startswith("schedule ")]
     assert [f"schedule 'dead' fails: {DEAD}", f"schedule 'refused' fails: {REFUSED}"] == [line.rstrip() for line in lines]
     assert 2 == cli.json("status")["queue"]["schedules_failing"]
+    listed = {row["name"]: row["fails"] for row in cli.json("schedule", "list")}
+    assert {"dead": DEAD, "refused": REFUSED, "waits": None, "well": None} == listed
+    assert "its last message is dead" in cli("schedule", "list")
 
     cli("dead", "ack", *(id_ for (id_,) in seeded.run("SELECT id::text FROM queue_message_dead")))
     cli("schedule", "pause", "refused")

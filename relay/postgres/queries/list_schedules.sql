@@ -1,5 +1,6 @@
--- Schedules with their last and next ticks, as UTC and as their zones show them.
+-- Schedules with their last and next ticks, as UTC and as their zones show them, and why those fail that do.
 SELECT name, spec, time_zone, exchange, routing_key, content, options, ordering_key, extract(epoch FROM expires_after)::bigint AS expires_after,
     missed, paused, next_at, @schema@.queue_message_shown(next_at, time_zone) AS next, last_at,
-    @schema@.queue_message_shown(last_at, time_zone) AS last, last_id, last_error, created_at, created_by, changed_at
-FROM @schema@.queue_message_schedule ORDER BY name
+    @schema@.queue_message_shown(last_at, time_zone) AS last, last_id, last_error,
+    (SELECT failing.why FROM @schema@.queue_message_schedule_failing AS failing WHERE failing.name = schedule.name) AS fails, created_at, created_by, changed_at
+FROM @schema@.queue_message_schedule AS schedule ORDER BY name
