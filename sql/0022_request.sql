@@ -141,8 +141,8 @@ CREATE CONSTRAINT TRIGGER queue_message_request_commit AFTER UPDATE OF settled_x
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.settled_xid IS NOT NULL)
     EXECUTE FUNCTION @schema@.queue_message_request_commit();
 
--- A request in the archive: a success has its answer, so its entry is gone; what became of any other is written to its row. A row that
--- cannot be written within a second must not keep the settle of other messages.
+-- A request in the archive: a success has its answer, so its entry is gone; what became of any other is written to its row. Rows that
+-- somebody holds must not keep the settle of other messages: a transaction waits a second for the first of them, and for no other.
 CREATE FUNCTION @schema@.queue_message_request_archive() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $body$
 #variable_conflict use_variable
@@ -156,12 +156,18 @@ BEGIN
     ELSIF NEW.result = 'success' THEN
         RAISE EXCEPTION 'Message %: a request succeeds with its answer alone.', NEW.id USING ERRCODE = 'restrict_violation';
     ELSIF asked.error IS NOT NULL AND @schema@.queue_message_request_name(asked.relation) IS NOT NULL THEN
+        IF current_setting('relay.request_waited', true) = pg_current_xact_id()::text THEN
+            PERFORM set_config('lock_timeout', '1ms', true);
+        END IF;
         BEGIN
             UPDATE @schema@.queue_message_request_row w SET settled_xid = pg_current_xact_id() WHERE w.message = NEW.id;
             EXECUTE format('UPDATE ONLY %s AS t SET %I = $1 WHERE %s', @schema@.queue_message_request_name(asked.relation), asked.error,
                 @schema@.queue_message_request_where(asked.relation)) USING concat_ws(': ', NEW.error_code, NEW.error_detail), asked.key;
             UPDATE @schema@.queue_message_request_row w SET settled_xid = NULL WHERE w.message = NEW.id;
         EXCEPTION WHEN OTHERS THEN
+            IF SQLSTATE = '55P03' THEN
+                PERFORM set_config('relay.request_waited', pg_current_xact_id()::text, true);
+            END IF;
             RAISE WARNING 'The error of message % is not in its row: %', NEW.id, @schema@.queue_message_one_line(SQLERRM);
         END;
     END IF;

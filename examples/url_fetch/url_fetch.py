@@ -20,7 +20,7 @@ async def get(message: Message) -> dict[str, object]:
     """Fetch a URL; what is returned lands in the row."""
     try:
         response = await followed(message.content["url"])
-    except UrlError as error:
+    except (UrlError, ValueError) as error:
         raise Reject(str(error), code="url_refused") from error
     return {
         "response_at": datetime.now(UTC),

@@ -103,6 +103,7 @@ async def test_a_url_in_a_row_becomes_its_response(queue: Queue, relays: Relays,
 
 @pytest.mark.ids("C16")
 async def test_a_private_address_is_refused_unless_it_is_named(queue: Queue, relays: Relays, site: Site) -> None:
-    """And nothing is sent there."""
-    found = await fetched(queue, relays, [f"http://127.0.0.1:{site.port}/fine"], {})
+    """And nothing is sent there, nor to what is no URL."""
+    found = await fetched(queue, relays, [f"http://127.0.0.1:{site.port}/fine", "http://[none"], {})
     assert found["fine"][3].startswith("url_refused: The URL names the private address 127.0.0.1")
+    assert found["[none"][3].startswith("url_refused: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -154,11 +155,15 @@ async def test_expired_locks_and_cancellations_show_in_the_row(table: Queue, sto
 async def test_a_row_that_somebody_holds_does_not_hold_up_the_dead(
     table: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any]
 ) -> None:
-    """After a second the message is archived all the same, without its error in the row."""
-    await asked(table)
-    await other.execute("SELECT FROM page FOR UPDATE")
+    """After a second for all of them the messages are archived all the same, without their errors in the rows."""
+    for number in range(1, 7):
+        await asked(table, number)
+    await other.execute("SELECT FROM page WHERE id < 6 FOR UPDATE")
+    began = time.monotonic()
     await settled(store, await store.batch(), Archive(Result.FAILED, "handler_failed", "x"))
+    assert time.monotonic() - began < 4
     assert (0, NO_ANSWER) == (await table.waiting(), await row(table))
+    assert "handler_failed: x" == (await row(table, 6))["error"]
 
 
 @pytest.mark.ids("C16")
