@@ -147,7 +147,7 @@ _NAMES = ("message_id", "priority", "correlation_id", "reply_to", "type", "app_i
 
 
 async def refused(broker: Broker_) -> None:
-    """Another one's user_id, and an internal exchange: refused, and the neighbour's messages are not."""
+    """Another one's user_id, and an internal exchange: refused, and the neighbour's messages are not, though they may come again."""
     await broker.declare("d", "direct", Way("one", "a"))
     await broker.declare("i", "fanout", Way("one"), internal=True)
     well, wrong = claim(broker.named("d"), "a"), claim(broker.named("d"), "a", options='{"userId": "somebody else"}')
@@ -155,7 +155,8 @@ async def refused(broker: Broker_) -> None:
     assert [PASS, Verdict.REFUSED, Verdict.REFUSED] == [one.verdict for one in results]
     assert "PRECONDITION_FAILED - user_id property set to 'somebody else' but authenticated user was " in results[1].detail
     assert results[2].code == "access_refused"
-    assert [well.id] == [message["message_id"] for message in await broker.taken("one")]
+    # A channel that is closed before it has confirmed leaves what it had taken unknown.
+    assert {well.id} == {message["message_id"] for message in await broker.taken("one")}
 
 
 CASES = pytest.mark.parametrize(
