@@ -87,8 +87,13 @@ class Tap(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Hand whole frames to the socket; after the end of the connection they go nowhere."""
-        if self._transport is not None and not self.ended.done():
+        if self._transport is None or self.ended.done():
+            return
+        try:
             self._transport.write(data)
+        except RuntimeError as error:
+            # At the end of the stream, or without heartbeats, aiormq closes by itself, which we hear of one turn of the loop later.
+            self.end(Lost(f"The connection to the {self._broker} is lost ({error})."))
 
     def limit(self, frame_max: int) -> None:
         """Take no larger frames than were agreed, 0 for no limit; what breaks that ends the connection."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
+import uvloop
 from pamqp import commands
 from pamqp.frame import marshal
 
@@ -76,3 +78,34 @@ def test_pauses_double_up_to_five_seconds() -> None:
     """Chance takes up to half, so that many relays do not come back at once."""
     assert [pause(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)] == [0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
     assert pause(1, 1.0) == 0.05
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_is_written_when_aiormq_has_closed_already_goes_nowhere(loops: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """It closes by itself, and the tap hears of it later: nothing is raised, and the connection is known to have ended."""
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(_write_after_eof())
+
+
+async def _write_after_eof() -> None:
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        between, reader = tap()
+        host, port = server.sockets[0].getsockname()
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: between, host, port)
+        writer = asyncio.StreamWriter(transport, between.stream, reader, asyncio.get_running_loop())
+        writer.write_eof()
+        writer.close()
+        try:
+            between.write(wire.HEARTBEAT_FRAME)
+            assert "is lost" in (await between.ended).sentence
+            assert not between.writable
+        finally:
+            await gone.wait()
