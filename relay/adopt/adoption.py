@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import psycopg
 from psycopg.rows import DictRow
 
 from relay.adopt.gone import Gone, is_gone
 from relay.adopt.layout import AdoptError, MissingError, mapping, read
 from relay.adopt.script import Chosen, Script
-from relay.adopt.table import a_name, find, must_fit, must_suit_view
+from relay.adopt.table import a_name, ask, find, must_fit, must_suit_view
 from relay.console import OWNER, Console
 
 OPEN = ("waiting", "leased")
@@ -37,11 +36,11 @@ def begin(console: Console, name: str, layout: str, options: Mapping[str, str], 
             f"The layout {layout} needs a view: a row that a trigger deletes again in its transaction still stands in the WAL, where "
             "the old relay reads it."
         )
-    with console.transaction(needs=OWNER) as connection:
-        table = find(connection, name)
+    with console.transaction(needs=OWNER):
+        table = find(console, name)
         must_fit(table, kind)
         if (by or kind.by) == "view":
-            must_suit_view(connection, table, kind, console.schema)
+            must_suit_view(console, table, kind)
     mapping(kind, options, table.columns)
     if taken := next((row["phase"] for row in console.rows("list_adoptions") if table.written in {row["source"], row["kept"]}), None):
         raise AdoptError(f"{table.written} is adopted already and in the phase {taken!r}: `relay adopt back` ends that.")
@@ -78,9 +77,9 @@ class Adoption:
         self._console = console
         self.row = row
         self.layout = read(row["layout"])
-        with console.transaction(needs=OWNER) as connection:
-            table = find(connection, row["kept"])
-            schema, name = _parts(connection, row["source"])
+        with console.transaction(needs=OWNER):
+            table = find(console, row["kept"])
+            schema, name = _parts(console, row["source"])
         self.script = Script(console.schema, (schema, name), table, Chosen(self.layout, row["by"], row["options"]))
 
     def switch(self) -> str:
@@ -148,8 +147,7 @@ class Adoption:
     def _take(self, states: Sequence[str]) -> int:
         with self._console.transaction(needs=OWNER) as connection:
             connection.execute(self.script.take(states).encode())
-            [taken] = connection.execute("SELECT current_setting('relay.taken')::bigint AS rows").fetchall()
-        return int(taken["rows"])
+            return int(self._console.row("read_taken")["rows"])
 
     def _must_be(self, phase: str, verb: str) -> None:
         if self.row["phase"] != phase:
@@ -176,9 +174,9 @@ def find_adoption(console: Console, name: str) -> Adoption:
 
 def find_any(console: Console, name: str) -> Adoption | Gone:
     """The same, where the table may be gone; errors as `find_adoption`."""
-    with console.transaction(needs=OWNER) as connection, a_name(name):
-        found = _parts(connection, name)
-        matching = [row for row in console.rows("list_adoptions") if _parts(connection, row["source"])[-len(found) :] == found]
+    with console.transaction(needs=OWNER), a_name(name):
+        found = _parts(console, name)
+        matching = [row for row in console.rows("list_adoptions") if _parts(console, row["source"])[-len(found) :] == found]
     if not matching:
         raise MissingError(f"No table {name!r} is adopted; `relay adopt list` shows those that are.")
     if len(matching) > 1:
@@ -190,7 +188,7 @@ def _adoption(console: Console, row: Mapping[str, Any]) -> Adoption | Gone:
     return Gone(console, row) if is_gone(console, row) else Adoption(console, row)
 
 
-def _parts(connection: psycopg.Connection[DictRow], name: str) -> list[str]:
-    [row] = connection.execute("SELECT parse_ident(%s) AS parts", [name]).fetchall()
+def _parts(console: Console, name: str) -> list[str]:
+    [row] = ask(console, "parse_name", name=name)
     parts: list[str] = row["parts"]
     return parts

@@ -9,14 +9,8 @@ from psycopg.rows import DictRow
 
 from relay.adopt.layout import AdoptError
 from relay.adopt.script import forget, function_name
+from relay.adopt.table import ask
 from relay.console import OWNER, Console
-
-# The function that judges a row has one as its argument: it knows the table by any name, and goes with it.
-_NAMED = """
-SELECT t.typrelid::regclass::text AS name, t.typrelid = to_regclass(%s) AS here
-FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_type t ON t.oid = p.proargtypes[0]
-WHERE n.nspname = %s AND p.proname = %s
-"""
 
 
 def is_gone(console: Console, row: Mapping[str, Any]) -> bool:
@@ -27,8 +21,9 @@ def is_gone(console: Console, row: Mapping[str, Any]) -> bool:
 
 def _named(console: Console, row: Mapping[str, Any]) -> DictRow | None:
     """What the table is called now; None if it is no more."""
-    with console.transaction(needs=OWNER) as connection:
-        return connection.execute(_NAMED, [row["kept"], console.schema, function_name(row["source"], "send")]).fetchone()
+    with console.transaction(needs=OWNER):
+        function = function_name(row["source"], "send")
+        return next(iter(ask(console, "name_adopted", kept=row["kept"], schema=console.schema, function=function)), None)
 
 
 class Gone:

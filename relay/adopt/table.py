@@ -4,39 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
 from psycopg import errors, sql
+from psycopg.rows import DictRow
 
 from relay.adopt.layout import KINDS, AdoptError, Layout, MissingError
-
-_FOUND = """
-SELECT c.oid::bigint, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
-    pg_has_role(c.relowner, 'USAGE') AS owned,
-    (SELECT jsonb_object_agg(a.attname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
-    ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-          ORDER BY a.attnum) AS in_order,
-    ARRAY(SELECT a.attname::text FROM pg_attribute a
-          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull) AS not_null,
-    (SELECT coalesce(jsonb_object_agg(a.attname, pg_get_serial_sequence(format('%I.%I', n.nspname, c.relname), a.attname)), '{}')
-     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped) AS identities,
-    (SELECT coalesce(jsonb_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid)), '{}')
-     FROM pg_attrdef d JOIN pg_attribute a ON (a.attrelid, a.attnum) = (d.adrelid, d.adnum)
-     WHERE d.adrelid = c.oid AND a.attgenerated = '') AS defaults,
-    ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-          WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY a.attnum) AS key
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid
-"""
-
-_SHOWN = """
-SELECT c.relrowsecurity AS guarded, quote_ident(pg_get_userbyid(c.relowner)) AS owner,
-    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped) AS generated,
-    has_schema_privilege(c.relowner, queue.relnamespace, 'USAGE') AND has_column_privilege(c.relowner, queue.oid, 'id', 'SELECT')
-        AND has_column_privilege(c.relowner, queue.oid, 'xid', 'SELECT') AS sees
-FROM pg_class c, pg_class queue WHERE c.oid = to_regclass(%s) AND queue.oid = to_regclass(%s)
-"""
+from relay.console import Console
+from relay.postgres.statements import Statements
 
 
 class Table(NamedTuple):
@@ -60,20 +35,26 @@ class Table(NamedTuple):
         return sql.Identifier(self.schema, self.name).as_string(None)
 
 
-def find(connection: psycopg.Connection[Any], name: str) -> Table:
-    """The table of that name, which this login must own; to be called within a transaction.
+def ask(console: Console, statement: str, **values: object) -> list[DictRow]:
+    """The rows of `relay/postgres/queries/<statement>.sql`; to be called within a transaction of the console, with its errors."""
+    return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
+
+
+def find(console: Console, name: str) -> Table:
+    """The table of that name, which this login must own; to be called within a transaction of the console.
 
     Raises:
         MissingError: it is not there.
         AdoptError: it is no table, without a primary key, or somebody else's.
     """
     with a_name(name):
-        [place] = connection.execute("SELECT to_regclass(%s)::oid::bigint AS oid", [name]).fetchall()
+        [place] = ask(console, "locate_table", name=name)
     # So that defaults come with the schemas of all that they name.
-    connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
-    row = connection.execute(_FOUND.replace("%I", "%%I").encode(), [place["oid"]]).fetchone()
-    if row is None:
+    console.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+    found = ask(console, "describe_table", oid=place["oid"])
+    if not found:
         raise MissingError(f"There is no table {name!r}: write its name as SQL does, with its schema if that is not on the search path.")
+    [row] = found
     if row["kind"] not in {"r", "p"}:
         raise AdoptError(f"{name!r} is no table.")
     if not row["owned"]:
@@ -112,20 +93,20 @@ def must_fit(table: Table, layout: Layout) -> None:
             raise AdoptError(f"The column {column!r} of {table.written} is of type {found}, which the layout {layout.name} cannot read.")
 
 
-def must_suit_view(connection: psycopg.Connection[Any], table: Table, layout: Layout, schema: str) -> None:
-    """Refuse a table in whose place no view can stand that does and shows what the table did.
+def must_suit_view(console: Console, table: Table, layout: Layout) -> None:
+    """Refuse a table in whose place no view can stand that does and shows what the table did; as `find` within a transaction.
 
     Raises:
         AdoptError: it has policies or generated columns, or its owner, whose rights a view has, may not see new messages.
     """
-    queue = sql.Identifier(schema, "queue_message").as_string(None)
-    [row] = connection.execute(_SHOWN, [table.written, queue]).fetchall()
+    queue = sql.Identifier(console.schema, "queue_message").as_string(None)
+    [row] = ask(console, "read_view_terms", name=table.written, queue=queue)
     if row["guarded"]:
         raise AdoptError(f"{table.written} has row level security, and a view would show its rows to all: give --by trigger, or end that.")
     if row["generated"]:
         raise AdoptError(f"{table.written} has a generated column, which a view cannot fill: give --by trigger, or drop that column.")
     if layout.own and not row["sees"]:
-        said = f"GRANT USAGE ON SCHEMA {sql.Identifier(schema).as_string(None)} and SELECT (id, xid) ON {queue} to {row['owner']}"
+        said = f"GRANT USAGE ON SCHEMA {sql.Identifier(console.schema).as_string(None)} and SELECT (id, xid) ON {queue} to {row['owner']}"
         raise AdoptError(f"The view would have the rights of {table.written}'s owner, who may not see the ids of new messages: {said}.")
 
 
