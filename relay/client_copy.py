@@ -10,11 +10,10 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from relay.client_contracts import ClientContracts, ready_at
+from relay.client_handles import AsyncConnection, Connection, async_connection, sync_connection
 from relay.client_message import Message
 from relay.client_rows import KEYS, Given, Trace, into, statement, unlike
 
-Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
-AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
 _SAVE, _KEEP, _UNDO = b"SAVEPOINT relay_copy", b"RELEASE SAVEPOINT relay_copy", b"ROLLBACK TO SAVEPOINT relay_copy"
 
 
@@ -43,9 +42,10 @@ def enqueue_copy(
 
     Raises:
         MessageError: one can never be sent, or breaks an enforced contract; the sentence names its place, and nothing was inserted.
+        TypeError: as `enqueue`.
         psycopg.Error: the database refused; nothing was inserted.
     """
-    own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+    own = sync_connection(connection, "enqueue_copy")
     fits = _fits(messages, Trace(traceparent, tracestate), contracts)
     with psycopg.Cursor(own) as cursor, _savepoint(cursor):
         first = next(fits, None)
@@ -69,7 +69,7 @@ async def enqueue_copy_async(
     contracts: ClientContracts | None = None,
 ) -> int:
     """`enqueue_copy` for psycopg's async connections; the iterable may be async, too."""
-    own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+    own = async_connection(connection, "enqueue_copy_async")
     fits = _fits_async(messages, Trace(traceparent, tracestate), contracts)
     async with psycopg.AsyncCursor(own) as cursor, _savepoint_async(cursor):
         first = await anext(fits, None)
