@@ -33,7 +33,7 @@ def enqueue_copy(
     Each is checked as it comes, and all or none are inserted: within a transaction a savepoint takes back what had come before a wrong one,
     and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a key or none has one;
     one whose `dedup_key` is known already is not inserted, which COPY does not tell, so it is counted too. COPY takes no expression, so
-    the database is asked for its time at the begin of the stream, and each `delay` counts from there.
+    the database is asked for its time at the start of the stream, and each `delay` counts from there.
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.

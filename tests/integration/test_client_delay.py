@@ -111,7 +111,7 @@ WAYS: list[Callable[[str, Sequence[Message], Seen], Awaitable[None]]] = [
 @pytest.mark.parametrize("key", [{}, {"bundle_key": "b"}], ids=["plain", "keyed"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
 async def test_a_delay_counts_from_the_call_by_the_databases_clock(database_url: str, way: Any, key: dict[str, Any]) -> None:
-    """Not from the begin of the transaction, and to the microsecond, over changes of the session's clock as well."""
+    """Not from the start of the transaction, and to the microsecond, over changes of the session's clock as well."""
     messages = [Message(exchange="orders", delay=delay, **key) for delay in DELAYS]
     with psycopg.connect(database_url, autocommit=True) as other:
         name = sql.Identifier(other.info.dbname)
