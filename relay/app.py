@@ -27,6 +27,7 @@ from relay.postgres.migrate import migrations
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 from relay.postgres.wakeup import Listener
+from relay.renumbering import Renumbering
 from relay.reporting import state_of
 from relay.secret import Secret, Target
 from relay.serving import run_on_loop, secret_of, serve_http
@@ -92,6 +93,8 @@ class Relay:
             try:
                 await self._upkeep.check_schema()
                 controls = await self._upkeep.refresh_policy()
+                if not await Renumbering(self._upkeep, self._emit).finish(self._stop):
+                    break
                 relay_id = await self._store.register()
             except StoreError as error:
                 attempt += 1

@@ -15,6 +15,7 @@ from relay.errors import StoreError
 from relay.inhand import InHand
 from relay.message import Batch, Position
 from relay.policy import Controls
+from relay.renumbering import ForeignStore, Renumbering
 from relay.schedules import Failing, Folded, Folds, Schedules
 
 HEARTBEAT = 2.0
@@ -46,7 +47,7 @@ class LockStore(Protocol):
         """Move locks ahead; return how many are still ours. May raise StoreError."""
 
 
-class MaintenanceStore(Protocol):
+class MaintenanceStore(ForeignStore, Protocol):
     """The statements behind the chores; each may raise StoreError."""
 
     async def heartbeat(self, *, low: Position, head: Position, top: Position, state: Mapping[str, object]) -> None:
@@ -189,6 +190,7 @@ class Maintenance:
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
         self._failing = Failing(emit)
+        self._renumbering = Renumbering(store, emit, self._look)
         folds = Folds(store.fold_keys, emit)
         self._keys = Schedules(carry_out=folds.carry_out, inserted=self._look, emit=emit, chore="messages with a key")
 
@@ -218,6 +220,7 @@ class Maintenance:
             Chore("sweep of silent relays", SWEEP, self._sweep_silent),
             Chore("sweep", MINUTE, self._sweep_all),
             Chore("stranded messages", MINUTE, self._free_stranded),
+            Chore("messages of another cluster", MINUTE, self._renumbering.step),
             Chore("notifications", MINUTE, self._store.renotify),
             Chore("gauges", GAUGES, self._read_gauges),
             emit=self._emit,

@@ -67,6 +67,8 @@ def migrate(
             refuse(_to_do(chosen, pending))
         if shortage := schema.check_roles(chosen.conninfo, schema=chosen.schema_name):
             refuse(f"The schema is up to date, its roles are not. {shortage}")
+        if schema.check_ids(chosen.conninfo, schema=chosen.schema_name):
+            refuse("The schema is up to date, and messages or numbers of another cluster are in it: run `relay migrate`, or start a relay.")
         typer.echo("the schema is up to date")
         return
     applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), say=complain)

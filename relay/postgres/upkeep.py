@@ -21,6 +21,9 @@ FORGOTTEN = 3600.0
 FAILING = 100
 """Schedules whose failing is told one by one."""
 
+RENUMBERED = 5000
+"""Messages of another cluster that are renumbered in one transaction: about a fifth of a second."""
+
 APART = 15.0
 """Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
 ordered messages. Its last lock expires within the first few; after a time without any relay the minute's sweep finds them."""
@@ -58,6 +61,11 @@ class Upkeep:
         """
         [(version,)] = await self._store.run("read_version")
         check_version(version, self._needs)
+
+    async def renumber(self) -> tuple[int, bool]:
+        """Give some messages of another cluster ids of this one; return how many, and whether more are left, maybe in another's hands."""
+        [(renumbered, more)] = await self._store.run("renumber", most=RENUMBERED)
+        return renumbered, more
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
         """Move locks ahead; return how many are still ours."""

@@ -93,10 +93,11 @@ async def test_what_an_operator_holds_and_the_policy_are_read_together(place: Pl
 
 
 async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> None:
-    """No day to make or to drop, nothing stranded or scheduled; the gauges count what waits."""
+    """No day to make or to drop, nothing stranded, renumbered or scheduled; the gauges count what waits."""
     chores = Chores(await place.store()).store
     await place.insert(3)
     assert (0, (0, 0), 0) == (await chores.ensure_partitions(), await chores.retain(), await chores.free_stranded(FAR))
+    assert (0, False) == await chores.renumber()
     await chores.renotify()
     assert (0, None) == await chores.run_schedules()
     assert (0, 0, 0, None) == await chores.fold_keys()

@@ -18,7 +18,7 @@ from relay.postgres.migrate import Renderer, _text, check_roles, migrate, migrat
 from relay.postgres.statements import Statements
 from relay.postgres.upkeep import Upkeep
 from tests.support.logins import login
-from tests.support.queue import MadeStore, MakeStore, Queue, until
+from tests.support.queue import MadeStore, MakeStore, Queue, unchecked, until
 
 LOOK = [
     "read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_limited",
@@ -155,6 +155,17 @@ async def _claim_and_settle(store: MadeStore) -> None:
     for again in (False, True):
         assert [] == await store.release(batch, [Row(batch.claims[2], Retry(0, "x", "x"), None, None)], again=again)
     assert 1 == await store.renew(batch, [batch.claims[3].position])
+
+
+async def test_a_relay_renumbers_foreign_messages_and_changes_no_place_otherwise(queue: Queue, login_of: Callable[[str], str]) -> None:
+    """Its role may call the function alone, whatever it sets in its session."""
+    async with unchecked(queue):
+        await queue.sql("INSERT INTO queue_message (xid, exchange) VALUES ('99999999999', 'e')")
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_relay"), autocommit=True) as relay:
+        await relay.execute("SET relay.renumber = 'on'")
+        with pytest.raises(errors.InsufficientPrivilege):
+            await relay.execute("UPDATE queue_message SET xid = '2'")
+        assert (1, False) == await (await relay.execute("SELECT * FROM queue_message_renumber()")).fetchone()
 
 
 async def test_a_relay_listens_and_holds_the_gate(login_of: Callable[[str], str]) -> None:

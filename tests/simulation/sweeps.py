@@ -138,6 +138,12 @@ def none(database: Database, tx: Transaction, values: Values) -> Found:
     return [(0, 0)]
 
 
+def renumber(database: Database, tx: Transaction, values: Values) -> Found:
+    """`renumber.sql` where nothing was restored."""
+    del database, tx, values
+    return [(0, False)]
+
+
 def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:
     """`read_gauges.sql`."""
     del tx, values
@@ -152,5 +158,6 @@ SWEEPS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "free_stranded": free_stranded,
     "ensure_partitions": ensure_partitions,
     "retain": none,
+    "renumber": renumber,
     "read_gauges": read_gauges,
 }

@@ -170,7 +170,7 @@ class Reports:
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def nothing(*_: object) -> Any:
-            return (0, 0) if name.startswith(("sweep", "retain")) else {} if name == "read_gauges" else 0
+            return (0, 0) if name.startswith(("sweep", "retain", "renumber")) else {} if name == "read_gauges" else 0
 
         return nothing
 
