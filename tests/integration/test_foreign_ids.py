@@ -195,6 +195,7 @@ async def test_a_relay_of_another_cluster_is_silent_and_holds_no_lanes(queue: Qu
     await bring(queue, {"xid": FAR})
     await renumber(queue)
 
+    assert await queue.value("SELECT bool_and(heartbeat_at < now()) FROM queue_message_relay")
     await store.register()
     assert 64 == len(await store.keep_lanes())
     assert [("0",)] == await queue.sql("SELECT top_xid::text FROM queue_message_relay WHERE id = %s", old)

@@ -149,6 +149,7 @@ def test_a_claim_whose_answer_was_lost_excuses_no_other_lock_that_a_relay_leaves
         while world.living[0].client.fates:
             world.step(0.001)
         world.broker.block(True)
+        world.step(1.0)  # The relay has heard of it, and claims no more.
         for _ in range(left):
             world.insert(GOOD[0])
         world.step(world.lock_seconds + TROUBLE)
