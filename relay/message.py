@@ -82,17 +82,40 @@ class Batch:
     claimed_tick: float
     """The relay's monotonic clock when the claim was sent: the zero of every later interval."""
     deadline: float
-    """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock."""
+    """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock. See `behind`."""
     source: str = ""
     """Which kind of claim found it."""
     exchanges: dict[str, Amount] = field(init=False)
     """How much of it goes to which exchange."""
     size: int = field(init=False)
     """Bytes of payload."""
+    behind: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Earlier deadlines, by position, of the claims whose locks were not renewed with the others."""
 
     def __post_init__(self) -> None:
         self.exchanges = by_exchange(self.claims)
         self.size = sum(amount.size for amount in self.exchanges.values())
+
+    def is_overdue(self, claim: Claim, now: float) -> bool:
+        """Whether a claim may not be written to the broker any more."""
+        return now >= (self.behind.get((claim.xid, claim.seq), self.deadline) if self.behind else self.deadline)
+
+    def renewed(self, positions: Collection[tuple[int, int]], deadline: float, *, left: Collection[tuple[int, int]]) -> None:
+        """Note new deadlines.
+
+        Args:
+            positions: whose renewal was asked for: all that are in hand, or only such as were behind.
+            deadline: of those whose lock was renewed.
+            left: the others.
+
+        """
+        caught_up = self.behind.keys() >= set(positions)
+        self.behind |= {position: self.behind.get(position, self.deadline) for position in left}
+        for position in positions:
+            if position not in left:
+                self.behind.pop(position, None)
+        if not caught_up:
+            self.deadline = deadline
 
 
 class Verdict(Enum):

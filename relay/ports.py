@@ -33,6 +33,14 @@ class Row(NamedTuple):
     confirmed: int | None
 
 
+class Left(NamedTuple):
+    """A row that a statement left as it was."""
+
+    id: str
+    busy: bool
+    """Another session holds the row, which is still ours; False: it is not ours any more."""
+
+
 class Written(NamedTuple):
     """What a settle really changed; the lists run in parallel."""
 
@@ -151,8 +159,8 @@ class Settler(Protocol):
     def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
         """Archive or release each claim of the portion by its outcome, however often it takes.
 
-        Yields what is written: all of it at once, unless the archive refuses single rows, which are
-        tried again for ever and yielded when they pass.
+        Yields what is written: all of it at once, unless the archive refuses single rows or other sessions
+        hold them. Those are tried again for ever and yielded when they pass.
         """
 
     def leave(self) -> None:
@@ -190,10 +198,10 @@ class Intake(Protocol):
 
 
 class SettleStore(Protocol):
-    """Writes outcomes, fenced by the lock token; each call is one statement."""
+    """Writes outcomes, fenced by the lock token. A row that another session holds keeps no other from being written."""
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Archive rows with their results; return the ids that were not ours any more.
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Archive rows with their results; return those that were not written.
 
         With `again` an earlier call may have got through unheard, so what is missing is looked up in the archive first.
 
@@ -201,8 +209,8 @@ class SettleStore(Protocol):
             StoreError: nothing may be assumed; safe to call again.
         """
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Put rows back into the queue; return the ids that were not ours any more.
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Put rows back into the queue; return those that were not written.
 
         With `again` an earlier call may have got through unheard, so what is missing is looked up first.
 

@@ -9,7 +9,7 @@ from relay.claims.bounds import Bound
 from relay.literals import literal
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Retry
 from relay.policy import Policy
-from relay.ports import Row
+from relay.ports import Left, Row
 
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
@@ -53,9 +53,13 @@ def results_of(rows: Sequence[Row]) -> dict[str, object]:
 
 
 def settle_of(batch: Batch, rows: Sequence[Row], *, name: str, policy: Policy) -> dict[str, object]:
-    """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it."""
+    """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it.
+
+    It waits for rows that other sessions hold, as long as its own session waits for any lock.
+    """
     return {
         **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": name, "claimed_at": batch.claimed_at,
+        "skip": False, "patience": None,
         "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
         "published": literal([row.published for row in rows]), "confirmed": literal([row.confirmed for row in rows]),
     }  # fmt: skip
@@ -74,6 +78,12 @@ def returns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
 def _storable(detail: str) -> str | None:
     """A text that PostgreSQL takes and that keeps the row narrow."""
     return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
+
+
+def left_of(rows: Sequence[Row], left: Sequence[tuple[int, int, bool]]) -> list[Left]:
+    """The rows that a statement did not write, as it returns them."""
+    ids = ids_of(rows, [(xid, seq) for xid, seq, _ in left])
+    return [Left(id_, busy) for id_, (*_, busy) in zip(ids, left, strict=True)]
 
 
 def ids_of(rows: Sequence[Row], lost: Sequence[tuple[int, int]]) -> list[str]:

@@ -10,7 +10,7 @@ from relay.errors import StoreError
 from relay.events import LockLost, Sink
 from relay.message import Batch, Claim, GiveBack
 from relay.policy import Policy
-from relay.ports import Row
+from relay.ports import Left, Row
 from relay.postgres.database import Session
 from relay.postgres.payloads import Completed, Fetcher, Pace
 from relay.postgres.statements import Statements
@@ -22,8 +22,8 @@ class Locks(Protocol):
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
         """Move the locks of these positions ahead; return how many are still ours. May raise StoreError."""
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Put rows back into the queue; return the ids that were not ours any more. May raise StoreError."""
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Put rows back into the queue; return those that were not written. May raise StoreError."""
 
 
 class Shelf:
@@ -108,7 +108,10 @@ class Shelf:
                 rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
         lost = [claim.id for claim in done.lost]
         try:
-            lost += await self._locks.release(batch, rows, again=False) if rows else []
+            left = await self._locks.release(batch, rows, again=False) if rows else []
+            lost += [one.id for one in left if not one.busy]
+            if any(one.busy for one in left):
+                self._left_locked(batch.source)
         except StoreError:
             self._left_locked(batch.source)
         if rows:

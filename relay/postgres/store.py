@@ -16,13 +16,14 @@ from relay.claims.frontier import Frontier
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.literals import literal
-from relay.message import START, Archive, Batch, Claim, Position, Result
+from relay.message import START, Batch, Claim, Position
 from relay.policy import Policy
-from relay.ports import Claimed, Due, Listed, Place, Row, Seen
+from relay.ports import Claimed, Due, Left, Listed, Place, Row, Seen
 from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX, Session
 from relay.postgres.lowest import Lowest
-from relay.postgres.parameters import at, ids_of, lock_of, positions_of, probe, returns_of, settle_of
+from relay.postgres.parameters import at, lock_of, probe
+from relay.postgres.settling import Settling
 from relay.postgres.shelf import Shelf
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
@@ -56,6 +57,7 @@ class Store:
         self._statements = Statements(schema)
         self._sessions = self._make_sessions(conninfo, name, prepare=prepare)
         self._claims, self._settles, self._control = self._sessions
+        self._settling = Settling(session=self._settles, control=self._control, statements=self._statements, name=name, policy=policy)
         self._name = name
         self._policy = policy
         self._lowest = Lowest(lambda: policy().lock_seconds, sweep_soonest)
@@ -123,7 +125,7 @@ class Store:
             pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=found > len(claims), room=limit_bytes)
         if not walked and len(whole) == len(claims):
             self._lowest.heard(due.value)
-        batch = Batch(token, whole, clock, tick, batch.deadline, due.value)
+        batch = Batch(token, whole, clock, tick, batch.deadline, due.value, batch.behind)
         return Claimed(batch if whole else None, snapshot, exhausted=exhausted, walked=walked)
 
     async def _claimed(self, source: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -143,40 +145,30 @@ class Store:
         """See `relay.ports.ClaimStore`."""
         return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """See `relay.ports.SettleStore`."""
-        values = settle_of(batch, rows, name=self._name, policy=self._policy())
-        try:
-            lost = ids_of(rows, await self._settles.fetch(self._statements["settle"], values))
-        except StoreError as error:
-            if error.no_partition:
-                await self._control.fetch(self._statements["ensure_partitions"], {})
-            raise
-        return await self._not_archived(batch, rows, lost) if again and lost else lost
+        return await self._settling.archive(batch, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """See `relay.ports.SettleStore`."""
-        suspect = batch.source == Due.SUSPECT.value
-        values = {**positions_of(rows), **returns_of(rows), "suspect": suspect, "token": batch.token, "now": None}
-        lost = ids_of(rows, await self._settles.fetch(self._statements["release"], values))
-        return await self._not_released(batch, rows, lost) if again and lost else lost
+        return await self._settling.release(batch, rows, again=again)
 
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
-        """Move the locks of these positions ahead, and the batch's deadline with them; return how many are still ours.
+        """Move the locks of these positions ahead, and their deadlines with them; return how many are still ours.
+
+        A message whose row another session holds is ours, and keeps its deadline.
 
         Raises:
-            StoreError: nothing may be assumed; the old deadline holds.
+            StoreError: nothing may be assumed; the old deadlines hold.
         """
         tick, lock_seconds = time.monotonic(), self._policy().lock_seconds
         values = {
             "xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions]),
             "token": batch.token, "lock_seconds": lock_seconds, "now": None,
         }  # fmt: skip
-        [(renewed,)] = await self._claims.fetch(self._statements["renew_locks"], values)
-        if renewed == len(positions):
-            # Else some were taken over, and nothing of the batch that is not written yet may be written after the old deadline.
-            batch.deadline = tick + lock_seconds * (1 - SAFETY)
-        return int(renewed)
+        left = await self._claims.fetch(self._statements["renew_locks"], values)
+        batch.renewed(positions, tick + lock_seconds * (1 - SAFETY), left={(xid, seq) for xid, seq, _ in left})
+        return len(positions) - sum(not busy for *_, busy in left)
 
     @property
     def unheard(self) -> bool:
@@ -273,23 +265,3 @@ class Store:
             raise done.failure
         self._owed = done.failure
         return done.whole
-
-    async def _not_released(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
-        """An earlier release may have been committed without our hearing of it: re-read, do not assume."""
-        unclear = [row for row in rows if row.claim.id in lost]
-        back = returns_of(unclear)
-        values = {
-            **positions_of(unclear), "ids": [row.claim.id for row in unclear], "errors": back["errors"],
-            "token": batch.token, "claimed_at": batch.claimed_at,
-            "attempts": [row.claim.attempts - given_back for row, given_back in zip(unclear, back["given_back"], strict=True)],
-        }  # fmt: skip
-        ours = ids_of(unclear, await self._settles.fetch(self._statements["find_released"], values))
-        return [id_ for id_ in lost if id_ not in ours]
-
-    async def _not_archived(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
-        """As `_not_released`, for an earlier settle."""
-        unclear = [row for row in rows if row.claim.id in lost]
-        successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
-        values = {"ids": lost, "successes": successes, "handled_by": self._name, "claimed_at": batch.claimed_at}
-        ours = {id_ for (id_,) in await self._settles.fetch(self._statements["find_archived"], values)}
-        return [id_ for id_ in lost if id_ not in ours]

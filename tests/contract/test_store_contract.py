@@ -12,7 +12,7 @@ from relay.policy import Policy
 from relay.ports import Due, Row
 from relay.retry import RetryPolicy
 from tests.support.places import Memory, Place, Postgres, Standing
-from tests.support.queue import MadeStore, ids_of, positions_of
+from tests.support.queue import MadeStore, busy, ids_of, lost, positions_of
 
 GONE, NACKED = GiveBack("gone", "It went."), Retry(0.0, "nacked", "Full.")
 ALONE = Policy(retry=RetryPolicy(max_attempts=3))
@@ -178,8 +178,8 @@ async def test_stale_tokens_change_nothing(place: Place) -> None:
     await late.run("sweep_all", now=None)
     await other.batch(Due.SUSPECT)
     before = await place.standing(id_)
-    assert [[id_], [id_]] == [await late.archive(batch, rows(batch), again=again) for again in (False, True)]
-    assert [[id_], [id_]] == [await late.release(batch, rows(batch, NACKED), again=again) for again in (False, True)]
+    assert [lost(id_), lost(id_)] == [await late.archive(batch, rows(batch), again=again) for again in (False, True)]
+    assert [lost(id_), lost(id_)] == [await late.release(batch, rows(batch, NACKED), again=again) for again in (False, True)]
     assert 0 == await late.renew(batch, positions_of(batch))
     assert (before, {}) == (await place.standing(id_), await place.results())
 
@@ -205,6 +205,46 @@ async def test_releases_put_back_and_may_be_heard_late(place: Place, outcome: Ou
     assert Standing(attempts, locked=False, waits=True, locked_by=None) == await place.standing(id_)
     assert [id_] == await store.ids(Due.WAITING)
     assert [] == await store.release(batch, rows(batch, outcome), again=True)
+
+
+async def test_a_settle_steps_over_a_row_that_another_session_holds(place: Place) -> None:
+    """Its neighbours are archived at once, and it is when the other session has let go; it was never lost."""
+    store = await place.store()
+    ids = await place.insert(3)
+    batch = await store.batch()
+    async with place.holding(ids[1]):
+        for again in (False, True):
+            assert busy(ids[1]) == await store.archive(batch, rows(batch)[1:2] if again else rows(batch), again=again)
+        assert {ids[0]: "success", ids[2]: "success"} == await place.results()
+    assert [] == await store.archive(batch, rows(batch)[1:2], again=False)
+    assert dict.fromkeys(ids, "success") == await place.results()
+
+
+@pytest.mark.parametrize(("outcome", "attempts"), [(GONE, 0), (NACKED, 1)])
+async def test_a_release_steps_over_a_row_that_another_session_holds(place: Place, outcome: Outcome, attempts: int) -> None:
+    """Its neighbours go back at once, and it does when the other session has let go; an attempt is counted once."""
+    store = await place.store()
+    ids = await place.insert(3)
+    batch = await store.batch()
+    async with place.holding(ids[1]):
+        assert busy(ids[1]) == await store.release(batch, rows(batch, outcome), again=False)
+        assert busy(ids[1]) == await store.release(batch, rows(batch, outcome)[1:2], again=True)
+    assert [ids[0], ids[2]] == sorted(await store.ids(Due.WAITING))
+    assert [] == await store.release(batch, rows(batch, outcome)[1:2], again=False)
+    assert Standing(attempts, locked=False, waits=True, locked_by=None) == await place.standing(ids[1])
+
+
+async def test_a_renewal_steps_over_a_row_that_another_session_holds(place: Place) -> None:
+    """It keeps its own deadline, its neighbours get a new one, and it catches up with them."""
+    store = await place.store()
+    ids = await place.insert(3)
+    batch = await store.batch()
+    batch.deadline = 0.0
+    async with place.holding(ids[1]):
+        assert 3 == await store.renew(batch, positions_of(batch))
+    assert [False, True, False] == [batch.is_overdue(claim, 0.0) for claim in batch.claims]
+    assert 1 == await store.renew(batch, positions_of(batch)[1:2])
+    assert [False] * 3 == [batch.is_overdue(claim, 0.0) for claim in batch.claims]
 
 
 async def test_suspects_go_together_once_and_then_alone(place: Place) -> None:

@@ -68,7 +68,7 @@ async def pages_in_hand(queue: Queue, store: MadeStore, batch: Batch) -> list[in
     values = {
         **positions_of(rows), **results_of(rows), **returns_of(back), "token": batch.token, "lock_seconds": 30.0,
         "now": None, "suspect": False, "handled_by": "r", "claimed_at": batch.claimed_at, "keep_successes": True, "park_dead_keys": False,
-        "published": times, "confirmed": times,
+        "published": times, "confirmed": times, "skip": False, "patience": None,
     }  # fmt: skip
     return [(await explain(queue.connection, store._statements[name], values)).pages for name in ("settle", "release", "renew_locks")]
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from relay.errors import StoreError
 from relay.ports import Due
+from relay.postgres.settling import BRIEF
 from relay.postgres.statements import Statements
 from tests.simulation.claims import CLAIMS, Found, Values, find_heads, list_keys, list_waiting_keys, look
 from tests.simulation.clock import SimulatedLoop
@@ -19,6 +20,8 @@ from tests.simulation.sweeps import SWEEPS
 from tests.simulation.writes import WRITES
 
 LOCK_TIMEOUT = 1.0
+PATIENCE = {BRIEF: 0.1}
+"""Seconds that a statement waits for a row where it says so."""
 Run = Callable[[Database, Transaction, Values], Found]
 CARRIED_OUT: dict[str, Run] = {
     **WRITES,
@@ -179,7 +182,7 @@ class Server:
             self.loop.world_later(fate.seconds, partial(self._end, tx, found, answer, fate))
 
     def _wait(self, client: Client, what: tuple[str, Values], answer: asyncio.Future[Found], fate: Fate | None, waited: float) -> None:
-        if waited < LOCK_TIMEOUT:
+        if waited < PATIENCE.get(what[1].get("patience", ""), LOCK_TIMEOUT):
             self.loop.world_later(0.05, partial(self._carry_out, client, *what, answer, fate, waited + 0.05))
             return
         client.note(what[0])

@@ -13,7 +13,7 @@ from relay.claims.bounds import Bound, Head
 from relay.claims.frontier import Frontier
 from relay.errors import StoreError
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Verdict
-from relay.ports import Claimed, Due, Listed, Place, Row, Seen, Written
+from relay.ports import Claimed, Due, Left, Listed, Place, Row, Seen, Written
 
 Answer = TypeVar("Answer")
 NOWHERE = "1:1:"
@@ -141,20 +141,24 @@ class WaitingKeys(FakeClaims):
 
 
 class FakeSettles:
-    """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id."""
+    """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id.
+
+    Ids that begin with `lost` are not ours any more; those in `busy` another session holds.
+    """
 
     def __init__(self, *script: StoreError | None, guilty: str = "") -> None:
         self._script = list(script)
         self._guilty = guilty
+        self.busy: set[str] = set()
         self.archived: list[Row] = []
         self.released: list[Row] = []
         self.again: list[bool] = []
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """Write to the archive."""
         return self._write(self.archived, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """Put back."""
         return self._write(self.released, rows, again=again)
 
@@ -162,15 +166,16 @@ class FakeSettles:
         """Nobody is guilty any more."""
         self._guilty = ""
 
-    def _write(self, to: list[Row], rows: Sequence[Row], *, again: bool) -> list[str]:
+    def _write(self, to: list[Row], rows: Sequence[Row], *, again: bool) -> list[Left]:
         self.again.append(again)
         error = self._script.pop(0) if self._script else None
         if any(row.claim.id == self._guilty for row in rows):
             error = StoreError("Refused.", row_is_guilty=True)
         if error:
             raise error
-        to += rows
-        return [row.claim.id for row in rows if row.claim.id.startswith("lost")]
+        to += [row for row in rows if row.claim.id not in self.busy]
+        left = [row.claim.id for row in rows if row.claim.id in self.busy or row.claim.id.startswith("lost")]
+        return [Left(id_, id_ in self.busy) for id_ in left]
 
 
 class FakeIntake:

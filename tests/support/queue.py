@@ -15,7 +15,7 @@ from psycopg import sql
 from relay.claims.bounds import NOWHERE
 from relay.message import Batch, Claim
 from relay.policy import Policy
-from relay.ports import Claimed, Due
+from relay.ports import Claimed, Due, Left
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 
@@ -145,6 +145,16 @@ async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = PA
 def ids_of(batch: Batch | None) -> list[str]:
     """Ids of a batch in its order, none for no batch."""
     return [claim.id for claim in batch.claims] if batch else []
+
+
+def lost(*ids: str) -> list[Left]:
+    """What a settle or a release says of messages that are not ours any more."""
+    return [Left(id_, busy=False) for id_ in ids]
+
+
+def busy(*ids: str) -> list[Left]:
+    """What it says of messages whose rows another session holds."""
+    return [Left(id_, busy=True) for id_ in ids]
 
 
 def positions_of(batch: Batch) -> list[tuple[int, int]]:

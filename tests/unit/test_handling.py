@@ -115,6 +115,21 @@ async def test_nothing_begins_under_a_lock_that_is_about_to_expire() -> None:
     assert {0: "unwritten deadline"} == await results(handling(run), batch(1, deadline=0.0))
 
 
+async def test_a_lock_that_is_about_to_expire_keeps_no_neighbour_of_its_group_from_its_handler() -> None:
+    """Another session held that one row when the locks were renewed: each of the group goes by itself."""
+    groups: list[int] = []
+
+    async def run(_: Batch, claims: Sequence[Claim]) -> None:
+        groups.append(len(claims))
+
+    work = batch(3)
+    work.behind[work.claims[1].position] = 0.0
+    found = await results(handling(run, group=3), work)
+
+    assert {0: "confirmed", 1: "unwritten deadline", 2: "confirmed"} == found
+    assert [1, 1] == groups
+
+
 async def test_handlers_that_heed_no_end_are_told_of_when_all_places_are_taken() -> None:
     """Each keeps its place, and its message is left to its lock."""
     go, left, stuck = asyncio.Event(), list[str](), list[bool]()

@@ -84,6 +84,42 @@ def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
     assert [(soon, [tuple(claim.position) for claim in soon.claims[1:]])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
 
 
+def test_a_lock_that_was_not_renewed_with_the_others_is_due_alone() -> None:
+    """Another session held its row: its own deadline counts, until it has been renewed or is settled."""
+    in_hand, batch = InHand(window=10, window_bytes=100), a_batch(count=3, deadline=100.0)
+    in_hand.add(batch)
+    first, second, third = ((claim.xid, claim.seq) for claim in batch.claims)
+    batch.renewed([first, second, third], 200.0, left=[second, third])
+
+    assert [(batch, [second, third])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    batch.renewed([second, third], 210.0, left=[third])
+    assert [(batch, [third])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    in_hand.remove(batch, batch.claims[2:])
+    assert [] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    assert [(batch, [first, second])] == in_hand.due_for_renewal(now=190.0, margin=15.0)
+
+
+def test_renewing_what_was_behind_moves_no_other_deadline() -> None:
+    """The locks of the others were not asked for."""
+    batch = a_batch(count=2, deadline=100.0)
+    first, second = ((claim.xid, claim.seq) for claim in batch.claims)
+    batch.renewed([first, second], 200.0, left=[second])
+    batch.renewed([second], 300.0, left=[])
+
+    assert (200.0, {}) == (batch.deadline, batch.behind)
+
+
+def test_a_row_that_stays_held_keeps_its_first_deadline() -> None:
+    """However often the others are renewed."""
+    batch = a_batch(count=2, deadline=100.0)
+    first, second = ((claim.xid, claim.seq) for claim in batch.claims)
+    for deadline in (200.0, 300.0):
+        batch.renewed([first, second], deadline, left=[second])
+
+    assert [[False, True], [False, True]] == [[batch.is_overdue(claim, now) for claim in batch.claims] for now in (100.0, 299.0)]
+    assert [False, False] == [batch.is_overdue(claim, 99.0) for claim in batch.claims]
+
+
 def test_the_lowest_position_is_over_all_batches() -> None:
     """A sweep of this relay's locks may begin there."""
     in_hand = InHand(window=10, window_bytes=100)

@@ -248,21 +248,26 @@ def sweep(store: Store) -> None:
         store.swept()
 
 
-@pytest.mark.parametrize(("renewed", "deadline"), [(2, 150.0), (1, 1.0)])
+@pytest.mark.parametrize(
+    ("left", "ours", "deadlines"),
+    [([], 2, (150.0, 150.0)), ([(60, 2, True)], 2, (150.0, 1.0)), ([(60, 2, False)], 1, (150.0, 1.0))],
+)
 @timeless
-async def test_a_deadline_moves_only_with_every_lock(clock: Clock, renewed: int, deadline: float) -> None:
-    """By the time at which it was asked, not at which it was answered."""
+async def test_a_deadline_moves_only_with_its_lock(
+    clock: Clock, left: list[tuple[int, int, bool]], ours: int, deadlines: tuple[float, float]
+) -> None:
+    """By the time at which it was asked, not at which it was answered; a message whose row another session holds is ours all the same."""
     played = Played(Policy(lock_seconds=62.5))
 
-    async def later() -> list[tuple[int]]:
+    async def later() -> list[tuple[int, int, bool]]:
         clock.now += 5
-        return [(renewed,)]
+        return left
 
     batch = Batch("token", [], 0.0, 0.0, 1.0)
     played.answers["renew_locks"].append(later)
-    assert renewed == await played.store.renew(batch, [FIFTY, SIXTY])
+    assert ours == await played.store.renew(batch, [FIFTY, SIXTY])
     assert {"xids": "{50,60}", "seqs": "{1,2}", "token": "token", "lock_seconds": 62.5, "now": None} == played.values[-1]
-    assert deadline == batch.deadline
+    assert deadlines == tuple(batch.behind.get(position, batch.deadline) for position in (FIFTY, SIXTY))
     assert [("claim", "renew_locks")] == played.asked
 
 

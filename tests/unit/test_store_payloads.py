@@ -69,7 +69,6 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
         return [(b"123", 4, 0.0)]
 
     played.answers["read_payload"].append(slow)
-    played.answers["renew_locks"].append([(2,)])
     batch = (await played.claim(small(1), large(2))).batch
 
     assert batch is not None
@@ -79,11 +78,41 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
 
 
 @timeless
+async def test_a_row_that_another_session_holds_is_handed_on_with_its_own_deadline(clock: Clock) -> None:
+    """Its lock was not renewed with the others while payloads were fetched; it is ours, and what is left is fetched all the same."""
+    played = Played(Policy(lock_seconds=30.0))
+
+    async def slow() -> list[tuple[bytes, int, float]]:
+        clock.now += 12.0
+        return [(b"123", 4, 0.0)]
+
+    played.answers["read_payload"] += [slow, [(b"4", 4, 0.0)]]
+    played.answers["renew_locks"].append([(50, 1, True)])
+    batch = (await played.claim(small(1), large(2))).batch
+
+    assert batch is not None
+    assert [1, 2] == [claim.seq for claim in batch.claims]
+    assert [True, False] == [batch.is_overdue(claim, 124.0) for claim in batch.claims]
+
+
+@timeless
+async def test_a_give_back_of_a_row_that_another_session_holds_leaves_it_to_its_lock() -> None:
+    """It was not lost; a sweep of the relay's own locks finds it."""
+    played = Played(Policy(lock_seconds=0.0))
+    played.answers["read_payload"].append(UNPRINTABLE)
+    played.answers["release"].append([(50, 2, True)])
+    await played.claim(small(1), large(2))
+
+    assert [] == played.told
+    assert played.looks_for_locks()
+
+
+@timeless
 async def test_a_renewal_that_finds_a_lock_taken_over_ends_the_fetch() -> None:
     """The rest goes again at once; what is there is written before its old deadline, or not at all."""
     played = Played(Policy(lock_seconds=0.0))
     played.answers["read_payload"].append([(b"123", 4, 0.0)])
-    played.answers["renew_locks"].append([(2,)])
+    played.answers["renew_locks"].append([(50, 3, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
     assert ("{50,50}", "{2,3}") == (played.values[-1]["xids"], played.values[-1]["seqs"])
@@ -153,7 +182,7 @@ async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> N
     """Nothing was given back before."""
     played = Played()
     played.answers["read_payload"].append(UNPRINTABLE)
-    played.answers["release"].append([(50, 2)])
+    played.answers["release"].append([(50, 2, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
     assert ("settle", "release") == played.asked[-1]
@@ -165,7 +194,7 @@ async def test_a_give_back_that_does_not_get_through_holds_up_nothing() -> None:
     """What it was for is found with the relay's own locks."""
     played = Played(Policy(lock_seconds=0.0))
     played.answers["read_payload"].append([(b"123", 4, 0.0)])
-    played.answers["renew_locks"].append([(1,)])
+    played.answers["renew_locks"].append([(50, 2, False)])
     played.answers["release"].append(AWAY)
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
@@ -229,7 +258,7 @@ async def test_a_relay_that_leaves_fetches_no_more() -> None:
         return [(bytes(FIRST), 10 * FIRST, 0.0)]
 
     played.answers["read_payload"].append(first_piece)
-    played.answers["release"].append([(50, 2), (50, 3)])
+    played.answers["release"].append([(50, 2, False), (50, 3, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
     assert 1 == played.asked.count(("claim", "read_payload"))
