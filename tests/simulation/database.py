@@ -284,8 +284,8 @@ class Database:
 
     def alive(self, seconds: float) -> list[int]:
         """Relays whose heartbeat was heard within so many seconds."""
-        since = self.now() - seconds
-        return [number for number, relay in self.relays.items() if relay.heartbeat_at > since]
+        now = self.now()
+        return [number for number, relay in self.relays.items() if now - seconds < relay.heartbeat_at < now + seconds]
 
 
 def _remove(order: list[Any], item: object) -> None:
