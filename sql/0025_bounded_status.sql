@@ -106,12 +106,16 @@ CREATE FUNCTION @schema@.queue_message_sweep_page(
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
     SELECT array_agg(walked.xid) FILTER (WHERE walked.ended), array_agg(walked.seq) FILTER (WHERE walked.ended),
-        max(walked.xid::text) FILTER (WHERE walked.place = most)::xid8, max(walked.seq) FILTER (WHERE walked.place = most)
+        max(walked.xid::text) FILTER (WHERE walked.place = queue_message_sweep_page.most)::xid8,
+        max(walked.seq) FILTER (WHERE walked.place = queue_message_sweep_page.most)
     FROM (
-        SELECT near.xid, near.seq, near.place, @schema@.queue_message_lock_over(near.lock_expires_at, near.lock_token, near.locked_by, clock) AS ended
+        SELECT near.xid, near.seq, near.place,
+            @schema@.queue_message_lock_over(near.lock_expires_at, near.lock_token, near.locked_by, queue_message_sweep_page.clock) AS ended
         FROM (SELECT m.xid, m.seq, m.lock_expires_at, m.lock_token, m.locked_by, row_number() OVER (ORDER BY m.xid, m.seq) AS place
-              FROM @schema@.queue_message m WHERE (m.xid, m.seq) > (from_xid, from_seq) ORDER BY m.xid, m.seq LIMIT most) near
-        WHERE near.lock_expires_at IS NOT NULL OR near.place = most) walked
+              FROM @schema@.queue_message m
+              WHERE (m.xid, m.seq) > (queue_message_sweep_page.from_xid, queue_message_sweep_page.from_seq)
+              ORDER BY m.xid, m.seq LIMIT queue_message_sweep_page.most) near
+        WHERE near.lock_expires_at IS NOT NULL OR near.place = queue_message_sweep_page.most) walked
 $body$;
 
 -- Positions of locks that are over beside the pages, for a queue that is longer than one: among the messages that came due first, the first
@@ -120,12 +124,13 @@ CREATE FUNCTION @schema@.queue_message_sweep_near(clock timestamptz, OUT xids xi
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $body$
     WITH silent AS (
         SELECT r.low_xid, r.low_seq FROM @schema@.queue_message_relay r,
-            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS lock_time
-        WHERE r.heartbeat_at <= clock - lock_time OR r.heartbeat_at >= clock + lock_time
+            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS policy (lock_time)
+        WHERE r.heartbeat_at <= queue_message_sweep_near.clock - policy.lock_time
+            OR r.heartbeat_at >= queue_message_sweep_near.clock + policy.lock_time
         ORDER BY r.heartbeat_at DESC LIMIT 20
     ), near AS (
         (SELECT m.xid, m.seq, m.lock_expires_at, m.lock_token, m.locked_by FROM @schema@.queue_message m
-         WHERE m.available_at <= clock ORDER BY m.available_at LIMIT 10000)
+         WHERE m.available_at <= queue_message_sweep_near.clock ORDER BY m.available_at LIMIT 10000)
         UNION ALL
         (SELECT m.xid, m.seq, m.lock_expires_at, m.lock_token, m.locked_by FROM @schema@.queue_message m
          WHERE m.ordering_key IS NOT NULL ORDER BY m.xid, m.seq, m.lane LIMIT 10000)
@@ -136,7 +141,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = o
     ), ended AS (
         SELECT DISTINCT near.xid, near.seq FROM near
         WHERE near.lock_expires_at IS NOT NULL
-            AND @schema@.queue_message_lock_over(near.lock_expires_at, near.lock_token, near.locked_by, clock)
+            AND @schema@.queue_message_lock_over(near.lock_expires_at, near.lock_token, near.locked_by, queue_message_sweep_near.clock)
         LIMIT 10000
     )
     SELECT array_agg(ended.xid), array_agg(ended.seq) FROM ended
@@ -236,10 +241,10 @@ CREATE FUNCTION @schema@.queue_message_claim_places() RETURNS TABLE (xid xid8, s
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
     WITH living AS (
         SELECT r.low_xid, r.low_seq, r.head_xid, r.head_seq, r.top_xid, r.top_seq FROM @schema@.queue_message_relay r,
-            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS lock_time
-        WHERE r.heartbeat_at > now() - lock_time AND r.heartbeat_at < now() + lock_time
+            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS policy (lock_time)
+        WHERE r.heartbeat_at > now() - policy.lock_time AND r.heartbeat_at < now() + policy.lock_time
     ), place AS (
-        SELECT p.xid, p.seq FROM living CROSS JOIN LATERAL (VALUES (low_xid, low_seq), (head_xid, head_seq)) AS p (xid, seq)
+        SELECT p.xid, p.seq FROM living CROSS JOIN LATERAL (VALUES (living.low_xid, living.low_seq), (living.head_xid, living.head_seq)) AS p (xid, seq)
     )
     (SELECT place.xid, place.seq FROM place ORDER BY place.xid, place.seq LIMIT 1)
     UNION
@@ -331,8 +336,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     WITH silent AS MATERIALIZED (
         SELECT r.id, r.low_xid, r.low_seq
         FROM @schema@.queue_message_relay_state s JOIN @schema@.queue_message_relay r ON r.id = s.id,
-            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS lock_time
-        WHERE NOT s.alive AND s.silent_for < lock_time + interval '1 minute'
+            make_interval(secs => @schema@.queue_message_setting_value('lock_seconds')::double precision) AS policy (lock_time)
+        WHERE NOT s.alive AND s.silent_for < policy.lock_time + interval '1 minute'
     ), low AS (
         SELECT silent.low_xid AS xid, silent.low_seq AS seq FROM silent ORDER BY silent.low_xid, silent.low_seq LIMIT 1
     )
