@@ -173,6 +173,7 @@ async def test_expired_locks_are_freed_by_position(queue: Queue) -> None:
     await lock(queue, living, seconds=60)
     rows = [await queue.row(id_) for id_ in ids if id_ != other]
     named = [[str(row["xid"]) for row in rows], [row["seq"] for row in rows]]
+    await queue.sql("SET lock_timeout = '2s'")
     async with await psycopg.AsyncConnection.connect(queue.url) as application:
         await application.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [held])
         statement = "SELECT released, archived FROM queue_message_free_expired(%s::text[]::xid8[], %s::bigint[])"
