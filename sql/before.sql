@@ -1,6 +1,13 @@
 -- Runs before the numbered migrations, each time: one migration at a time, the schema, and the record of what was applied.
 -- The lock is taken first and may be waited for; after it nothing may wait long, because whoever inserts would wait behind it.
 SET LOCAL search_path = pg_catalog, pg_temp;
+-- What somebody set as a rule for applications does not cut a migration short. A server that does not know one has none.
+DO $do$
+BEGIN
+    PERFORM set_config(name, '0', true) FROM pg_settings
+    WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout');
+END
+$do$;
 SET LOCAL lock_timeout = '10min';
 DO $do$
 DECLARE
