@@ -85,6 +85,9 @@ class MaintenanceStore(Protocol):
     async def fold_keys(self) -> Folded:
         """Send what is due under its keys."""
 
+    async def failing_keys(self) -> Mapping[str, str]:
+        """Why keys could not be sent, by name."""
+
 
 @dataclass(slots=True, eq=False)
 class Chore:
@@ -189,7 +192,7 @@ class Maintenance:
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
         self._failing = Failing(emit)
-        folds = Folds(store.fold_keys, emit)
+        folds = Folds(store.fold_keys, store.failing_keys, emit)
         self._keys = Schedules(carry_out=folds.carry_out, inserted=self._look, emit=emit, chore="messages with a key")
 
     async def run(self) -> None:

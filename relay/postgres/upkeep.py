@@ -19,7 +19,7 @@ FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
 
 FAILING = 100
-"""Schedules whose failing is told one by one."""
+"""Schedules, or keys, whose failing is told one by one."""
 
 APART = 15.0
 """Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
@@ -153,6 +153,10 @@ class Upkeep:
         """Send what is due under its keys."""
         [row] = await self._store.run("fold_keys")
         return row
+
+    async def failing_keys(self) -> Mapping[str, str]:
+        """Why keys could not be sent, by name; at most so many as a log should tell of."""
+        return dict(await self._store.run("list_failing_keys", most=FAILING))
 
     async def _refresh_contracts(self, fingerprint: str) -> None:
         """Read the message contracts if they are others than those that were read last; a relay begins without any."""

@@ -101,6 +101,7 @@ async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> No
     assert (0, None) == await chores.run_schedules()
     assert (0, 0, 0, None) == await chores.fold_keys()
     assert {} == await chores.failing_schedules()
+    assert {} == await chores.failing_keys()
     gauges = await chores.read_gauges()
     assert gauges["ready"] == 3
 
