@@ -59,6 +59,8 @@ _SILENT = (
 )
 _SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
 _KERBEROS = b"SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"
+REASONS = ("details", "errors")
+"""Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
 A_ROWS_OWN = {"22", "23", "P0"}
 """Classes of SQLSTATE that one row of many may be to blame for: its values, a constraint, a trigger that raises."""
 WAITS_HELP = {"08", "25", "28", "40", "42", "53", "55", "57", "58"}
@@ -130,6 +132,14 @@ class Session:
             await self._drop()
 
     async def _run(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        try:
+            return await self._execute(statement, values)
+        except errors.UntranslatableCharacter:
+            if (plain := _in_ascii(values)) == values:
+                raise
+            return await self._execute(statement, plain)
+
+    async def _execute(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         connection = await self._connected()
         async with connection.cursor(binary=True) as cursor:
             with answered(connection, self._answer()):
@@ -212,6 +222,15 @@ async def _kerberos(connection: Connection) -> bool:
             return (True,) == await cursor.fetchone()
     except (psycopg.Error, TimeoutError):
         return False
+
+
+def _in_ascii(values: Mapping[str, object]) -> Mapping[str, object]:
+    """The same values, but reasons with a code for each letter that is not ASCII."""
+    plain = dict(values)
+    for name in REASONS:
+        if isinstance(texts := values.get(name), list):
+            plain[name] = [text and text.encode("ascii", "backslashreplace").decode() for text in texts]
+    return plain
 
 
 def _store_error(error: psycopg.Error) -> StoreError:
