@@ -10,7 +10,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance examples compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
 
-.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-pipeline bench-pipeline-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 22
@@ -106,6 +106,9 @@ bench-rivals: $(STAMP) ## other outbox relays on the same servers, installed int
 
 bench-share: $(STAMP) ## one exchange's delay while another is flooded: 3 rounds with a million messages waiting, some ten minutes
 	@$(BIN)/python -m tests.bench.share
+
+bench-designs: $(STAMP) ## ways to find claimable messages, side by side: CPU, WAL, pages, what each finds; some minutes
+	@$(BIN)/python -m tests.bench.designs
 
 bench-pipeline: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes
 	@$(BIN)/python -m tests.bench.pipeline

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from relay import __version__, events
 from relay.amqp.publisher import RabbitPublisher
 from relay.claims.intake import Intake
+from relay.claims.scrub import Scrub
 from relay.claims.share import Share
 from relay.contracts.gate import Gates
 from relay.engine import Engine
@@ -19,7 +20,7 @@ from relay.health import Health
 from relay.idle import idle
 from relay.inhand import InHand
 from relay.logs import LogSink
-from relay.maintenance import HEARTBEAT, SWEEP_SOONEST, LockKeeper, Maintenance
+from relay.maintenance import LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.policy import Policy
 from relay.ports import Outlet, Settler
@@ -27,6 +28,7 @@ from relay.postgres.migrate import migrations
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 from relay.postgres.wakeup import Listener
+from relay.renumbering import Renumbering
 from relay.reporting import state_of
 from relay.secret import Secret, Target
 from relay.serving import run_on_loop, secret_of, serve_http
@@ -36,8 +38,6 @@ from relay.waiting import pause, unless
 
 GRACE = 9.0
 """Seconds after the drain in which servers must have answered; half of it after a second signal."""
-SILENCE = 3 * HEARTBEAT
-"""Seconds without a heartbeat after which a relay counts as silent."""
 
 
 def run(settings: Settings) -> int:
@@ -92,6 +92,8 @@ class Relay:
             try:
                 await self._upkeep.check_schema()
                 controls = await self._upkeep.refresh_policy()
+                if not await Renumbering(self._upkeep, self._emit).finish(self._stop):
+                    break
                 relay_id = await self._store.register()
             except StoreError as error:
                 attempt += 1
@@ -110,7 +112,7 @@ class Relay:
         self._metrics.watch(
             in_flight=lambda: self._in_hand.messages,
             silent=publisher.silent,
-            apart=lambda: len(self._intake.streams.apart),
+            apart=lambda: len(self._intake.streams.heads),
             behind=lambda: len(self._intake.behind),
         )
         maintenance = self._maintenance(publisher, listener, engine)
@@ -132,7 +134,7 @@ class Relay:
         kept = self._in_hand.messages + (self._engine.kept if self._engine else 0)
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(5):
-                await self._store.unregister(holds_locks=kept > 0 or self._store.unheard)
+                await self._store.unregister(holds_locks=kept > 0 or self._store.left_locked)
         self._emit(events.Stopped(kept))
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
@@ -162,14 +164,12 @@ class Relay:
             emit=self._emit,
             leaving=self._stop.is_set,
             put_back=self._hint_waiting,
-            sweep_soonest=SWEEP_SOONEST,
         )
 
     def _make_upkeep(self) -> Upkeep:
         needs = migrations()[-1].version
         return Upkeep(
             store=self._store,
-            silence=SILENCE,
             needs=needs,
             adopt=self._adopt,
             contracts=self._gates.hold,
@@ -225,6 +225,7 @@ class Relay:
         return Maintenance(
             store=self._upkeep,
             intake=self._intake,
+            scrub=Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge),
             keeper=self._keeper(publisher),
             state=lambda: self._state(publisher, listener),
             gauges=self._metrics.queue,

@@ -14,13 +14,15 @@ so a wrong one leaves the transaction as it was. Errors of the database are psyc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 import psycopg
 from psycopg.rows import tuple_row
 
 from relay.client_contracts import ClientContracts, all_ready, load_contracts, load_contracts_async, ready
-from relay.client_copy import AsyncConnection, Connection, enqueue_copy, enqueue_copy_async
+from relay.client_copy import enqueue_copy, enqueue_copy_async
+from relay.client_handles import AsyncConnection, Connection, async_connection, sync_connection
 from relay.client_message import JsonText, Message, MessageError, Options
 from relay.client_model import OutboxModel
 from relay.client_rows import Given, Trace, columns, into, statement, taken
@@ -53,9 +55,11 @@ def enqueue(
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
+        TypeError: the connection is none of psycopg's, or an async one; the sentence names the call that takes it.
         psycopg.Error: the database refused; the transaction is aborted as after any failed statement.
     """
-    [found] = _insert(connection, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
+    own = sync_connection(connection, "enqueue")
+    [found] = _insert(own, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
     return found
 
 
@@ -75,8 +79,9 @@ def enqueue_many(
 
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     """
+    own = sync_connection(connection, "enqueue_many")
     found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return _insert(connection, found, schema) if found else []
+    return _insert(own, found, schema) if found else []
 
 
 async def enqueue_async(
@@ -89,7 +94,8 @@ async def enqueue_async(
     contracts: ClientContracts | None = None,
 ) -> UUID:
     """`enqueue` for psycopg's async connections."""
-    [found] = await _insert_async(connection, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
+    own = async_connection(connection, "enqueue_async")
+    [found] = await _insert_async(own, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
     return found
 
 
@@ -103,20 +109,19 @@ async def enqueue_many_async(
     contracts: ClientContracts | None = None,
 ) -> list[UUID]:
     """`enqueue_many` for psycopg's async connections."""
+    own = async_connection(connection, "enqueue_many_async")
     found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return await _insert_async(connection, found, schema) if found else []
+    return await _insert_async(own, found, schema) if found else []
 
 
-def _insert(connection: Connection, messages: Sequence[Message], schema: str) -> list[UUID]:
-    own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+def _insert(connection: psycopg.Connection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
     # Not connection.execute: the connection may be configured with a cursor of another kind.
-    with psycopg.Cursor(own, row_factory=tuple_row) as cursor:
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement(into("enqueue", messages), schema), columns(messages))
         return taken(messages, cursor.fetchall() if messages[0].keyed else ())
 
 
-async def _insert_async(connection: AsyncConnection, messages: Sequence[Message], schema: str) -> list[UUID]:
-    own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
-    async with psycopg.AsyncCursor(own, row_factory=tuple_row) as cursor:
+async def _insert_async(connection: psycopg.AsyncConnection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
         await cursor.execute(statement(into("enqueue", messages), schema), columns(messages))
         return taken(messages, await cursor.fetchall() if messages[0].keyed else ())

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
+from relay.client_handles import AsyncConnection, Connection, async_connection, sync_connection
 from relay.client_message import Message, MessageError
 from relay.client_rows import Given, Trace, fit, statement
 from relay.contracts.registry import Breach, Contract, Contracts, breaches
@@ -89,18 +91,19 @@ def all_ready(messages: Iterable[Given], trace: Trace, contracts: ClientContract
     return [ready_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
 
 
-def load_contracts(connection: psycopg.Connection[Any], *, schema: str = "public") -> ClientContracts:
-    """Read the contracts over a psycopg connection, in its transaction.
+def load_contracts(connection: Connection, *, schema: str = "public") -> ClientContracts:
+    """Read the contracts over a psycopg connection or cursor, in its transaction.
 
     Raises:
+        TypeError: the connection is none of psycopg's, or an async one; the sentence names the call that takes it.
         psycopg.Error: they cannot be read.
     """
-    with psycopg.Cursor(connection) as cursor:
+    with psycopg.Cursor(sync_connection(connection, "load_contracts"), row_factory=tuple_row) as cursor:
         return ClientContracts(cursor.execute(statement("read_contracts", schema)).fetchall())
 
 
-async def load_contracts_async(connection: psycopg.AsyncConnection[Any], *, schema: str = "public") -> ClientContracts:
+async def load_contracts_async(connection: AsyncConnection, *, schema: str = "public") -> ClientContracts:
     """`load_contracts` for psycopg's async connections."""
-    async with psycopg.AsyncCursor(connection) as cursor:
+    async with psycopg.AsyncCursor(async_connection(connection, "load_contracts_async"), row_factory=tuple_row) as cursor:
         await cursor.execute(statement("read_contracts", schema))
         return ClientContracts(await cursor.fetchall())

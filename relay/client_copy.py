@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from relay.client_contracts import ClientContracts, ready_at
+from relay.client_handles import AsyncConnection, Connection, async_connection, sync_connection
 from relay.client_message import Message
 from relay.client_rows import KEYS, Given, Trace, into, statement, unlike
 
-Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
-AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
 _SAVE, _KEEP, _UNDO = b"SAVEPOINT relay_copy", b"RELEASE SAVEPOINT relay_copy", b"ROLLBACK TO SAVEPOINT relay_copy"
 
 
@@ -31,7 +32,8 @@ def enqueue_copy(
 
     Each is checked as it comes, and all or none are inserted: within a transaction a savepoint takes back what had come before a wrong one,
     and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a key or none has one;
-    one whose `dedup_key` is known already is not inserted, which COPY does not tell, so it is counted too.
+    one whose `dedup_key` is known already is not inserted, which COPY does not tell, so it is counted too. COPY takes no expression, so
+    the database is asked for its time at the start of the stream, and each `delay` counts from there.
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
@@ -43,19 +45,21 @@ def enqueue_copy(
 
     Raises:
         MessageError: one can never be sent, or breaks an enforced contract; the sentence names its place, and nothing was inserted.
+        TypeError: as `enqueue`.
         psycopg.Error: the database refused; nothing was inserted.
     """
-    own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+    own = sync_connection(connection, "enqueue_copy")
     fits = _fits(messages, Trace(traceparent, tracestate), contracts)
-    with psycopg.Cursor(own) as cursor, _savepoint(cursor):
+    with psycopg.Cursor(own, row_factory=tuple_row) as cursor, _savepoint(cursor):
         first = next(fits, None)
         if first is None:
             return 0
         row = _keyed_row if first.keyed else _row
+        clock = _clock(cursor.execute(statement("read_clock", schema)).fetchall())
         with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
-            copy.write_row(row(first))
+            copy.write_row(row(first, clock))
             for message in fits:
-                copy.write_row(row(message))
+                copy.write_row(row(message, clock))
         return cursor.rowcount
 
 
@@ -69,29 +73,38 @@ async def enqueue_copy_async(
     contracts: ClientContracts | None = None,
 ) -> int:
     """`enqueue_copy` for psycopg's async connections; the iterable may be async, too."""
-    own = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+    own = async_connection(connection, "enqueue_copy_async")
     fits = _fits_async(messages, Trace(traceparent, tracestate), contracts)
-    async with psycopg.AsyncCursor(own) as cursor, _savepoint_async(cursor):
+    async with psycopg.AsyncCursor(own, row_factory=tuple_row) as cursor, _savepoint_async(cursor):
         first = await anext(fits, None)
         if first is None:
             return 0
         row = _keyed_row if first.keyed else _row
+        await cursor.execute(statement("read_clock", schema))
+        clock = _clock(await cursor.fetchall())
         async with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
-            await copy.write_row(row(first))
+            await copy.write_row(row(first, clock))
             async for message in fits:
-                await copy.write_row(row(message))
+                await copy.write_row(row(message, clock))
         return cursor.rowcount
 
 
-def _row(message: Message) -> tuple[Any, ...]:
+def _row(message: Message, clock: datetime) -> tuple[Any, ...]:
+    available_at = message.available_at if message.delay is None else clock + message.delay
     return (
         message.id, message.exchange, message.routing_key, message.content_text, message.body, message.options.text(),
-        message.ordering_key, message.available_at, message.expires_at,
+        message.ordering_key, available_at, message.expires_at,
     )  # fmt: skip
 
 
-def _keyed_row(message: Message) -> tuple[Any, ...]:
-    return (*_row(message), *(getattr(message, name) for name in KEYS))
+def _keyed_row(message: Message, clock: datetime) -> tuple[Any, ...]:
+    return (*_row(message, clock), *(getattr(message, name) for name in KEYS))
+
+
+def _clock(rows: Sequence[tuple[str]]) -> datetime:
+    """The database's time, as `read_clock` has it."""
+    [(seconds,)] = rows
+    return datetime.fromtimestamp(float(seconds), UTC)
 
 
 def _fits(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> Iterator[Message]:

@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, Strict, ValidationError, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from relay.errors import RelayError
 from relay.json_text import check_json, check_nul, json_text
@@ -21,6 +33,8 @@ ORDERING_KEY_LIMIT: Final = 1024
 """Bytes, as of the other keys; the database refuses more (sql/0002_validity.sql, sql/0021_keyed.sql)."""
 DEDUP_SECONDS_LIMIT: Final = 31_536_000
 """A year (sql/0021_keyed.sql)."""
+DELAY_LIMIT: Final = timedelta(days=36_500)
+"""A hundred years, so that a delay does not lead beyond the year 9999."""
 PAYLOAD_LIMIT: Final = 134_217_728
 """Bytes of `content` or `body` that the database takes at the most; the setting max_body_bytes is lower."""
 HEADERS_LIMIT: Final = 128_000
@@ -102,6 +116,33 @@ def time_ordered_uuid() -> UUID:
     return UUID(int=milliseconds << 80 | 0x7 << 76 | (chance >> 68 & 0xFFF) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
 
 
+def _a_time(value: object, info: ValidationInfo) -> object:
+    """Refuse what pydantic would read as seconds since 1970."""
+    if isinstance(value, datetime) or (isinstance(value, str) and not _is_number(value)):
+        return value
+    kind = "a number" if isinstance(value, str) else type(value).__name__
+    hint = "; for a length of time there is delay" if info.field_name == "available_at" else ""
+    raise ValueError(f"{info.field_name} must be a time with a time zone such as 2031-01-31T12:00:00Z, not {kind}{hint}")
+
+
+def _a_length(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, timedelta):
+        return value
+    raise ValueError(f"{info.field_name} must be a timedelta such as timedelta(minutes=5), not {type(value).__name__}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_Time = Annotated[AwareDatetime, BeforeValidator(_a_time)]
+_Length = Annotated[timedelta, BeforeValidator(_a_length)]
+
+
 class Message(BaseModel):
     """One message to enqueue; the fields are the columns that an application may write.
 
@@ -122,9 +163,11 @@ class Message(BaseModel):
     options: Options = Field(default_factory=lambda: NO_OPTIONS)
     ordering_key: str | None = None
     """Messages with the same key go out one after the other, in commit order."""
-    available_at: AwareDatetime | None = None
+    available_at: _Time | None = None
     """Not sent before this time."""
-    expires_at: AwareDatetime | None = None
+    delay: _Length | None = None
+    """Not sent before so much time has passed since the INSERT, by the database's clock; instead of `available_at`."""
+    expires_at: _Time | None = None
     """Not sent after this time: archived as rejected, code expired."""
     dedup_key: str | None = None
     """The second message with the key and the exchange is not enqueued."""
@@ -149,6 +192,8 @@ class Message(BaseModel):
                 raise ValueError("body and content are both given; leave content out, a message has one payload")
             _check_size("body", len(self.body), PAYLOAD_LIMIT)
         _check_times(self.available_at, self.expires_at)
+        if self.delay is not None:
+            _check_delay(self.delay, self.available_at)
         if not _KEY_FIELDS.isdisjoint(self.__pydantic_fields_set__):
             _check_keys(self)
         return self
@@ -211,6 +256,13 @@ def _check_times(available_at: datetime | None, expires_at: datetime | None) -> 
             raise ValueError(f"{name} is outside the years 1 to 9999") from None
     if available_at is not None and expires_at is not None and expires_at <= available_at:
         raise ValueError("expires_at is not after available_at; the message could never be sent")
+
+
+def _check_delay(delay: timedelta, available_at: datetime | None) -> None:
+    if available_at is not None:
+        raise ValueError("available_at and delay are both given; a message waits until a time or for a length of time")
+    if not timedelta() <= delay <= DELAY_LIMIT:
+        raise ValueError(f"delay is {delay / timedelta(days=1):g} days; it must be from 0 to {DELAY_LIMIT.days} days")
 
 
 def _check_keys(message: Message) -> None:

@@ -11,7 +11,7 @@ enqueue(connection, InvoicePaid(invoice=7, customer="c-7", country="at"))
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from string import Formatter
 from typing import Any, ClassVar, TypedDict, Unpack
 from uuid import UUID
@@ -136,6 +136,7 @@ class OutboxModel(BaseModel):
         options: Options | None = None,
         ordering_key: str | None = None,
         available_at: datetime | None = None,
+        delay: timedelta | None = None,
         expires_at: datetime | None = None,
         id: UUID | None = None,  # noqa: A002 - the field's name
         **keys: Unpack[Keys],
@@ -150,7 +151,7 @@ class OutboxModel(BaseModel):
             "routing_key": self.outbox_routing_key() if routing_key is None else routing_key,
             "options": self.__outbox_options__ if options is None else _merged(self.__outbox_options__, options),
             "ordering_key": self.outbox_ordering_key() if ordering_key is None else ordering_key,
-            "available_at": available_at, "expires_at": expires_at, **({} if id is None else {"id": id}),
+            "available_at": available_at, "delay": delay, "expires_at": expires_at, **({} if id is None else {"id": id}),
             **self._keys(keys),
         }  # fmt: skip
         if given["exchange"] is None:

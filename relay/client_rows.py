@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -111,6 +111,7 @@ def _columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
         "options": [message.options.text() for message in messages],
         "ordering_keys": [message.ordering_key for message in messages],
         "available_ats": [message.available_at for message in messages],
+        "delays": [_seconds(message.delay) for message in messages],
         "expires_ats": [message.expires_at for message in messages],
     }
 
@@ -136,8 +137,8 @@ def _statements(schema: str) -> Statements:
     return Statements(schema)
 
 
-def _entry(message: Message) -> dict[str, str | int | None]:
-    keys: dict[str, str | int | None] = {}
+def _entry(message: Message) -> dict[str, str | float | None]:
+    keys: dict[str, str | float | None] = {}
     if message.keyed:
         keys = {name: getattr(message, name) for name in KEYS}
     return keys | {
@@ -149,9 +150,15 @@ def _entry(message: Message) -> dict[str, str | int | None]:
         "options": message.options.text(),
         "ordering_key": message.ordering_key,
         "available_at": _moment(message.available_at),
+        "delay": _seconds(message.delay),
         "expires_at": _moment(message.expires_at),
     }
 
 
 def _moment(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
+
+
+def _seconds(delay: timedelta | None) -> float | None:
+    """Seconds, as days of an interval would have the hours that the session's time zone gives them."""
+    return None if delay is None else delay.total_seconds()

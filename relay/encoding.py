@@ -100,7 +100,7 @@ class Encoder:
             return PublishResult(Verdict.INVALID, "encoding_failed", f"The message cannot be encoded: {type(error).__name__}")
 
     def _encode(self, claim: Claim) -> Encoded:
-        _, _, relay_id, exchange, routing_key, payload, binary, options, _, replay_of, _, _ = claim
+        _, _, relay_id, exchange, routing_key, payload, binary, options, _, replay_of, _, _, _ = claim
         size = len(payload)
         if size > self.max_body_bytes or type(payload) is Cut:
             raise _too_large(claim, self.max_body_bytes)

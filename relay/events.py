@@ -234,6 +234,14 @@ class LocksSwept(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesRenumbered(Event):
+    """Messages of another cluster, as from a restored dump, got transaction ids of this one; `more` are left."""
+
+    messages: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StrandedFound(Event):
     """Claimable messages stood below every head and were made due; should stay 0."""
 

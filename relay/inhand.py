@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from relay.message import Amount, Batch, Claim, Position, by_exchange
+from relay.message import Amount, Batch, Claim, by_exchange
 
 
 class InHand:
@@ -93,10 +93,11 @@ class InHand:
         return sum(self._by_exchange[name] for name in exchanges), sum(self._size_by_exchange[name] for name in exchanges)
 
     def due_for_renewal(self, now: float, margin: float) -> list[tuple[Batch, list[tuple[int, int]]]]:
-        """Batches whose deadline is less than `margin` seconds away, with the positions still in hand."""
-        return [(batch, list(self._held(batch))) for batch in self._batches if batch.deadline - now < margin]
+        """Positions still in hand whose deadline is less than `margin` seconds away, by their batch."""
+        due = [(batch, self._due(batch, now + margin)) for batch in self._batches]
+        return [(batch, positions) for batch, positions in due if positions]
 
-    def lowest(self) -> Position | None:
-        """The lowest position in hand."""
-        positions = [min(held) for held in map(self._held, self._batches) if held]
-        return Position(*min(positions)) if positions else None
+    def _due(self, batch: Batch, until: float) -> list[tuple[int, int]]:
+        if batch.deadline < until:
+            return list(self._held(batch))
+        return [position for position, deadline in batch.behind.items() if deadline < until and position in self._held(batch)]

@@ -26,11 +26,11 @@ from relay import events
 from relay.contracts.events import ContractBroken
 from relay.errors import RelayError
 from relay.inbox.events import DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed, QueueOpened, QueueRefused, ReceiveFailed
-from relay.schedule_events import ScheduleFails
+from relay.schedule_events import KeyFails, ScheduleFails
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FLOODS = frozenset({
-    ContractBroken, ScheduleFails,
+    ContractBroken, KeyFails, ScheduleFails,
     events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.DatabaseDown, events.DatabaseUp,
     events.ExchangeProven, events.ExchangeQuarantined, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,

@@ -11,20 +11,18 @@ from typing import Protocol
 
 from relay import events
 from relay.claims.intake import Intake
+from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.message import Batch, Position
+from relay.message import START, Batch, Position
 from relay.policy import Controls
+from relay.renumbering import ForeignStore, Renumbering
 from relay.schedules import Failing, Folded, Folds, Schedules
 
 HEARTBEAT = 2.0
 """Seconds between two reports of a living relay."""
 JITTER = 0.1
 """Share of its time by which a chore comes sooner or later, so that relays started together do not sweep together."""
-SWEEP = 2.0
-"""Seconds between two looks at the locks of silent relays: with the heartbeat well below the five that are promised."""
-SWEEP_SOONEST = SWEEP * (1 - JITTER)
-"""Seconds between two of them at the least."""
 LANES = 2.5
 """Seconds between two renewals of the lanes' leases, which last twice as long."""
 GAUGES = 15.0
@@ -46,20 +44,14 @@ class LockStore(Protocol):
         """Move locks ahead; return how many are still ours. May raise StoreError."""
 
 
-class MaintenanceStore(Protocol):
+class MaintenanceStore(ForeignStore, Protocol):
     """The statements behind the chores; each may raise StoreError."""
 
-    async def heartbeat(self, *, low: Position, head: Position, top: Position, state: Mapping[str, object]) -> None:
-        """Tell that this relay lives."""
+    async def heartbeat(self, state: Mapping[str, object], head: Position = START) -> None:
+        """Report that this relay lives, and where it claims next."""
 
-    async def sweep_silent(self, top: Position) -> tuple[int, int]:
-        """Free the expired locks of silent relays; return released, archived."""
-
-    async def sweep_all(self) -> tuple[int, int]:
-        """Free every expired lock; return released, archived."""
-
-    async def free_stranded(self, below: Position) -> int:
-        """Make due what is claimable below a position and every other relay's head; return how many."""
+    async def sweep_minute(self) -> tuple[int, int]:
+        """Run the minute's sweep, which also notes when the database's clock was set; return how many were released, and archived."""
 
     async def ensure_partitions(self) -> int:
         """Make the days of the archive ahead; return how many."""
@@ -84,6 +76,9 @@ class MaintenanceStore(Protocol):
 
     async def fold_keys(self) -> Folded:
         """Send what is due under its keys."""
+
+    async def failing_keys(self) -> Mapping[str, str]:
+        """Why keys could not be sent, by name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +166,7 @@ class Maintenance:
         *,
         store: MaintenanceStore,
         intake: Intake,
+        scrub: Scrub,
         keeper: LockKeeper,
         state: Callable[[], Mapping[str, object]],
         gauges: Callable[[Mapping[str, float | None]], None],
@@ -179,6 +175,7 @@ class Maintenance:
     ) -> None:
         self._store = store
         self._intake = intake
+        self._scrub = scrub
         self._keeper = keeper
         self._state = state
         self._gauges = gauges
@@ -189,7 +186,8 @@ class Maintenance:
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
         self._failing = Failing(emit)
-        folds = Folds(store.fold_keys, emit)
+        self._renumbering = Renumbering(store, emit, scrub.hint)
+        folds = Folds(store.fold_keys, store.failing_keys, emit)
         self._keys = Schedules(carry_out=folds.carry_out, inserted=self._look, emit=emit, chore="messages with a key")
 
     async def run(self) -> None:
@@ -198,6 +196,7 @@ class Maintenance:
             tasks.create_task(self._slow_chores().run())
             tasks.create_task(self._quick_chores().run())
             tasks.create_task(self._keeper.run(self._hold))
+            tasks.create_task(self._scrub.run())
             tasks.create_task(self._schedules.run())
             tasks.create_task(self._keys.run())
 
@@ -215,9 +214,8 @@ class Maintenance:
         return Chores(
             Chore("partitions", HOUR, self._ensure_partitions),
             Chore("retention", HOUR, self._retain),
-            Chore("sweep of silent relays", SWEEP, self._sweep_silent),
-            Chore("sweep", MINUTE, self._sweep_all),
-            Chore("stranded messages", MINUTE, self._free_stranded),
+            Chore("sweep", MINUTE, self._sweep_minute),
+            Chore("messages of another cluster", MINUTE, self._renumbering.step),
             Chore("notifications", MINUTE, self._store.renotify),
             Chore("gauges", GAUGES, self._read_gauges),
             emit=self._emit,
@@ -247,35 +245,22 @@ class Maintenance:
 
     def _hold(self) -> None:
         """Claim nothing for exchanges that an operator holds, nor for those that do not confirm and fill the window."""
-        self._intake.hold({*self._paused, *self._keeper.in_hand.stuck})
+        if self._intake.hold({*self._paused, *self._keeper.in_hand.stuck}):
+            self._scrub.hint()
         self._nudge()
 
     async def _heartbeat(self) -> None:
-        low = min(filter(None, (self._keeper.in_hand.lowest(), self._intake.low)))
-        streams = self._intake.streams
-        await self._store.heartbeat(low=low, head=streams.head, top=streams.top, state=self._state())
+        await self._store.heartbeat(self._state(), self._intake.streams.main.head)
 
     async def _keep_lanes(self) -> None:
-        await self._intake.keep_lanes()
+        if await self._intake.keep_lanes():
+            self._scrub.hint()
         self._nudge()
 
-    async def _sweep_silent(self) -> None:
-        self._tell_swept(*await self._store.sweep_silent(self._intake.streams.top))
-
-    async def _sweep_all(self) -> None:
-        self._tell_swept(*await self._store.sweep_all())
-        self._intake.patrol()
-        self._nudge()
-
-    def _tell_swept(self, released: int, archived: int) -> None:
+    async def _sweep_minute(self) -> None:
+        released, archived = await self._store.sweep_minute()
         if released or archived:
             self._emit(events.LocksSwept(released, archived))
-            self._intake.hint_waiting()
-            self._nudge()
-
-    async def _free_stranded(self) -> None:
-        if stranded := await self._store.free_stranded(self._intake.streams.low):
-            self._emit(events.StrandedFound(stranded))
             self._intake.hint_waiting()
             self._nudge()
 

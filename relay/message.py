@@ -20,6 +20,13 @@ START = Position(0, 0)
 """Before every message."""
 
 
+class Range(NamedTuple):
+    """Messages after a position and below a transaction."""
+
+    after: Position
+    below: int
+
+
 class Cut(bytes):
     """The beginning of a payload that was over the limit when it was claimed: it says so, and is never sent, whatever the limit is now."""
 
@@ -45,6 +52,8 @@ class Claim(NamedTuple):
     """Claims so far, this one included."""
     expires_in: float | None
     """Seconds from the claim until `expires_at`, by the database's clock."""
+    lane: int | None = None
+    """Of its ordering key, as the database computes it in its own encoding."""
 
     @property
     def position(self) -> Position:
@@ -82,17 +91,40 @@ class Batch:
     claimed_tick: float
     """The relay's monotonic clock when the claim was sent: the zero of every later interval."""
     deadline: float
-    """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock."""
+    """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock. See `behind`."""
     source: str = ""
     """Which kind of claim found it."""
     exchanges: dict[str, Amount] = field(init=False)
     """How much of it goes to which exchange."""
     size: int = field(init=False)
     """Bytes of payload."""
+    behind: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Earlier deadlines, by position, of the claims whose locks were not renewed with the others."""
 
     def __post_init__(self) -> None:
         self.exchanges = by_exchange(self.claims)
         self.size = sum(amount.size for amount in self.exchanges.values())
+
+    def is_overdue(self, claim: Claim, now: float) -> bool:
+        """Whether a claim may not be written to the broker any more."""
+        return now >= (self.behind.get((claim.xid, claim.seq), self.deadline) if self.behind else self.deadline)
+
+    def renewed(self, positions: Collection[tuple[int, int]], deadline: float, *, left: Collection[tuple[int, int]]) -> None:
+        """Note new deadlines.
+
+        Args:
+            positions: whose renewal was asked for: all that are in hand, or only such as were behind.
+            deadline: of those whose lock was renewed.
+            left: the others.
+
+        """
+        caught_up = self.behind.keys() >= set(positions)
+        self.behind |= {position: self.behind.get(position, self.deadline) for position in left}
+        for position in positions:
+            if position not in left:
+                self.behind.pop(position, None)
+        if not caught_up:
+            self.deadline = deadline
 
 
 class Verdict(Enum):

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from relay.message import Batch, Claim, Outcome, Portion, Position
+from relay.message import Batch, Claim, Outcome, Portion, Position, Range
 
 
-class Due(Enum):
-    """Which messages a claim looks at; the value names the statement."""
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Claim unordered messages that were never claimed."""
 
-    ABOVE_HEAD = "above_head"
-    PENDING = "pending"
-    OTHERS_ABOVE_HEAD = "others_above_head"
-    OTHERS_PENDING = "others_pending"
-    EXCHANGE_ABOVE_HEAD = "exchange_above_head"
-    EXCHANGE_PENDING = "exchange_pending"
-    WAITING = "waiting"
-    SUSPECT = "suspect"
-    ORDERED = "ordered"
-    BY_ID = "by_id"
+    ranges: Sequence[Range]
+    walk: int
+    """Messages that may be walked over in each range."""
+    excluded: Sequence[str] = ()
+    """Exchanges whose messages are left alone."""
+    only: str | None = None
+    """The exchange whose messages are claimed; None for all."""
+    source = "fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Claim messages that a scan has found, if they are still claimable."""
+
+    positions: Sequence[Position]
+    source: str
+    """`waiting`, `suspect` or `ordered`."""
+    lanes: Mapping[int, int] = field(default_factory=dict)
+    """Lanes of the ordered ones among them, with the epochs in which this relay owns them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ById:
+    """Claim the messages that an operator names."""
+
+    ids: Sequence[str]
+    source = "by_id"
+
+
+Wanted = Fresh | At | ById
+"""What a claim looks at."""
+SUSPECT = "suspect"
+"""The source of claims of messages whose lock has expired before."""
 
 
 class Row(NamedTuple):
@@ -31,6 +55,14 @@ class Row(NamedTuple):
     outcome: Outcome
     published: int | None
     confirmed: int | None
+
+
+class Left(NamedTuple):
+    """A row that a statement left as it was."""
+
+    id: str
+    busy: bool
+    """Another session holds the row, which is still ours; False: it is not ours any more."""
 
 
 class Written(NamedTuple):
@@ -48,36 +80,48 @@ class Claimed(NamedTuple):
     batch: Batch | None
     snapshot: str
     """Text of `pg_current_snapshot()` of that same statement."""
-    exhausted: bool
-    """Nothing that was due and visible was left out by a limit."""
-    walked: Position | None = None
-    """How far it came where the limit was that of messages to look at."""
-
-    @property
-    def last(self) -> Position | None:
-        """The highest position up to which nothing that was due and visible was left out."""
-        return self.walked or (self.batch.claims[-1].position if self.batch else None)
+    full: bool
+    """A limit on messages or bytes left out something that was due."""
+    last: Position | None = None
+    """The highest position claimed."""
+    bounds: Sequence[Position | None] = ()
+    """Of a claim of fresh messages: the first position of each range that was not looked at, None where it came to the end."""
 
 
 class Listed(NamedTuple):
-    """Keys of ready messages, in claim order."""
+    """Keys of fresh messages, in claim order."""
 
-    keys: Sequence[str]
+    keys: Mapping[str, tuple[int, Position]]
+    """The lane of each, and its lowest fresh message that was walked."""
     snapshot: str
     last: Position | None
-    """The highest position above the head that was looked at."""
-    more: bool
-    """There are further messages above `last`."""
-    more_late: bool
-    """There are further keys in the pending transactions."""
+    """Where it was cut short."""
 
 
-class Place(NamedTuple):
-    """Where the look at waiting messages goes on."""
+class Finding(NamedTuple):
+    """A message that a scan has seen."""
 
-    available_at: str
-    seen: int
-    """How many of that very time were looked at."""
+    kind: str
+    """`waiting`: its wait is over; `stranded`: fresh, below the head; `suspect`: its lock has expired before; `key`: the lowest of its
+    ordering key in this page; `expired`: its lock is over."""
+    position: Position
+    exchange: str
+    key: str | None
+    lane: int | None
+    trusted: bool
+    """Of a suspect: it may be claimed together with others."""
+
+
+class Page(NamedTuple):
+    """One page of a scan."""
+
+    findings: Sequence[Finding]
+    reached: Position | None
+    """Where a scan in claim order continues; None at the end."""
+    time: str
+    """After which time a scan of waits continues."""
+    cut: bool
+    """There is more."""
 
 
 class Seen(NamedTuple):
@@ -91,20 +135,13 @@ class Seen(NamedTuple):
 class ClaimStore(Protocol):
     """Claims messages in the database."""
 
-    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+    async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """Lock up to `limit` messages and about `limit_bytes` stored bytes (at least one message).
 
         Those for which their payloads leave no room, as these turn out to be longer, are put back.
 
         Raises:
             StoreError: nothing may be assumed; what was claimed all the same comes back when its lock expires.
-        """
-
-    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
-        """As `claim`, for messages that may stand below everything in hand: reports the new lowest position for the sweep.
-
-        Raises:
-            StoreError: as `claim`.
         """
 
 
@@ -151,8 +188,8 @@ class Settler(Protocol):
     def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
         """Archive or release each claim of the portion by its outcome, however often it takes.
 
-        Yields what is written: all of it at once, unless the archive refuses single rows, which are
-        tried again for ever and yielded when they pass.
+        Yields what is written: all of it at once, unless the archive refuses single rows or other sessions
+        hold them. Those are tried again for ever and yielded when they pass.
         """
 
     def leave(self) -> None:
@@ -190,10 +227,10 @@ class Intake(Protocol):
 
 
 class SettleStore(Protocol):
-    """Writes outcomes, fenced by the lock token; each call is one statement."""
+    """Writes outcomes, fenced by the lock token. A row that another session holds keeps no other from being written."""
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Archive rows with their results; return the ids that were not ours any more.
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Archive rows with their results; return those that were not written.
 
         With `again` an earlier call may have got through unheard, so what is missing is looked up in the archive first.
 
@@ -201,8 +238,8 @@ class SettleStore(Protocol):
             StoreError: nothing may be assumed; safe to call again.
         """
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Put rows back into the queue; return the ids that were not ours any more.
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Put rows back into the queue; return those that were not written.
 
         With `again` an earlier call may have got through unheard, so what is missing is looked up first.
 

@@ -25,6 +25,22 @@ class ScheduleGoesOn(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFails(Event):
+    """What is due under a key could not be sent to the queue, as a trigger of the application's had it; told again for another reason."""
+
+    level: ClassVar[str] = "warning"
+    key: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGoesOn(Event):
+    """A key that failed does no more: its messages were sent, replaced or cancelled."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeysFolded(Event):
     """Messages with a key were taken from where they wait; so many of them were replaced by others, or sent within one."""
 

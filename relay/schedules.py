@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from relay import events
 from relay.errors import StoreError
-from relay.schedule_events import KeysFolded, ScheduleFails, ScheduleGoesOn
+from relay.schedule_events import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
 
 Folded = tuple[int, int, int, float | None]
 """Messages that a fold took, how many were replaced, how many sent within another, and the seconds until the next is due, None for none."""
@@ -75,26 +75,40 @@ class Folds:
 
     Args:
         fold: see `Folded`.
+        failing: why keys could not be sent, by name.
         emit: takes what it did.
     """
 
-    def __init__(self, fold: Callable[[], Awaitable[Folded]], emit: events.Sink) -> None:
+    def __init__(
+        self, fold: Callable[[], Awaitable[Folded]], failing: Callable[[], Awaitable[Mapping[str, str]]], emit: events.Sink
+    ) -> None:
         self._fold = fold
+        self._failing = failing
         self._emit = emit
+        self._told = Failing(emit, fails=KeyFails, goes_on=KeyGoesOn)
 
     async def carry_out(self) -> tuple[int, float | None]:
         """For `Schedules`."""
         folded, superseded, bundled, due_in = await self._fold()
         if folded:
             self._emit(KeysFolded(folded, superseded, bundled))
+        self._told.tell(await self._failing())
         return folded, due_in
 
 
 class Failing:
-    """Tells once of each schedule that fails, again where the reason is another, and that it does no more."""
+    """Tells once of each schedule or key that fails, again where the reason is another, and that it does no more."""
 
-    def __init__(self, emit: events.Sink) -> None:
+    def __init__(
+        self,
+        emit: events.Sink,
+        *,
+        fails: Callable[[str, str], events.Event] = ScheduleFails,
+        goes_on: Callable[[str], events.Event] = ScheduleGoesOn,
+    ) -> None:
         self._emit = emit
+        self._fails = fails
+        self._goes_on = goes_on
         self._told: Mapping[str, str] = {}
 
     def tell(self, failing: Mapping[str, str]) -> None:
@@ -102,7 +116,7 @@ class Failing:
         before, self._told = self._told, failing
         for name in sorted(before.keys() | failing.keys()):
             if before.get(name) != (why := failing.get(name)):
-                self._emit(ScheduleGoesOn(name) if why is None else ScheduleFails(name, why))
+                self._emit(self._goes_on(name) if why is None else self._fails(name, why))
 
 
 async def _heard(event: asyncio.Event, seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from relay import events
 from relay.errors import StoreError
 from relay.message import Archive, Batch, GiveBack, Outcome, Portion, Retry
-from relay.ports import Row, SettleStore, Written
+from relay.ports import Left, Row, SettleStore, Written
 from relay.waiting import pause, unless
 
 Item = TypeVar("Item")
@@ -18,13 +18,19 @@ LONGEST_PAUSE = 5.0
 """Seconds between two tries while the database is away."""
 GUILTY_PAUSE = 30.0
 """Seconds between two tries of a row that the archive refuses by itself."""
+BUSY_PAUSE = 1.0
+"""Seconds between two tries of a row that another session holds: when that lets go, the settle comes before a sweep of the expired lock."""
+BUSY = (
+    "Another session holds these rows of queue_message; they are tried again, and their neighbours are settled. If this goes on, let the "
+    "long transaction end that pg_stat_activity shows."
+)
 
 
 class Write(Protocol):
     """One of the two statements."""
 
-    async def __call__(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Write rows; return the ids that were not ours any more."""
+    async def __call__(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Write rows; return those that were not written."""
 
 
 class Pass(NamedTuple):
@@ -33,6 +39,15 @@ class Pass(NamedTuple):
     lost: list[str]
     refused: list[Row]
     """Rows that spoil the statement alone: they wait, their neighbours do not."""
+    busy: list[Row]
+    """Rows that other sessions hold: they wait too."""
+
+    def plus(self, other: Pass) -> Pass:
+        """Both together."""
+        return Pass(self.lost + other.lost, self.refused + other.refused, self.busy + other.busy)
+
+
+NOTHING = Pass([], [], [])
 
 
 class Settlement:
@@ -47,45 +62,55 @@ class Settlement:
         """See `relay.ports.Settler`."""
         tries = 0
         while portion.claims:
-            lost, refused = await self._pass(batch, _rows(batch, portion, outcomes))
-            written, portion, outcomes = _split(portion, outcomes, refused)
+            lost, refused, busy = await self._pass(batch, _rows(batch, portion, outcomes))
+            written = _without(portion, outcomes, [*refused, *busy])
             if written.portion.claims:
                 yield written._replace(lost=lost)
-            if refused and self._leaving.is_set():
-                return
-            if refused:
+            left = busy if self._leaving.is_set() else [*refused, *busy]
+            portion, outcomes = _only(portion, outcomes, left)
+            if left:
                 tries += 1
-                await unless(self._leaving, asyncio.sleep(pause(tries, longest=GUILTY_PAUSE)))
+                await self._rest(pause(tries, longest=BUSY_PAUSE if busy else GUILTY_PAUSE))
 
     def leave(self) -> None:
         """See `relay.ports.Settler`."""
         self._leaving.set()
 
+    async def _rest(self, seconds: float) -> None:
+        """Wait; a relay that begins to leave tries once more at once."""
+        if self._leaving.is_set():
+            await asyncio.sleep(seconds)
+        else:
+            await unless(self._leaving, asyncio.sleep(seconds))
+
     async def _pass(self, batch: Batch, rows: Sequence[Row]) -> Pass:
         archived = [row for row in rows if isinstance(row.outcome, Archive)]
         released = [row for row in rows if isinstance(row.outcome, Retry | GiveBack)] if len(archived) < len(rows) else []
-        lost, refused = await self._persist(self._store.archive, batch, archived) if archived else Pass([], [])
-        if released:
-            more = await self._persist(self._store.release, batch, released)
-            lost, refused = lost + more.lost, refused + more.refused
-        return Pass(lost, refused)
+        done = await self._persist(self._store.archive, batch, archived) if archived else NOTHING
+        return done.plus(await self._persist(self._store.release, batch, released)) if released else done
 
     async def _persist(self, write: Write, batch: Batch, rows: Sequence[Row]) -> Pass:
         """Try until it is written; halve what a row's own values spoil until that row stands alone."""
         attempt = 0
         while True:
             try:
-                return Pass(await write(batch, rows, again=attempt > 0), [])
+                return self._passed(rows, await write(batch, rows, again=attempt > 0))
             except StoreError as error:
                 attempt += 1
                 if error.row_is_guilty and len(rows) > 1:
                     middle = len(rows) // 2
                     left, right = [await self._persist(write, batch, half) for half in (rows[:middle], rows[middle:])]
-                    return Pass(left.lost + right.lost, left.refused + right.refused)
+                    return left.plus(right)
                 self._emit(events.SettleFailed(len(rows), str(error), attempt))
                 if error.row_is_guilty:
-                    return Pass([], list(rows))
+                    return Pass([], list(rows), [])
             await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
+
+    def _passed(self, rows: Sequence[Row], left: Sequence[Left]) -> Pass:
+        busy = {one.id for one in left if one.busy}
+        if busy:
+            self._emit(events.SettleFailed(len(busy), BUSY, 1))
+        return Pass([one.id for one in left if not one.busy], [], [row for row in rows if row.claim.id in busy] if busy else [])
 
 
 def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[Row]:
@@ -96,14 +121,20 @@ def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[R
     ]
 
 
-def _split(portion: Portion, outcomes: Sequence[Outcome], refused: Sequence[Row]) -> tuple[Written, Portion, Sequence[Outcome]]:
-    """What was written, and what is left to write."""
-    if not refused:
-        return Written(portion, outcomes, []), Portion([], [], [], []), []
-    apart = {row.claim.position for row in refused}
-    through = [index for index, claim in enumerate(portion.claims) if claim.position not in apart]
-    left = [index for index, claim in enumerate(portion.claims) if claim.position in apart]
-    return Written(_picked(portion, through), _pick(outcomes, through), []), _picked(portion, left), _pick(outcomes, left)
+def _without(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[Row]) -> Written:
+    """What was written."""
+    if not left:
+        return Written(portion, outcomes, [])
+    apart = {row.claim.position for row in left}
+    indexes = [index for index, claim in enumerate(portion.claims) if claim.position not in apart]
+    return Written(_picked(portion, indexes), _pick(outcomes, indexes), [])
+
+
+def _only(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[Row]) -> tuple[Portion, Sequence[Outcome]]:
+    """What is left to write."""
+    apart = {row.claim.position for row in left}
+    indexes = [index for index, claim in enumerate(portion.claims) if claim.position in apart] if left else []
+    return _picked(portion, indexes), _pick(outcomes, indexes)
 
 
 def _picked(portion: Portion, indexes: Sequence[int]) -> Portion:

@@ -1,7 +1,7 @@
 -- Runs before the numbered migrations, each time: one migration at a time, the schema, and the record of what was applied.
 -- The lock is taken first and may be waited for; after it nothing may wait long, because whoever inserts would wait behind it.
 SET LOCAL search_path = pg_catalog, pg_temp;
-SET LOCAL lock_timeout = '10min';
+@unlimited@SET LOCAL lock_timeout = '10min';
 DO $do$
 DECLARE
     lock bigint := 7239420177240219;

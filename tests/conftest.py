@@ -12,7 +12,8 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = [
-    f"tests.support.{name}" for name in ("ids", "servers", "own", "queue", "chance", "cli", "relays", "fault_runs", "spread", "inboxes")
+    f"tests.support.{name}"
+    for name in ("ids", "servers", "own", "queue", "claimers", "chance", "cli", "relays", "fault_runs", "spread", "inboxes")
 ]
 
 settings.register_profile("patient", deadline=None)

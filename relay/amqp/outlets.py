@@ -259,7 +259,8 @@ class Outlet:
             return None
         claim, batch = job.claims[index], job.batch
         result: Encoded | PublishResult
-        if now >= batch.deadline:
+        # Without a call for each message of a batch that has one deadline.
+        if now >= batch.deadline or (batch.behind and batch.is_overdue(claim, now)):
             result = _OVERDUE_SUSPECT if job.published[index] else OVERDUE
         elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
             result = _OVERDUE_SUSPECT if job.published[index] else _EXPIRED

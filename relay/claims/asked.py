@@ -5,34 +5,33 @@ A key whose head is in flight is not looked for: it is asked for again when that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+
+MAX_ASKED = 20_000
+"""Keys that are asked for at a time; what is more the next round of the scrub finds again."""
 
 
 class Asked:
-    """Keys whose head may be ready, in the order in which they are asked for; none of them is in flight."""
+    """Keys whose head may be ready, with their lanes, in the order in which they are asked for; none of them is in flight."""
 
-    def __init__(self) -> None:
-        self._keys: dict[str, None] = {}
+    def __init__(self, most: int = MAX_ASKED) -> None:
+        self._most = most
+        self._keys: dict[str, int] = {}
         self._in_flight: dict[str, bool] = {}
-        """Keys whose head we hold; True where something of the key was listed meanwhile."""
-        self._ahead = 0
+        """Keys whose head we hold; True where something of the key was found meanwhile."""
 
-    def ask(self, keys: Iterable[str]) -> None:
+    def ask(self, keys: Mapping[str, int]) -> None:
         """Look for these too, behind those that are asked for already; one that is in flight when it is settled."""
-        self._keys.update(dict.fromkeys(key for key in keys if not self._noted(key)))
-
-    def _noted(self, key: str) -> bool:
-        if key not in self._in_flight:
-            return False
-        self._in_flight[key] = True
-        return True
+        for key, lane in keys.items():
+            if key in self._in_flight:
+                self._in_flight[key] = True
+            elif len(self._keys) < self._most:
+                self._keys[key] = lane
 
     def first(self, most: int) -> list[str]:
         """Those whose turn it is; they stay until they are dropped or taken."""
-        keys = list(islice(self._keys, most))
-        self._ahead -= len(keys)
-        return keys
+        return list(islice(self._keys, most))
 
     def drop(self, keys: Iterable[str]) -> None:
         """These are not asked for any more."""
@@ -50,25 +49,21 @@ class Asked:
         self._in_flight[key] = False
 
     def settled(self, key: str) -> bool:
-        """The key's head is in flight no more; True if something of the key was listed meanwhile."""
+        """The key's head is in flight no more; True if something of the key was found meanwhile."""
         return self._in_flight.pop(key, False)
 
-    def mark(self) -> None:
-        """Note how many are asked for now; see `passed`."""
-        self._ahead = len(self._keys)
-
-    @property
-    def passed(self) -> bool:
-        """Whether all that were asked for at the mark have had their turn."""
-        return self._ahead <= 0 or not self._keys
-
-    def keep(self, wanted: Callable[[str], bool]) -> None:
-        """Ask for those only that are wanted still."""
-        self._keys = {key: None for key in self._keys if wanted(key)}
+    def keep(self, wanted: Callable[[int], bool]) -> None:
+        """Ask only for those in lanes that are wanted still."""
+        self._keys = {key: lane for key, lane in self._keys.items() if wanted(lane)}
 
     def clear(self) -> None:
         """Ask for none; what is in flight stays so."""
         self._keys.clear()
+
+    @property
+    def full(self) -> bool:
+        """There is no room for the keys of one more page."""
+        return len(self._keys) * 2 > self._most
 
     def __len__(self) -> int:
         """How many keys are asked for."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from relay.claims.frontier import Snapshot
+from relay.claims.cursor import Snapshot
 from relay.message import START, Position
 
 MOST_KEYS = 10_000
@@ -34,14 +34,17 @@ NOWHERE = Bound(START, ())
 
 
 class Head(NamedTuple):
-    """What stands first under a key."""
+    """What is first under a key."""
 
     position: Position
-    locked: bool
+    lane: int
     ready: bool
     """Neither locked nor waiting, and nothing of it is held."""
     exchange: str = ""
-    """Of a head that is ready."""
+    suspect: bool = False
+    """Its lock has expired before."""
+    trusted: bool = False
+    """Of a suspect: it may be claimed together with others."""
 
 
 class Bounds:
@@ -71,6 +74,11 @@ class Bounds:
             self._known.move_to_end(key)
         while len(self._known) > self._most:
             self._known.popitem(last=False)
+
+    def seen(self, key: str, position: Position) -> None:
+        """A scan has seen a message of this key: a bound above it is wrong."""
+        if key in self._known and position < self._known[key].start:
+            del self._known[key]
 
     def forget(self) -> None:
         """Know nothing: the connection is new, and a failover may have lowered the xid counter."""

@@ -1,36 +1,37 @@
-"""Where batches come from: streams, waiting messages, suspects and lanes, each looked at when it is worth a statement."""
+"""Where batches come from: fresh messages, keys, and what scans have found, each looked at when it is worth a statement."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from relay.claims.frontier import Frontier
+from relay.claims.backlog import Backlog
+from relay.claims.cursor import Cursor
 from relay.claims.lanes import Lanes, LaneStore
-from relay.claims.limits import Limits, alike
+from relay.claims.limits import Limits
 from relay.claims.share import Share
 from relay.claims.source import FIRST_GAP, Source
 from relay.claims.streams import Streams
+from relay.claims.suspects import Suspects
 from relay.message import Batch, Outcome, Portion, Position
-from relay.ports import Due, Seen
+from relay.ports import At, Finding, Page, Seen
 
-SUSPECTS = 100
-"""Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
-
-SUSPECTS_PATIENCE = 1.0
-"""Seconds after which the next group goes although one of the last is not through, such as one that a silent queue keeps."""
-
-ALONE_PATIENCE = 2.0
-"""Seconds after which others follow one that goes alone and is not through; had it killed the relay, nobody would be here to wait."""
-FIRST_AGAIN = 2
+PAST = "-infinity"
 
 
 class IntakeStore(LaneStore, Protocol):
     """What the sources ask of the database."""
 
-    async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
+    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
         """Say in one statement where something may be due; locks nothing.
+
+        Raises:
+            StoreError: the database did not answer.
+        """
+
+    async def scan_due(self, *, after: str, held: Sequence[str], lanes: Collection[int]) -> Page:
+        """One page of the messages whose wait ended after a time; locks nothing.
 
         Raises:
             StoreError: the database did not answer.
@@ -47,83 +48,90 @@ class Intake:
         self._poll_interval = poll_interval
         self._clock = clock
         self.limits = Limits(clock)
+        self.backlog = Backlog(self.limits)
+        self.suspects = Suspects(self.limits, clock)
         self.streams = Streams(store, share, self.limits)
-        self.lanes = Lanes(store, limits=self.limits, clock=clock)
-        self._suspects: dict[str, str] = {}
-        """Suspects in flight, by id, and their exchanges."""
-        self._last_suspects: set[str] = set()
-        """Those of the last group that are in flight: whoever went before has had its time."""
-        self._suspects_until = 0.0
-        self._fresh = Source("streams", self._claim_streams)
-        self._ordered = Source("lanes", self._claim_lanes)
-        self._limited = Source("limited", self._claim_limited)
-        self._limited_low = [
-            Source("limited_waiting", self._claim_limited_waiting),
-            Source("limited_suspect", self._claim_limited_suspect),
-        ]
-        self._turns = [
-            self._fresh,
-            self._ordered,
-            Source("waiting", self._claim_waiting),
-            Source("suspect", self._claim_suspect),
-            Source("lanes_waiting", self._claim_lanes_waiting),
-            self._limited,
-            *self._limited_low,
-        ]
-        self._looked_for = [source for source in self._turns if source is not self._limited]
-        """What a look stands for: not limited exchanges that stand apart, which have times of their own."""
+        self.lanes = Lanes(store, limits=self.limits, backlog=self.backlog, suspects=self.suspects)
+        self._after = PAST
+        """The wait of everything before this time is over, and was looked at."""
+        self._due_goes_on = False
+        self._seen_due: set[Position] = set()
+        """What the last scan of waits found."""
+        self._fresh = Source("fresh", self._claim_fresh, lambda: self.streams.unfinished)
+        self._ordered = Source("ordered", self._claim_ordered, lambda: self.lanes.unfinished)
+        self._due = Source("due", self._scan_due, lambda: self._due_goes_on)
+        self._limited = Source("limited", self._claim_limited, lambda: self.streams.unfinished)
+        self._waiting = Source("waiting", self._claim_waiting)
+        self._suspect = Source("suspect", self._claim_suspect)
+        self._turns = [self._fresh, self._ordered, self._due, self._waiting, self._suspect, self._limited]
+        self._polled = [self._fresh, self._ordered, self._due]
+        """Those that ask the database whether there is something; the others know."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
         if self._rests():
             await self._look()
-        for source in self._turns:
+        for source in list(self._turns):
             if source.look_at > self._clock():
                 continue
             batch = await source.claim(room, room_bytes)
-            if batch or not self._goes_on(source):
-                source.came_up(batch, self._clock(), self._poll_interval)
+            source.came_up(batch, self._clock(), self._poll_interval)
             self._mind(source, batch)
             if batch:
                 self.streams.took(batch)
                 self.limits.took(batch)
-                self._to_the_end(source)
+                self._turns.append(self._turns.pop(self._turns.index(source)))
                 return batch
         return None
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of claims: the suspect is through, keys have come free."""
-        if self._suspects and not self._suspects.keys().isdisjoint(claim.id for claim in portion.claims):
-            for claim in portion.claims:
-                self._suspects.pop(claim.id, None)
-                self._last_suspects.discard(claim.id)
-            for name in ("suspect", "limited_suspect"):
-                self._turn_of(name).hint()
+        """Learn what became of claims: a suspect is through, keys have come free."""
+        if self.suspects.settled(portion.claims):
+            self._suspect.hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
         if self.streams.starved:
             self._fresh.hint()
 
+    def found(self, findings: Iterable[Finding]) -> None:
+        """Take over what a scan has seen; each is checked again when it is claimed."""
+        for finding in findings:
+            if finding.kind == "key":
+                self.lanes.found(finding)
+                self._ordered.hint()
+            elif finding.kind == "suspect":
+                self.suspects.put(finding)
+                self._suspect.hint()
+            elif finding.kind == "waiting" or not self.streams.expects(finding.exchange, finding.position):
+                self.backlog.put(finding)
+                self._waiting.hint()
+
+    @property
+    def full(self) -> bool:
+        """There is no room for what one more page of a scan might find."""
+        return self.backlog.full or self.lanes.asked.full
+
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""
         self.streams.hint()
-        self.lanes.hint()
         for source in (self._fresh, self._ordered, self._limited):
             source.hint()
 
     def hint_waiting(self) -> None:
-        """Messages came back to the queue: look at the waiting ones at once."""
-        for name in ("waiting", "suspect", "lanes_waiting", "limited_waiting", "limited_suspect"):
-            self._turn_of(name).hint()
+        """Messages came back to the queue: look at those whose wait is over at once."""
+        for source in (self._due, self._waiting, self._suspect):
+            source.hint()
 
-    def hold(self, exchanges: Collection[str]) -> None:
-        """Hold exactly these exchanges; what was let go is looked for at once."""
-        # What is let go again is looked for anew.
-        self.lanes.aside.forget(exchanges)
-        if self.streams.hold(exchanges):
+    def hold(self, exchanges: Collection[str]) -> bool:
+        """Hold exactly these exchanges; return whether that let one go, of which then everything is looked for at once."""
+        self.backlog.forget(exchanges)
+        self.suspects.forget(exchanges)
+        released = self.streams.hold(exchanges)
+        if released:
             self.lanes.rediscover()
             self.hint()
             self.hint_waiting()
+        return released
 
     def limit(self, figures: Mapping[str, float], relays: int) -> None:
         """Hold exactly these limits, messages a second by exchange, of which each of so many relays has its part."""
@@ -134,18 +142,14 @@ class Intake:
     @property
     def behind(self) -> list[str]:
         """Exchanges of which messages wait for their limits, sorted."""
-        return sorted({*self.streams.behind, *self.lanes.aside.exchanges, *(name for source in self._limited_low for name in source.left)})
+        return sorted({*self.streams.behind, *self.backlog.throttled})
 
-    def patrol(self) -> None:
-        """Begin a look at every key of the lanes, if it is time for one."""
-        self.lanes.patrol()
-        self._ordered.hint()
-
-    async def keep_lanes(self) -> None:
-        """Keep the lanes; what stands in new ones is looked for at once."""
-        if await self.lanes.keep():
+    async def keep_lanes(self) -> bool:
+        """Keep the lanes; what is in new ones is looked for at once. Return whether they are others now."""
+        changed = await self.lanes.keep()
+        if changed:
             self.hint()
-            self.hint_waiting()
+        return changed
 
     async def reject_unprintable(self) -> None:
         """See `relay.ports.Intake`."""
@@ -156,38 +160,32 @@ class Intake:
         return max(0.0, min(source.look_at for source in self._turns) - self._clock())
 
     def reset(self) -> None:
-        """The database connection is new: frontiers and lanes begin again."""
+        """The database connection is new: cursors and lanes begin again."""
         self.streams.reset()
         self.lanes.reset()
-        self._suspects.clear()
-        self._last_suspects.clear()
+        self.backlog.clear()
+        self.suspects.clear()
+        self._after = PAST
         self.hint()
         self.hint_waiting()
-
-    @property
-    def low(self) -> Position:
-        """The lowest position at which a stream may claim as long as none is let go; a claim below tells the database itself."""
-        return self.streams.low_going
 
     async def _look(self) -> None:
         """One cheap look instead of one for each source; only those with something to find are asked."""
         streams, lanes = self.streams, self.lanes
-        seen = await self._store.look(fresh=streams.main, apart=streams.apart, held=streams.held, lanes=lanes.owned, ordered=lanes.frontier)
-        # While exchanges are apart the main stream must go on over their messages, else each look would go further than the one before.
-        fresh = seen.fresh or bool(streams.apart)
-        for source in self._looked_for:
-            found = fresh if source is self._fresh else seen.ordered if source is self._ordered else seen.waiting
+        seen = await self._store.look(
+            fresh=streams.main, after=self._after, held=streams.held, lanes=lanes.owned, ordered=lanes.cursor
+        )  # fmt: skip
+        # The look sees nothing of the keys that wait for limits: they stand below the head of the lanes.
+        ordered = seen.ordered or self.limits.until(self.backlog.throttled) == 0.0
+        for source, found in zip(self._polled, (seen.fresh or bool(streams.heads), ordered, seen.waiting), strict=True):
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
-        self._mind_limit(self._ordered, self.limits.until(lanes.aside.exchanges))
+        self._mind_limits()
 
     def _rests(self) -> bool:
         """Everything came up empty so often that one look stands for all, and it is time for that."""
-        if not all(source.rests(self._poll_interval) for source in self._looked_for):
+        if any(not source.rests(self._poll_interval) or source.goes_on() for source in self._polled):
             return False
-        if self.limits.until(self.lanes.aside.exchanges) == 0.0 or any(map(self._goes_on, self._looked_for)):
-            # Keys that a limit lets go stand below the lanes' head, where no look sees them, and so does the rest of a look bit by bit.
-            return False
-        return min(source.look_at for source in self._looked_for) <= self._clock()
+        return min(source.look_at for source in self._polled) <= self._clock()
 
     def _mind(self, source: Source, batch: Batch | None) -> None:
         """A look that found nothing may have left out a flood: others must not wait longer for that."""
@@ -195,99 +193,50 @@ class Intake:
             source.look_at, source.gap = self._clock() + FIRST_GAP, FIRST_GAP
         self._mind_limits()
 
-    def _goes_on(self, source: Source) -> bool:
-        """Whether its look is not at its end: it is due still, and how long it rests between two looks is not touched."""
-        if source in {self._fresh, self._limited}:
-            return self.streams.unfinished
-        return source.name.startswith("lanes") and self.lanes.unfinished
-
     def _mind_limits(self) -> None:
         """What waits for its limit is looked for as soon as that lets it go."""
-        if not (self.limits.names or self.lanes.aside.exchanges):
+        if not self.limits.names:
             return
-        waits = [(self._limited, self.streams.until_limited()), (self._ordered, self.limits.until(self.lanes.aside.exchanges))]
-        waits += [(source, self.limits.until(source.left | source.unseen)) for source in self._limited_low]
-        for source, wait in waits:
-            self._mind_limit(source, wait)
+        wait = self.limits.until(self.backlog.throttled)
+        for source, seconds in ((self._limited, self.streams.until_limited()), (self._waiting, wait), (self._ordered, wait)):
+            if seconds is not None:
+                source.look_at = min(source.look_at, self._clock() + max(seconds, FIRST_GAP))
 
-    def _mind_limit(self, source: Source, wait: float | None) -> None:
-        if wait is not None:
-            source.look_at = min(source.look_at, self._clock() + max(wait, FIRST_GAP))
-
-    def _to_the_end(self, source: Source) -> None:
-        self._turns.remove(source)
-        self._turns.append(source)
-
-    def _turn_of(self, name: str) -> Source:
-        return next(source for source in self._turns if source.name == name)
-
-    async def _claim_streams(self, room: int, room_bytes: int) -> Batch | None:
+    async def _claim_fresh(self, room: int, room_bytes: int) -> Batch | None:
         return await self.streams.claim(limit=room, limit_bytes=room_bytes)
 
-    async def _claim_lanes(self, room: int, room_bytes: int) -> Batch | None:
+    async def _claim_ordered(self, room: int, room_bytes: int) -> Batch | None:
         return await self.lanes.claim(limit=room, limit_bytes=room_bytes, held=self.streams.held)
-
-    async def _claim_lanes_waiting(self, room: int, room_bytes: int) -> Batch | None:
-        return await self.lanes.claim_waiting(limit=room, limit_bytes=room_bytes, held=self.streams.held)
 
     async def _claim_limited(self, room: int, room_bytes: int) -> Batch | None:
         return await self.streams.claim_limited(limit=room, limit_bytes=room_bytes)
 
-    async def _claim_waiting(self, room: int, room_bytes: int) -> Batch | None:
-        where = {"except": self._held_or_limited(), "only": None}
-        return (await self._store.claim_low(Due.WAITING, limit=room, limit_bytes=room_bytes, where=where)).batch
+    async def _scan_due(self, room: int, room_bytes: int) -> None:  # noqa: ARG002 - as a source is asked
+        """Look for messages whose wait is over; they are claimed in the turns of what they are."""
+        page = await self._store.scan_due(after=self._after, held=self.streams.held, lanes=self.lanes.owned)
+        self._after, self._due_goes_on = page.time, page.cut
+        self.found(page.findings)
+        # What waits for a limit or its turn is seen again for a while: that alone is no reason to look again soon.
+        seen, self._seen_due = self._seen_due, {one.position for one in page.findings}
+        if not self._seen_due <= seen:
+            self._due.hint()
 
-    async def _claim_limited_waiting(self, room: int, room_bytes: int) -> Batch | None:
-        return await self._claim_limited_low(self._limited_low[0], Due.WAITING, room, room_bytes, {})
+    async def _claim_waiting(self, room: int, room_bytes: int) -> Batch | None:
+        positions = self.backlog.next(room, self.streams.held)
+        if not positions:
+            return None
+        claimed = await self._store.claim(At(positions, "waiting"), limit=room, limit_bytes=room_bytes)
+        taken = {claim.position for claim in claimed.batch.claims} if claimed.batch else set()
+        self.backlog.tried(taken, full=claimed.full and bool(taken))
+        return claimed.batch
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        if self._suspects_are_waited_for():
+        group = self.suspects.next(room, self.streams.held)
+        if not group:
             return None
-        # Those of an exchange that does not confirm come last: one after the other they would keep all others.
-        slow = {*self._suspects.values()} - {*self.streams.held}
-        batch = await self._next_suspects(room, room_bytes, slow) if slow else None
-        return self._sent_suspects(batch or await self._next_suspects(room, room_bytes, ()))
-
-    async def _claim_limited_suspect(self, room: int, room_bytes: int) -> Batch | None:
-        if self._suspects_are_waited_for():
-            return None
-        source, where = self._limited_low[1], self.lanes.fence
-        return self._sent_suspects(await self._claim_limited_low(source, Due.SUSPECT, min(room, SUSPECTS), room_bytes, where))
-
-    async def _next_suspects(self, room: int, room_bytes: int, left_out: Collection[str]) -> Batch | None:
-        where = {"except": sorted({*self._held_or_limited(), *left_out}), "only": None, **self.lanes.fence}
-        return (await self._store.claim_low(Due.SUSPECT, limit=min(room, SUSPECTS), limit_bytes=room_bytes, where=where)).batch
-
-    def _sent_suspects(self, batch: Batch | None) -> Batch | None:
-        """Remember who is on the way."""
-        if batch:
-            self.lanes.took(batch)
-            self._suspects.update((claim.id, claim.exchange) for claim in batch.claims)
-            self._last_suspects = {claim.id for claim in batch.claims}
-            # The claim counts, so a first lost lock makes two attempts.
-            alone = batch.claims[0].attempts > FIRST_AGAIN
-            self._suspects_until = self._clock() + (ALONE_PATIENCE if alone else SUSPECTS_PATIENCE)
-        return batch
-
-    def _suspects_are_waited_for(self) -> bool:
-        """Those of the last group have their time to be through first."""
-        return bool(self._last_suspects) and self._clock() < self._suspects_until
-
-    def _held_or_limited(self) -> list[str]:
-        return sorted({*self.streams.held, *self.limits.names})
-
-    async def _claim_limited_low(self, source: Source, due: Due, room: int, room_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        """What waits of limited exchanges, no more than each of them may have, whichever it is of."""
-        held = frozenset(self.streams.held)
-        allowances = self.limits.open(held)
-        source.unseen = frozenset(self.limits.names) - allowances.keys() - held
-        source.left &= source.unseen
-        for going in alike(allowances, source.last):
-            where = {**where, "except": [], "only": sorted(going)}
-            claimed = await self._store.claim_low(due, limit=min(room, *going.values()), limit_bytes=room_bytes, where=where)
-            if not claimed.exhausted:
-                source.left |= going.keys()
-            if claimed.batch:
-                source.last = min(going.values())
-                return claimed.batch
-        return None
+        fence = self.lanes.fence([one.lane for one in group if one.lane is not None])
+        claimed = await self._store.claim(At([one.position for one in group], "suspect", fence), limit=room, limit_bytes=room_bytes)
+        self.suspects.tried(group, claimed.batch)
+        if claimed.batch:
+            self.lanes.took(claimed.batch)
+        return claimed.batch

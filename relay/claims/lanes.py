@@ -1,40 +1,30 @@
 """Messages in order per key: which lanes are ours, which keys to ask for, and which of their heads to claim.
 
-A key's head is its lowest message in any state; only the head may be in flight. Keys are listed once, above the lanes' head, and
-asked for; a key is asked for again when its head was settled, so a parked key costs its lane nothing.
+A key's head is its lowest message in any state; only the head may be in flight. A key is asked for when its messages are inserted, when
+its head was settled, when its head's wait is over, and when the scrub finds a message of it: a parked key costs its lane nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from relay.claims.aside import Aside
 from relay.claims.asked import Asked
+from relay.claims.backlog import Backlog
 from relay.claims.bounds import Bound, Bounds, Head
-from relay.claims.frontier import Frontier, Snapshot
+from relay.claims.cursor import Cursor, Snapshot, cut_at
 from relay.claims.limits import Limits
-from relay.literals import literal
-from relay.message import START, Archive, Batch, Outcome, Portion, Position
-from relay.ports import ClaimStore, Due, Listed, Place
+from relay.claims.suspects import Suspects
+from relay.message import Archive, Batch, Outcome, Portion, Position, Range
+from relay.ports import At, ClaimStore, Finding, Listed
 
-LANES = 64
-"""Fixed in the database by `queue_message_lane_of`."""
 KEYS_PER_CLAIM = 500
 PAGE = 5000
 """Messages whose keys are listed at once; a few milliseconds."""
-MOST_ASKED = 2 * PAGE
-LIST_AGAIN = 0.1
-"""Seconds between two lists of keys where all that is known waits for limits."""
 ROUNDS = 2
 """Looks at keys that turned out to be blocked before other sources get their turn."""
 LIST_EVERY = 4
 """Claims after which keys are listed although others can be asked for: a backlog of some keys must not keep new ones waiting."""
-LEFT = Place("-infinity", 0)
-PATROL_SHARE = 0.001
-"""Most of the time that a look at everything may take; when one took long the next one comes later."""
 
 
 class LaneStore(ClaimStore, Protocol):
@@ -51,48 +41,40 @@ class LaneStore(ClaimStore, Protocol):
         """Archive the messages that no claim can hand out."""
 
     async def wake_successors(self, keys: Sequence[str]) -> None:
-        """Make the heads of these keys due, for whoever owns their lanes."""
+        """Make the heads of these keys due, for the owners of their lanes."""
 
-    async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
-        """Keys of ready messages above `head` and in the pending transactions."""
-
-    async def list_waiting_keys(
-        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
-    ) -> tuple[list[str], Place | None]:
-        """Keys of messages whose wait is over, the next ones after a place, and where they go on, None at the end."""
+    async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
+        """Keys of fresh messages in these ranges and lanes, after a walk over so many messages at the most."""
 
     async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
         """The heads of these keys by their bounds, and the snapshot that shows them."""
 
 
-def lane_of(ordering_key: str) -> int:
-    """The lane of a key, as `queue_message_lane_of` computes it."""
-    return int(hashlib.md5(ordering_key.encode(), usedforsecurity=False).hexdigest()[:8], 16) & (LANES - 1)
-
-
 class Lanes:
-    """The ordered messages of the lanes that this relay owns."""
+    """The ordered messages of the lanes that this relay owns.
 
-    def __init__(self, store: LaneStore, *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        store: where they are.
+        limits: say how many messages of an exchange may be claimed now.
+        backlog: keeps the keys whose heads wait for that.
+        suspects: takes the heads whose lock has expired before.
+
+    """
+
+    def __init__(self, store: LaneStore, *, limits: Limits, backlog: Backlog, suspects: Suspects) -> None:
         self._store = store
-        self._limits = limits or Limits()
-        self._clock = clock
+        self._limits = limits
+        self._backlog = backlog
+        self._suspects = suspects
         self._owned: dict[int, int] = {}
-        self.frontier = Frontier()
+        self.cursor = Cursor()
         self._bounds = Bounds()
-        self._asked = Asked()
-        self.aside = Aside(self._limits)
-        self._list_at = 0.0
-        self._locked: dict[str, None] = {}
-        """Keys whose head somebody else holds."""
+        self.asked = Asked()
         self._strange: dict[str, None] = {}
+        """Keys that came free here although their lanes are not ours any more."""
         self._began_again = False
-        """What was held when the claim that is under way began may have been let go since."""
+        """What was held when the claim that is under way began may have been resumed since."""
         self._claims = 0
-        self._after = LEFT
-        self._patrol: Position | None = None
-        self._patrol_cost = 0.0
-        self._patrol_at = 0.0
         self.unfinished = False
         """The last claim found nothing but has not come to the end."""
 
@@ -101,193 +83,138 @@ class Lanes:
         """The lanes that this relay owns."""
         return list(self._owned)
 
-    @property
-    def fence(self) -> dict[str, list[int]]:
-        """The owned lanes and their epochs, as a claim names them and the database checks them."""
-        return {"lanes": list(self._owned), "epochs": list(self._owned.values())}
+    def fence(self, lanes: Sequence[int]) -> dict[int, int]:
+        """The epochs of those of these lanes that are ours, as a claim names them and the database checks them."""
+        return {lane: self._owned[lane] for lane in sorted(set(lanes)) if lane in self._owned}
 
     def took(self, batch: Batch) -> None:
         """Note what was claimed, here or elsewhere: one message of a key is in flight."""
         for claim in batch.claims:
             if claim.ordering_key is not None:
-                self._asked.took(claim.ordering_key)
-                self.aside.took(claim.ordering_key)
+                self.asked.took(claim.ordering_key)
+
+    def found(self, finding: Finding) -> None:
+        """A scan has seen a message that can be claimed, if it is its key's head."""
+        if finding.key is not None and finding.lane is not None:
+            self._ask(finding.key, finding.lane, finding.position)
+
+    def _ask(self, key: str, lane: int, position: Position) -> None:
+        if lane in self._owned:
+            self._bounds.seen(key, position)
+            self.asked.ask({key: lane})
 
     async def keep(self) -> bool:
-        """Renew the lanes' leases and take or give up lanes. True if there is something to look at: new lanes, or locks of others."""
+        """Renew the lanes' leases and take or give up lanes; return whether they are others now."""
         kept = await self._store.keep_lanes()
-        changed = kept != self._owned
+        if kept == self._owned:
+            return False
         self._owned = kept
-        if changed:
-            self._asked.keep(lambda key: lane_of(key) in kept)
-            self.aside.clear()
-            self._bounds.forget()
-            self.rediscover()
-        # Whoever holds those heads may leave without a word: the owner of before, or a program that follows the convention by hand.
-        locked, self._locked = self._locked, {}
-        self._asked.ask(locked)
-        return changed or bool(locked)
+        self.asked.keep(kept.__contains__)
+        self._bounds.forget()
+        self.rediscover()
+        return True
 
     def rediscover(self) -> None:
         """Look at the lanes from the left at once: after a change of lanes or a resumed exchange."""
-        self.frontier, self._began_again = Frontier(), True
-
-    def patrol(self) -> None:
-        """Look at the lanes from the left, bit by bit: for keys that nobody has told of, such as after a DELETE by hand."""
-        if self._patrol is None and self._clock() >= self._patrol_at:
-            self._patrol, self._patrol_cost = START, 0.0
-
-    def hint(self) -> None:
-        """Messages may have been inserted: keys are worth a list at once."""
-        self._list_at = 0.0
+        self.cursor, self._began_again = Cursor(), True
 
     def reset(self) -> None:
-        """Forget lanes, frontier and bounds: the connection is new. What is in flight stays so."""
+        """Forget lanes, cursor and bounds: the connection is new. What is in flight stays so."""
         self._owned = {}
-        self._asked.clear()
-        self.aside.clear()
-        self._locked.clear()
+        self.asked.clear()
         self._bounds.forget()
-        self._patrol = None
         self.rediscover()
 
     async def claim(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
         """Heads of the keys that came free or were listed, oldest request first."""
         self.unfinished = self._began_again = False
-        if self._strange:
-            keys = list(self._strange)
-            await self._store.wake_successors(keys)
-            for key in keys:
-                self._strange.pop(key, None)
+        await self._wake_strange()
         if not self._owned:
             return None
-        self._go_on()
+        self.asked.ask(self._backlog.admit(held))
         for _ in range(ROUNDS):
             if self._began_again:
                 # Keys that are listed from the left now would be dropped under an exchange that is held no more.
                 break
-            more = await self._list() if self._worth_listing() else bool(self._asked)
+            more = await self._list() if self._worth_listing() else bool(self.asked)
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
-            if not (more or self._asked):
-                return None
-        self.unfinished = True
-        return None
-
-    async def claim_waiting(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
-        """Heads whose wait is over."""
-        self.unfinished = False
-        if not self._owned:
-            return None
-        for _ in range(ROUNDS):
-            if self._asked.passed:
-                await self._list_waiting(held)
-            if ready := await self._find(limit, held):
-                return await self._claim_ready(ready, limit, limit_bytes)
-            if self._asked.passed and self._after is LEFT:
+            if not (more or self.asked):
                 return None
         self.unfinished = True
         return None
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
         """Note the keys whose head left the queue; return whether there were any."""
-        freed: dict[str, None] = {}
+        freed: dict[str, int] = {}
         for claim, outcome in zip(portion.claims, outcomes, strict=True):
-            key = claim.ordering_key
-            if key is not None and (self._asked.settled(key) or isinstance(outcome, Archive)):
-                freed[key] = None
-        ours = {key: None for key in freed if lane_of(key) in self._owned}
-        self._asked.ask(ours)
-        self._strange.update((key, None) for key in freed if key not in ours)
+            key, lane = claim.ordering_key, claim.lane
+            if key is not None and lane is not None and (self.asked.settled(key) or isinstance(outcome, Archive)):
+                freed[key] = lane
+        self.asked.ask({key: lane for key, lane in freed.items() if lane in self._owned})
+        self._strange.update((key, None) for key, lane in freed.items() if lane not in self._owned)
         return bool(freed)
+
+    async def _wake_strange(self) -> None:
+        if self._strange:
+            keys = list(self._strange)
+            await self._store.wake_successors(keys)
+            for key in keys:
+                self._strange.pop(key, None)
 
     def _worth_listing(self) -> bool:
         self._claims += 1
-        if self.aside.exchanges and self._clock() < self._list_at:
-            return False
-        return not self._asked or (self._claims % LIST_EVERY == 0 and len(self._asked) < MOST_ASKED)
+        return not self.asked or (self._claims % LIST_EVERY == 0 and not self.asked.full)
 
     async def _list(self) -> bool:
         """Ask for the keys of messages that are new; True if there are more."""
-        frontier, ripe, owned = self.frontier, frozenset(self.frontier.ripe), self._owned
-        listed = await self._store.list_keys(lanes=self._owned, head=frontier.head, pending=ripe, most=PAGE)
-        snapshot = Snapshot.parse(listed.snapshot)
-        frontier.passed(listed.last, snapshot, exhausted=not listed.more)
-        frontier.probed(ripe, snapshot, exhausted=not listed.more_late)
-        self._ask(listed.keys, owned)
-        self._list_at = self._clock() + LIST_AGAIN
-        return listed.more or bool(frontier.ripe - ripe) or await self._patrol_on()
+        cursor = self.cursor
+        ranges = cursor.ranges()
+        listed = await self._store.list_keys(lanes=self.owned, ranges=ranges, walk=PAGE)
+        reached = [None] * len(ranges) if listed.last is None else cut_at(ranges, listed.last)
+        cursor.advance(ranges, reached, Snapshot.parse(listed.snapshot))
+        for key, (lane, position) in listed.keys.items():
+            self._ask(key, lane, position)
+        return listed.last is not None
 
-    async def _patrol_on(self) -> bool:
-        """Ask for the keys of the next page of the look at everything; True if that is not at its end."""
-        if self._patrol is None:
-            return False
-        began, owned = self._clock(), self._owned
-        listed = await self._store.list_keys(lanes=owned, head=self._patrol, pending=(), most=PAGE)
-        self._ask(listed.keys, owned)
-        self._patrol = listed.last if listed.more else None
-        self._patrol_cost += self._clock() - began
-        self._patrol_at = self._clock() + self._patrol_cost / PATROL_SHARE
-        return self._patrol is not None
-
-    async def _list_waiting(self, held: list[str]) -> None:
-        """Ask for the keys of the next page of those whose wait is over."""
-        owned = self._owned
-        keys, after = await self._store.list_waiting_keys(lanes=owned, held=held, after=self._after, most=PAGE)
-        self._after = after or LEFT
-        # Of many that wait for limits none is looked at each time; another head under one of them is found in its turn.
-        self._ask(keys if len(keys) < KEYS_PER_CLAIM else [key for key in keys if key not in self.aside], owned)
-        self._asked.mark()
-
-    def _ask(self, keys: Sequence[str], owned: Mapping[int, int]) -> None:
-        """Ask for keys that were listed of these lanes, some of which may have been given up meanwhile."""
-        self._asked.ask(keys if self._owned is owned else [key for key in keys if lane_of(key) in self._owned])
-
-    def _go_on(self) -> None:
-        """Ask for keys that wait for limits, as many as these let go now."""
-        keys, more = self.aside.let_go()
-        self._asked.ask(keys)
-        if more:
-            self.frontier = Frontier()
-
-    def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Position]:
-        """Those of the ready heads that limits let go now; the keys of the others wait for that."""
-        found: dict[str, Position] = {}
-        left: dict[str, int | None] = {}
-        for key, head in heads.items():
-            allowance = left.setdefault(head.exchange, self._limits.allowance(head.exchange))
-            if allowance == 0:
-                self._asked.drop([key])
-                self.aside.put(key, head.exchange)
-                continue
-            self.aside.took(key)
-            found[key] = head.position
-            left[head.exchange] = None if allowance is None else allowance - 1
-        return found
-
-    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Position]:
+    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Head]:
         """Look for the heads of the keys asked for first; return those that are ready. The other keys are not asked for any more."""
-        keys, owned = self._asked.first(min(limit, KEYS_PER_CLAIM)), self._owned
+        keys = self.asked.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
         snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=held)
         self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
-        if self._owned is not owned:
-            heads = {key: head for key, head in heads.items() if lane_of(key) in self._owned}
-        self._asked.drop(key for key in keys if key not in heads or not heads[key].ready)
-        self._locked.update(dict.fromkeys(key for key, head in heads.items() if head.locked))
-        return self._within_limits({key: head for key, head in heads.items() if head.ready})
+        ready = {key: head for key, head in heads.items() if head.ready and head.lane in self._owned}
+        self.asked.drop(key for key in keys if key not in ready)
+        return self._within_limits({key: head for key, head in ready.items() if not self._is_suspect(key, head)})
 
-    async def _claim_ready(self, ready: Mapping[str, Position], limit: int, limit_bytes: int) -> Batch | None:
+    def _is_suspect(self, key: str, head: Head) -> bool:
+        if head.suspect:
+            self.asked.drop([key])
+            self._suspects.put(Finding("suspect", head.position, head.exchange, key, head.lane, head.trusted))
+        return head.suspect
+
+    def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Head]:
+        """Those of the ready heads that limits let go now; the keys of the others wait for that."""
+        found: dict[str, Head] = {}
+        left: dict[str, int | None] = {}
+        for key, head in heads.items():
+            allowance = left.setdefault(head.exchange, self._limits.allowance(head.exchange))
+            if allowance == 0:
+                self.asked.drop([key])
+                self._backlog.put_key(key, head.lane, head.exchange)
+                continue
+            found[key] = head
+            left[head.exchange] = None if allowance is None else allowance - 1
+        return found
+
+    async def _claim_ready(self, ready: Mapping[str, Head], limit: int, limit_bytes: int) -> Batch | None:
         """Claim what was found; what has changed since, or does not fit, is asked for again."""
-        lanes = sorted({lane_of(key) for key in ready} & self._owned.keys())
-        where = {
-            "lanes": lanes, "epochs": [self._owned[lane] for lane in lanes],
-            "xids": literal(position.xid for position in ready.values()), "seqs": literal(position.seq for position in ready.values()),
-        }  # fmt: skip
-        batch = (await self._store.claim_low(Due.ORDERED, limit=limit, limit_bytes=limit_bytes, where=where)).batch
+        fence = self.fence([head.lane for head in ready.values()])
+        positions: list[Position] = [head.position for head in ready.values()]
+        batch = (await self._store.claim(At(positions, "ordered", fence), limit=limit, limit_bytes=limit_bytes)).batch
         if batch:
             self.took(batch)
         # To the end, so that heads which an application keeps locked hold up no other key.
-        self._asked.put_behind(ready)
+        self.asked.put_behind(ready)
         return batch

@@ -105,12 +105,6 @@ class Limits:
         bucket = self._buckets.get(exchange)
         return None if bucket is None else bucket.allowance(self.clock())
 
-    def open(self, held: Collection[str]) -> dict[str, int]:
-        """Limited exchanges of which messages may be claimed now, and how many; but for those that are held."""
-        now = self.clock()
-        found = {name: bucket.allowance(now) for name, bucket in self._buckets.items() if name not in held}
-        return {name: messages for name, messages in found.items() if messages}
-
     def took(self, batch: Batch) -> None:
         """Debit what was claimed, whatever becomes of it: a message that goes again is debited again."""
         now = self.clock()
@@ -123,17 +117,3 @@ class Limits:
             return None
         now = self.clock()
         return min(bucket.until(now) if (bucket := self._buckets.get(name)) else 0.0 for name in exchanges)
-
-
-def alike(allowances: Mapping[str, int], last: int) -> list[dict[str, int]]:
-    """Exchanges for which one claim may ask together: none cuts what another may have to less than half.
-
-    Args:
-        allowances: messages that each may have.
-        last: what one of those had that were asked for last; those above it come first.
-
-    """
-    found: dict[int, dict[str, int]] = {}
-    for name, messages in allowances.items():
-        found.setdefault(messages.bit_length(), {})[name] = messages
-    return [found[bits] for bits in sorted(found, key=lambda bits: (bits <= last.bit_length(), bits))]

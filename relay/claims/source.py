@@ -13,25 +13,27 @@ FIRST_GAP = 0.01
 Ask = Callable[[int, int], Awaitable[Batch | None]]
 
 
+def never() -> bool:
+    """A source that comes to its end with each look."""
+    return False
+
+
 @dataclass(slots=True, eq=False)
 class Source:
     """One kind of claim and when to look at it again."""
 
     name: str
     claim: Ask
+    goes_on: Callable[[], bool] = never
+    """Its last look found nothing and did not come to its end: it is due still."""
     look_at: float = 0.0
     gap: float = FIRST_GAP
-    left: frozenset[str] = frozenset()
-    """Limited exchanges of which a look has left something."""
-    unseen: frozenset[str] = frozenset()
-    """Those that the last look left out, because their limits let nothing go just then."""
-    last: int = 0
-    """Messages that those of the last find might have, one each: others have their turn now."""
 
     def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
         """Look again at once after a find, later and later after none."""
-        self.look_at = now if batch else now + min(self.gap, longest)
-        self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
+        if batch or not self.goes_on():
+            self.look_at = now if batch else now + min(self.gap, longest)
+            self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
 
     def hint(self) -> None:
         """Something may be there: look at once."""

@@ -1,86 +1,69 @@
-"""One stream of unordered messages: a filter over the queue, and where it goes on."""
+"""One stream of fresh unordered messages: a filter over the queue, and where it continues."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from relay.claims.frontier import Frontier, Snapshot
-from relay.literals import literal
-from relay.message import Batch
-from relay.ports import Claimed, ClaimStore, Due
+from relay.claims.cursor import Cursor, Snapshot, cut_at
+from relay.message import Batch, Position, Range
+from relay.ports import Claimed, ClaimStore, Fresh
 
-
-class Kind(NamedTuple):
-    """Which messages a stream is about: the claims above its head and in its pending transactions."""
-
-    above_head: Due
-    pending: Due
-
-
-EVERYTHING = Kind(Due.ABOVE_HEAD, Due.PENDING)
-OTHERS = Kind(Due.OTHERS_ABOVE_HEAD, Due.OTHERS_PENDING)
-"""Everything while exchanges are apart: each claim looks at a bounded number of messages, as does that of an exchange."""
-EXCHANGE = Kind(Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING)
+WALK = 10_000
+"""Messages that a claim walks over at the most: some ten milliseconds, for which every other claim waits."""
 
 
 class Stream:
-    """One filter over the queue with a frontier of its own."""
+    """One filter over the queue with a cursor of its own.
 
-    def __init__(self, store: ClaimStore) -> None:
+    Args:
+        store: where messages are claimed.
+        only: the exchange whose messages it claims; None for all that are not excluded.
+        cursor: where it begins.
+
+    """
+
+    def __init__(self, store: ClaimStore, only: str | None = None, cursor: Cursor | None = None) -> None:
         self._store = store
-        self.frontier = Frontier()
+        self._only = only
+        self.cursor = cursor or Cursor()
+        self.walk = WALK
         self.caught_up: Snapshot | None = None
-        """The snapshot of the last claim above the head if it left nothing, else None."""
+        """The snapshot of the last claim if it left nothing, else None."""
         self.cut = False
-        """A limit cut the last claim short."""
+        """The last claim did not come to the end."""
         self.full = False
-        """That limit was room, not the number of messages to look at."""
+        """A limit on messages or bytes cut it short."""
         self.look_at = 0.0
         """When a limited exchange that had nothing is asked for again."""
-        self._stretch = 1
-        """Times that a walk is as long as usual, because the head cannot follow it: messages of a restored database may stand above it."""
 
     def restart(self) -> None:
-        """Begin again from the left; a claim that is under way moves the frontier of before."""
-        self.frontier = Frontier()
+        """Begin again from the left; a claim under way moves the cursor of before."""
+        self.cursor = Cursor()
         self.caught_up = None
         self.look_at = 0.0
 
-    async def claim(self, kind: Kind, *, limit: int, limit_bytes: int, walk: int, where: Mapping[str, object]) -> Batch | None:
-        """Claim what committed late below the head, else what stands above it, else what turned out to have committed meanwhile."""
+    async def claim(self, *, limit: int, limit_bytes: int, excluded: Sequence[str] = ()) -> Batch | None:
+        """Claim what committed late below the head and what is above it."""
+        cursor = self.cursor
+        ranges = cursor.ranges()
+        # A dense stretch costs no walk beyond what is claimed; where the last claim came up short, others' messages are in the way.
+        walk = self.walk if self.cut and not self.full else min(2 * limit, self.walk)
         self.cut = self.full = False
-        where = {**where, "walk": walk * self._stretch}
-        return (
-            await self._claim_pending(kind, limit, limit_bytes, where)
-            or await self._claim_above(kind, limit, limit_bytes, where)
-            or await self._claim_pending(kind, limit, limit_bytes, where)
-        )
-
-    async def _claim_pending(self, kind: Kind, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        frontier = self.frontier
-        asked = sorted(frontier.ripe)
-        if not asked:
-            return None
-        due = OTHERS.pending if kind is EVERYTHING and frontier.reached else kind.pending
-        late = {"pending": literal(asked), "reached": literal([frontier.reached.get(xid, 0) for xid in asked])}
-        claimed = await self._store.claim_low(due, limit=limit, limit_bytes=limit_bytes, where={**where, **late})
-        frontier.probed(asked, Snapshot.parse(claimed.snapshot), exhausted=claimed.exhausted, last=claimed.last)
-        self._note(claimed)
-        return claimed.batch
-
-    async def _claim_above(self, kind: Kind, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Batch | None:
-        frontier, head = self.frontier, self.frontier.head
-        at = {"head_xid": str(head.xid), "head_seq": head.seq}
-        claimed: Claimed = await self._store.claim(kind.above_head, limit=limit, limit_bytes=limit_bytes, where={**where, **at})
+        claimed = await self._store.claim(Fresh(ranges, walk, list(excluded), self._only), limit=limit, limit_bytes=limit_bytes)
         snapshot = Snapshot.parse(claimed.snapshot)
-        frontier.passed(claimed.last, snapshot, exhausted=claimed.exhausted)
-        if claimed.walked:
-            self._stretch = 1 if frontier.head > head else self._stretch * 2
-        self.caught_up = snapshot if claimed.exhausted else None
-        self._note(claimed)
+        cursor.advance(ranges, _reached(claimed, ranges), snapshot)
+        self.full = claimed.full
+        self.cut = claimed.full or any(claimed.bounds)
+        self.caught_up = None if self.cut else snapshot
         return claimed.batch
 
-    def _note(self, claimed: Claimed) -> None:
-        self.cut = self.cut or not claimed.exhausted
-        self.full = self.full or not (claimed.exhausted or claimed.walked)
+
+def _reached(claimed: Claimed, ranges: Sequence[Range]) -> list[Position | None]:
+    """How far a claim came in each range: to its last message where it was full, else to the range's bound."""
+    bounds = [bound and Position(bound.xid, bound.seq - 1) for bound in claimed.bounds]
+    if not claimed.full:
+        return bounds
+    if claimed.last is None:
+        return []
+    ended = cut_at(ranges, claimed.last)
+    return [bound or end for bound, end in zip(bounds, ended[:-1], strict=False)] + ended[-1:]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relay.cli.output import count, named, show_fields, show_json, show_table
-from relay.cli.support import console, new_group, not_found
+from relay.cli.output import count, named, show_fields, show_json, show_table, words
+from relay.cli.support import REFUSED, complain, console, new_group, not_found
 from relay.cli.types import Json, MessageId, MessageIds, SameId
 from relay.cli.watch_options import Acting, DeadResult, Which, plan
 
@@ -69,12 +70,24 @@ def acknowledge(messages: MessageIds, *, note: Annotated[str, typer.Option(help=
 def replay_dead(
     messages: MessageIds,
     *,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
     same_id: SameId = False,
+    as_json: Json = False,
 ) -> None:
-    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice is one message."""
+    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice is one message.
+
+    Where one was replayed before nothing is replayed, each such message is named, and the exit code is 1; --again sends it once more.
+    """
     with console() as opened, opened.transaction():
-        made = [opened.row("replay_message", id=message, same_id=same_id)["id"] for message in dict.fromkeys(messages)]
-    typer.echo("\n".join(map(str, made)))
+        opened.rows("lock_replays", schema=opened.schema)
+        made = {message: opened.row("replay_message", id=message, same_id=same_id)["id"] for message in dict.fromkeys(messages)}
+        # Afterwards: a watch that replayed one at the same moment has committed by now, as both acknowledge it.
+        if not again and (before := opened.rows("find_replayed", ids=list(made))):
+            _refuse(before, as_json=as_json)
+    if as_json:
+        _show_replayed(replayed=[{"id": message, "replayed_as": new} for message, new in made.items()])
+    else:
+        typer.echo("\n".join(map(str, made.values())))
 
 
 @app.command("watch")
@@ -102,6 +115,21 @@ def with_content(opened: Console, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a dead message with what it held."""
     held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
     return {**row, **(held[0] if held else {})}
+
+
+def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:
+    """End the command, whose transaction rolls back."""
+    reasons = {row["id"]: f"it was replayed as {row['replayed_as']} at {words(row['replayed_at'])} already" for row in before}
+    if as_json:
+        _show_replayed(refusals=[{"id": message, "reason": reason} for message, reason in reasons.items()])
+    for message, reason in reasons.items():
+        complain(f"Nothing is replayed, message {message} was refused: {reason}; --again sends it once more.")
+    raise typer.Exit(REFUSED)
+
+
+def _show_replayed(*, replayed: Sequence[dict[str, Any]] = (), refusals: Sequence[dict[str, Any]] = ()) -> None:
+    """JSON with the fields that `relay replay` has, and the new ids."""
+    show_json({"messages": len(replayed), "refused": len(refusals), "refusals": refusals, "replayed": replayed})
 
 
 def _list_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import typer
 
 from relay import __version__
 from relay.cli import adopt, contract, dead, key, pipeline, policy, schedule
+from relay.cli.check import check
 from relay.cli.demo import demo
 from relay.cli.message import cancel, enqueue, limit, pause, resume, show, unlimit
 from relay.cli.output import count
@@ -67,6 +68,8 @@ def migrate(
             refuse(_to_do(chosen, pending))
         if shortage := schema.check_roles(chosen.conninfo, schema=chosen.schema_name):
             refuse(f"The schema is up to date, its roles are not. {shortage}")
+        if schema.check_ids(chosen.conninfo, schema=chosen.schema_name):
+            refuse("The schema is up to date, and messages or numbers of another cluster are in it: run `relay migrate`, or start a relay.")
         typer.echo("the schema is up to date")
         return
     applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), say=complain)
@@ -102,6 +105,7 @@ def run() -> None:
 app.command()(demo)
 app.command()(enqueue)
 app.command()(status)
+app.command()(check)
 app.command()(show)
 app.command()(cancel)
 app.command()(pause)

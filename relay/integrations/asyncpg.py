@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from relay.client_contracts import ClientContracts, all_ready, ready
+from relay.client_handles import wrong_handle
 from relay.client_message import Message, MessageError
 from relay.client_rows import Given, Trace, as_json, into, statement_for, taken
 
 __all__ = ["enqueue", "enqueue_many", "load_contracts"]
 
 
+@runtime_checkable
 class Connection(Protocol):
     """An asyncpg connection, of its own or from a pool."""
 
@@ -57,8 +59,10 @@ async def enqueue(
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract, or there is no transaction; nothing was executed.
+        TypeError: the connection is none of asyncpg's; the sentence names the call that takes it.
         asyncpg.PostgresError: the database refused.
     """
+    _check(connection, "enqueue")
     messages = [ready(message, Trace(traceparent, tracestate), contracts)]
     [found] = await _insert(connection, messages, schema, autocommit=autocommit)
     return found
@@ -79,6 +83,7 @@ async def enqueue_many(
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     Either all have a key or none has one.
     """
+    _check(connection, "enqueue_many")
     found = all_ready(messages, Trace(traceparent, tracestate), contracts)
     return await _insert(connection, found, schema, autocommit=autocommit) if found else []
 
@@ -87,9 +92,16 @@ async def load_contracts(connection: Connection, *, schema: str = "public") -> C
     """Read the message contracts; load them again to see later ones.
 
     Raises:
+        TypeError: as `enqueue`.
         asyncpg.PostgresError: they cannot be read.
     """
+    _check(connection, "load_contracts")
     return ClientContracts([tuple(row) for row in await connection.fetch(_statement("read_contracts", schema))])
+
+
+def _check(connection: object, call: str) -> None:
+    if not isinstance(connection, Connection):
+        raise wrong_handle(connection, f"{__name__}.{call}", "a connection of asyncpg")
 
 
 async def _insert(connection: Connection, messages: Sequence[Message], schema: str, *, autocommit: bool) -> list[UUID]:

@@ -20,6 +20,7 @@ from uuid import UUID
 from django.db import connections
 
 from relay.client_contracts import ClientContracts, all_ready, ready
+from relay.client_handles import wrong_handle
 from relay.client_message import Message, MessageError
 from relay.client_rows import Given, Trace, as_json, into, statement, taken
 
@@ -49,8 +50,10 @@ def enqueue(
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract, or there is no transaction; nothing was executed.
+        TypeError: `using` is no text; the sentence names the call that takes it.
         django.db.DatabaseError: the database refused.
     """
+    _check(using, "enqueue")
     messages = [ready(message, Trace(traceparent, tracestate), contracts)]
     [found] = _insert(messages, using, schema, autocommit=autocommit)
     return found
@@ -71,6 +74,7 @@ def enqueue_many(
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     Either all have a key or none has one.
     """
+    _check(using, "enqueue_many")
     found = all_ready(messages, Trace(traceparent, tracestate), contracts)
     return _insert(found, using, schema, autocommit=autocommit) if found else []
 
@@ -79,11 +83,18 @@ def load_contracts(*, using: str = "default", schema: str = "public") -> ClientC
     """Read the message contracts; load them again to see later ones.
 
     Raises:
+        TypeError: as `enqueue`.
         django.db.DatabaseError: they cannot be read.
     """
+    _check(using, "load_contracts")
     with connections[using].cursor() as cursor:
         cursor.execute(_statement("read_contracts", schema))
         return ClientContracts(cursor.fetchall())
+
+
+def _check(using: object, call: str) -> None:
+    if not isinstance(using, str):
+        raise wrong_handle(using, f"{__name__}.{call}", "the alias of a Django database as using=")
 
 
 def _insert(messages: Sequence[Message], using: str, schema: str, *, autocommit: bool) -> list[UUID]:

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from relay.client_contracts import ClientContracts, all_ready, ready
+from relay.client_handles import wrong_handle
 from relay.client_message import Message
 from relay.client_rows import Given, Trace, as_json, into, statement_for, taken
 
@@ -53,8 +54,10 @@ def enqueue(
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
+        TypeError: it is no sync session or connection of SQLAlchemy; the sentence names the call that takes it.
         sqlalchemy.exc.DBAPIError: the database refused.
     """
+    _check_sync(session, "enqueue")
     messages = [ready(message, Trace(traceparent, tracestate), contracts)]
     [found] = _ids(messages, session.execute(*_insert(messages, schema)))
     return found
@@ -74,6 +77,7 @@ def enqueue_many(
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     Either all have a key or none has one.
     """
+    _check_sync(session, "enqueue_many")
     found = all_ready(messages, Trace(traceparent, tracestate), contracts)
     return _ids(found, session.execute(*_insert(found, schema))) if found else []
 
@@ -88,6 +92,7 @@ async def enqueue_async(
     contracts: ClientContracts | None = None,
 ) -> UUID:
     """`enqueue` for async sessions and connections."""
+    _check_async(session, "enqueue_async")
     messages = [ready(message, Trace(traceparent, tracestate), contracts)]
     [found] = _ids(messages, await session.execute(*_insert(messages, schema)))
     return found
@@ -103,6 +108,7 @@ async def enqueue_many_async(
     contracts: ClientContracts | None = None,
 ) -> list[UUID]:
     """`enqueue_many` for async sessions and connections."""
+    _check_async(session, "enqueue_many_async")
     found = all_ready(messages, Trace(traceparent, tracestate), contracts)
     return _ids(found, await session.execute(*_insert(found, schema))) if found else []
 
@@ -111,14 +117,27 @@ def load_contracts(session: Sync, *, schema: str = "public") -> ClientContracts:
     """Read the message contracts; load them again to see later ones.
 
     Raises:
+        TypeError: as `enqueue`.
         sqlalchemy.exc.DBAPIError: they cannot be read.
     """
+    _check_sync(session, "load_contracts")
     return ClientContracts([tuple(row) for row in session.execute(_statement("read_contracts", schema))])
 
 
 async def load_contracts_async(session: Async, *, schema: str = "public") -> ClientContracts:
     """`load_contracts` for async sessions and connections."""
+    _check_async(session, "load_contracts_async")
     return ClientContracts([tuple(row) for row in await session.execute(_statement("read_contracts", schema))])
+
+
+def _check_sync(session: object, call: str) -> None:
+    if not isinstance(session, (Session, scoped_session, Connection)):
+        raise wrong_handle(session, f"{__name__}.{call}", "a session or connection of SQLAlchemy")
+
+
+def _check_async(session: object, call: str) -> None:
+    if not isinstance(session, (AsyncSession, async_scoped_session, AsyncConnection)):
+        raise wrong_handle(session, f"{__name__}.{call}", "an async session or connection of SQLAlchemy")
 
 
 def _insert(messages: Sequence[Message], schema: str) -> tuple[TextClause, dict[str, str]]:

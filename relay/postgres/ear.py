@@ -9,7 +9,7 @@ from typing import Any
 
 from relay.postgres.answers import HEARING, Connection, answered
 from relay.postgres.database import connect
-from relay.postgres.pinned import PIN
+from relay.postgres.pinned import OWN, PIN
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
 
@@ -57,6 +57,9 @@ class Ear:
             await self.prove()
         else:
             await self._prove_from_outside()
+        # Not before: what a pool shares others would get too.
+        with answered(connection, HEARING):
+            await connection.execute(OWN)
 
     async def aclose(self) -> None:
         """Close the connection; locks on it are gone."""

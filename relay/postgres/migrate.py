@@ -17,6 +17,7 @@ from psycopg import errors, sql
 
 from relay.errors import MigrationError, StoreError
 from relay.postgres.errors import no_connection, read_only, reason
+from relay.postgres.foreign_ids import renumber
 from relay.postgres.pinned import ENCODING, pin, unreadable
 
 LONGEST_NAME = 63
@@ -76,6 +77,7 @@ def migrate(
                 _apply(connection, render_text, migration)
             connection.execute(render_text(_text("after.sql")))
         connection.execute(render_text(_text("cron.sql")))
+        renumber(connection, render_text(_text("unlimited.sql")), render_text(_text("renumber.sql")), say or _silent)
     return [migration.name for migration in todo]
 
 
@@ -93,6 +95,18 @@ def check(conninfo: str, *, schema: str = "public") -> list[str]:
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             applied = []
     return [migration.name for migration in _pending(applied, _silent)]
+
+
+def check_ids(conninfo: str, *, schema: str = "public") -> bool:
+    """Whether an up-to-date schema may hold messages or numbers of another cluster, as after a restore. Changes nothing.
+
+    Raises:
+        MigrationError: the schema may not be read.
+        StoreError: the database cannot be reached.
+    """
+    with _connection(conninfo, _silent) as connection, _translated(connection):
+        [(foreign,)] = connection.execute(Renderer(schema, {})(_text("foreign.sql"))).fetchall()
+    return bool(foreign)
 
 
 def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
@@ -234,7 +248,7 @@ def _text(name: str) -> str:
 
 
 def _before() -> str:
-    return _text("before.sql").replace("@found@", _text("found.sql"))
+    return _text("before.sql").replace("@unlimited@", _text("unlimited.sql")).replace("@found@", _text("found.sql"))
 
 
 def _silent(_: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay.claims.bounds import Bound
 from relay.literals import literal
-from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Retry
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Range, Retry
 from relay.policy import Policy
-from relay.ports import Row
+from relay.ports import SUSPECT, At, ById, Finding, Left, Page, Row, Wanted
 
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
@@ -20,19 +20,64 @@ def at(name: str, position: Position) -> dict[str, object]:
     return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
 
 
-def lock_of(policy: Policy) -> dict[str, object]:
-    """Parameters of a claim: how long its lock holds, and whether what lost one may go in groups."""
-    return {"lock_seconds": policy.lock_seconds, "trusted": int(policy.retry.max_attempts >= PATIENT)}
+def trusted(attempts: int, policy: Policy) -> bool:
+    """Whether a message that has lost a lock may go together with others."""
+    return attempts <= int(policy.retry.max_attempts >= PATIENT)
+
+
+def ranges_of(ranges: Sequence[Range]) -> dict[str, object]:
+    """Parameters of ranges of positions."""
+    return {
+        "from_xids": literal([one.after.xid for one in ranges]), "from_seqs": literal([one.after.seq for one in ranges]),
+        "to_xids": literal([one.below for one in ranges]),
+    }  # fmt: skip
+
+
+def wanted_of(wanted: Wanted) -> tuple[str, dict[str, object]]:
+    """The statement of a claim, and the parameters that say what it looks at."""
+    match wanted:
+        case At(positions, source, lanes):
+            return "at", {**at_all(positions), "lanes": list(lanes), "epochs": list(lanes.values()), "suspects": source == SUSPECT}
+        case ById(ids):
+            return "by_id", {"ids": list(ids)}
+    return "fresh", {**ranges_of(wanted.ranges), "walk": wanted.walk, "except": list(wanted.excluded), "only": wanted.only}
+
+
+def bounds_of(header: Sequence[Any]) -> list[Position | None]:
+    """The bounds in the header of a claim of fresh messages; none of any other claim."""
+    return [None if xid is None else Position(xid, seq) for xid, seq in header[0] or ()] if header else []
+
+
+def heads_of(heads: Mapping[str, Position]) -> dict[str, object]:
+    """Parameters of the exchanges that have streams of their own, and how far those have come."""
+    positions = at_all(list(heads.values()))
+    return {"apart": list(heads), "head_xids": positions["xids"], "head_seqs": positions["seqs"]}
+
+
+def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
+    """Read one page of a scan."""
+    findings = [
+        Finding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
+        for kind, xid, seq, exchange, key, lane, attempts, *_ in rows
+        if kind is not None
+    ]
+    cut, xid, seq, time, past = rows[0][7:]
+    return Page(findings, Position(xid, seq) if cut else None, time if cut else past, cut)
 
 
 def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:
     """Parameters of a look for the heads of keys."""
     late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
+    positions = at_all([bound.start for bound in bounds])
     return {
-        "keys": list(keys), "except": list(held), "now": None,
-        "from_xids": literal([bound.start.xid for bound in bounds]), "from_seqs": literal([bound.start.seq for bound in bounds]),
+        "keys": list(keys), "except": list(held), "now": None, "from_xids": positions["xids"], "from_seqs": positions["seqs"],
         "late_places": literal([place for place, _ in late]), "late_xids": literal([xid for _, xid in late]),
     }  # fmt: skip
+
+
+def at_all(positions: Sequence[Position]) -> dict[str, object]:
+    """Parameters of many positions."""
+    return {"xids": literal([one.xid for one in positions]), "seqs": literal([one.seq for one in positions])}
 
 
 def positions_of(rows: Sequence[Row]) -> dict[str, object]:
@@ -53,9 +98,13 @@ def results_of(rows: Sequence[Row]) -> dict[str, object]:
 
 
 def settle_of(batch: Batch, rows: Sequence[Row], *, name: str, policy: Policy) -> dict[str, object]:
-    """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it."""
+    """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it.
+
+    It waits for rows that other sessions hold, as long as its own session waits for any lock.
+    """
     return {
         **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": name, "claimed_at": batch.claimed_at,
+        "skip": False, "patience": None,
         "keep_successes": policy.keep_successes, "park_dead_keys": policy.park_dead_keys,
         "published": literal([row.published for row in rows]), "confirmed": literal([row.confirmed for row in rows]),
     }  # fmt: skip
@@ -74,6 +123,12 @@ def returns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
 def _storable(detail: str) -> str | None:
     """A text that PostgreSQL takes and that keeps the row narrow."""
     return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
+
+
+def left_of(rows: Sequence[Row], left: Sequence[tuple[int, int, bool]]) -> list[Left]:
+    """The rows that a statement did not write, as it returns them."""
+    ids = ids_of(rows, [(xid, seq) for xid, seq, _ in left])
+    return [Left(id_, busy) for id_, (*_, busy) in zip(ids, left, strict=True)]
 
 
 def ids_of(rows: Sequence[Row], lost: Sequence[tuple[int, int]]) -> list[str]:

@@ -25,7 +25,9 @@ DEFAULTS: Mapping[str, str] = {
 
 PostgreSQL's own defaults. PgBouncer does not know these, so in transaction mode they may be handed on to others, and may not hold.
 """
-PIN = ("SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in {**PINNED, **DEFAULTS}.items())).encode()
+PIN = (
+    "SELECT " + ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in {**PINNED, **DEFAULTS}.items())
+).encode()
 """The statement that sets them."""
 NOTICE = b"""DO $$ BEGIN
     PERFORM pg_catalog.set_config('client_connection_check_interval', '10s', false);
@@ -34,6 +36,17 @@ END $$"""
 """Has the server end a statement whose client is gone, which it else carries out to the end; where it cannot (PostgreSQL on another system
 than Linux), nothing is lost. The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind
 PgBouncer in transaction mode the server then watches the pooler, in a session that others get too, which helps and hurts nobody."""
+_CATALOG_FIRST = b"""SELECT pg_catalog.set_config('search_path',
+    pg_catalog.rtrim(pg_catalog.concat('pg_catalog, ', pg_catalog.current_setting('search_path')), ', '), false)"""
+"""Else a function of the application's, such as one named now(), may stand in for PostgreSQL's. The rest of the path stays, because a
+trigger that the application has put on the archive may count on it."""
+_AS_BUILT = b"""SELECT set_config(name, boot_val, false) FROM pg_settings
+WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable', 'default_transaction_isolation',
+    'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')"""
+"""Undoes what is set as a rule for the applications of a role or a database. The relay itself limits how long a statement or a rest lasts,
+each of its transactions sees what is committed, and its plans count on every way. A server that does not know a setting has none."""
+OWN = b";\n".join((_CATALOG_FIRST, _AS_BUILT, NOTICE))
+"""Statements for a session that is the relay's alone, to the end of that session."""
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -10,7 +9,7 @@ from relay.errors import StoreError
 from relay.events import LockLost, Sink
 from relay.message import Batch, Claim, GiveBack
 from relay.policy import Policy
-from relay.ports import Row
+from relay.ports import Left, Row
 from relay.postgres.database import Session
 from relay.postgres.payloads import Completed, Fetcher, Pace
 from relay.postgres.statements import Statements
@@ -22,8 +21,11 @@ class Locks(Protocol):
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
         """Move the locks of these positions ahead; return how many are still ours. May raise StoreError."""
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
-        """Put rows back into the queue; return the ids that were not ours any more. May raise StoreError."""
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Put rows back into the queue; return those that were not written. May raise StoreError."""
+
+    def leave_locked(self) -> None:
+        """Something keeps its lock and is not in flight any more."""
 
 
 class Shelf:
@@ -34,7 +36,6 @@ class Shelf:
         statements: the relay's SQL.
         locks: renews and releases.
         policy: says how large a payload may be, and how long a lock holds.
-        left_locked: called with a claim's source when something of it stays locked that nobody has in hand.
         put_back: called when messages may have gone back, due at once.
         emit: takes lost locks.
         leaving: the relay stops: what is not there yet goes back.
@@ -48,7 +49,6 @@ class Shelf:
         statements: Statements,
         locks: Locks,
         policy: Callable[[], Policy],
-        left_locked: Callable[[str], None],
         put_back: Callable[[], None],
         emit: Sink,
         leaving: Callable[[], bool],
@@ -57,7 +57,6 @@ class Shelf:
         self._statements = statements
         self._locks = locks
         self._policy = policy
-        self._left_locked = left_locked
         self._on_put_back = put_back
         self._emit = emit
         self._leaving = leaving
@@ -74,12 +73,8 @@ class Shelf:
             room: bytes that all payloads may have together.
 
         """
-        try:
-            done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
-            await self._put_back(done, batch)
-        except asyncio.CancelledError:
-            self._left_locked(batch.source)
-            raise
+        done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
+        await self._put_back(done, batch)
         return done
 
     def _fetcher(self, batch: Batch, *, half: float, room: int) -> Fetcher:
@@ -102,15 +97,17 @@ class Shelf:
         What PostgreSQL itself cannot print is archived for that as soon as it is not locked.
         """
         rows = [Row(claim, GiveBack("", ""), None, None) for claim in done.back]
-        if done.failed and done.failure:
-            self._left_locked(batch.source)
-            if done.failure.unprintable:
-                rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
+        if done.failed and done.failure and done.failure.unprintable:
+            rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
         lost = [claim.id for claim in done.lost]
         try:
-            lost += await self._locks.release(batch, rows, again=False) if rows else []
+            left = await self._locks.release(batch, rows, again=False) if rows else []
         except StoreError:
-            self._left_locked(batch.source)
+            left = [Left(row.claim.id, busy=True) for row in rows]
+        if any(one.busy for one in left):
+            # Free when their locks expire.
+            self._locks.leave_locked()
+        lost += [one.id for one in left if not one.busy]
         if rows:
             # Also where the answer was lost. They are not fresh any more: who looks for those alone would leave them until the next poll.
             self._on_put_back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 
@@ -9,10 +10,7 @@ from psycopg import sql
 
 
 class Statements:
-    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim`, what is due, and its `size`.
-
-    What is due may be a walk, which says of each message whether it is wanted; `step` then locks those that are.
-    """
+    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due, a scan of `scan` and its order."""
 
     def __init__(self, schema: str) -> None:
         self._schema = sql.Identifier(schema).as_string(None).replace("%", "%%")
@@ -26,9 +24,15 @@ class Statements:
 
     def claim(self, due: str) -> bytes:
         """The claim of what `queries/due_<due>.sql` selects."""
-        name = f"claim {due}"
+        return self._composed(f"claim {due}", _claim, due)
+
+    def scan(self, name: str) -> bytes:
+        """One page of the scan over what `queries/scan_<name>.sql` walks."""
+        return self._composed(f"scan {name}", _scan, name)
+
+    def _composed(self, name: str, compose: Callable[[str], str], part: str) -> bytes:
         if name not in self._rendered:
-            self._rendered[name] = self._render(_claim(_text(f"due_{due}").rstrip()))
+            self._rendered[name] = self._render(compose(part))
         return self._rendered[name]
 
     def _render(self, text: str) -> bytes:
@@ -36,14 +40,21 @@ class Statements:
 
 
 def _claim(due: str) -> str:
-    parts = {"@walked@": "", "@due@": due, "@reached@": "", "@size@": _text("size").strip()}
-    if "%(walk)s" in due:
-        walked = f"walked AS MATERIALIZED (\n{due}\n), "
-        parts |= {"@walked@": walked, "@due@": _text("step").rstrip(), "@reached@": _text("reached").rstrip()}
+    fresh = due == "fresh"
+    parts = {
+        "@ranges@": _text("due_fresh_ranges").rstrip("\n") if fresh else "",
+        "@due@": _text(f"due_{due}").rstrip(),
+        "@bounds@": _text("due_fresh_bounds").rstrip() if fresh else "",
+        "@size@": _text("size").strip(),
+    }
     text = _text("claim")
     for place, part in parts.items():
         text = text.replace(place, part)
     return text
+
+
+def _scan(name: str) -> str:
+    return _text("scan").replace("@walked@", _text(f"scan_{name}").rstrip())
 
 
 @cache

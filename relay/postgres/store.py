@@ -12,17 +12,17 @@ from typing import Any
 
 from relay import __version__
 from relay.claims.bounds import Bound, Head
-from relay.claims.frontier import Frontier
+from relay.claims.cursor import Cursor
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.literals import literal
-from relay.message import START, Archive, Batch, Claim, Position, Result
+from relay.message import START, Batch, Claim, Position, Range
 from relay.policy import Policy
-from relay.ports import Claimed, Due, Listed, Place, Row, Seen
+from relay.ports import Claimed, Left, Listed, Page, Row, Seen, Wanted
 from relay.postgres.answers import soon
-from relay.postgres.database import BY_INDEX, Session
-from relay.postgres.lowest import Lowest
-from relay.postgres.parameters import at, ids_of, lock_of, positions_of, probe, returns_of, settle_of
+from relay.postgres.database import BY_INDEX, IN_ORDER, Session
+from relay.postgres.parameters import at, at_all, bounds_of, heads_of, page_of, probe, ranges_of, trusted, wanted_of
+from relay.postgres.settling import Settling
 from relay.postgres.shelf import Shelf
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
@@ -35,6 +35,14 @@ does not hang on it: what is in flight keeps its lock, and an owner of before is
 QUICK = {"read_contracts", "read_policy", "read_version"}
 """Maintenance statements that wait for nobody, and that nothing slow may hold up."""
 WIDTH = len(Claim._fields)
+LOOK = 1000
+"""Messages that a look of a relay at rest walks over."""
+PAGE = 10_000
+"""Messages that one page of a scan walks over: some ten milliseconds."""
+MAX_FINDINGS = 2000
+"""Unordered messages that one page returns."""
+LAG = 2.0
+"""Seconds that a scan of waits goes over again: a release is committed some time after it has read the clock."""
 
 
 class Store:
@@ -51,26 +59,30 @@ class Store:
         emit: Sink = NOBODY,
         leaving: Callable[[], bool] = bool,
         put_back: Callable[[], None] = lambda: None,
-        sweep_soonest: float = 1.0,
     ) -> None:
         self._statements = Statements(schema)
         self._sessions = self._make_sessions(conninfo, name, prepare=prepare)
         self._claims, self._settles, self._control = self._sessions
+        self._settling = Settling(session=self._settles, control=self._control, statements=self._statements, name=name, policy=policy)
         self._name = name
         self._policy = policy
-        self._lowest = Lowest(lambda: policy().lock_seconds, sweep_soonest)
         self._shelf = Shelf(
-            session=self._claims, statements=self._statements, locks=self, policy=policy, left_locked=self._lowest.lose,
+            session=self._claims, statements=self._statements, locks=self, policy=policy,
             put_back=put_back, emit=emit, leaving=leaving,
         )  # fmt: skip
-        self._turn = asyncio.Lock()
         self._owed: StoreError | None = None
+        self.left_locked = False
+        """Something may carry this relay's lock that is not in flight: its name is asked for until that has expired."""
         self.relay_id = 0
 
     def _make_sessions(self, conninfo: Conninfo, name: str, *, prepare: bool) -> list[Session]:
         return [
             Session(conninfo, application_name=f"outbox-relay/{name} {role}", prepare=prepare, settings=settings, answer=answer)
-            for role, settings, answer in (("claim", BY_INDEX, self._answer), ("settle", BY_INDEX, self._answer), ("control", {}, None))
+            for role, settings, answer in (
+                ("claim", BY_INDEX, self._answer),
+                ("settle", BY_INDEX, self._answer),
+                ("control", IN_ORDER, None),
+            )
         ]
 
     def _answer(self) -> float:
@@ -83,7 +95,6 @@ class Store:
             # Also the one that settles: nothing is sent where the server has no connection left for it.
             await session.open()
         [(self.relay_id,)] = await self._control.fetch(self._statements["register_relay"], values)
-        self._lowest.told = START
         return self.relay_id
 
     async def unregister(self, *, holds_locks: bool) -> None:
@@ -95,117 +106,79 @@ class Store:
         for session in self._sessions:
             await session.aclose()
 
-    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+    async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """See `relay.ports.ClaimStore`."""
         policy, pace, token = self._policy(), self._shelf.pace, str(uuid.uuid4())
+        statement, where = wanted_of(wanted)
         values = {
-            **where, **lock_of(policy), "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.large,
+            **where, "lock_seconds": policy.lock_seconds, "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.large,
             "relay_id": self.relay_id, "token": token, "now": None,
         }  # fmt: skip
         owed, self._owed = self._owed, None
         if owed:
             raise owed
-        async with self._turn:
-            for session in (self._settles, self._claims):
-                await session.open()
-            tick = time.monotonic()  # What was waited for before is no part of the batch's intervals.
-            rows, came = await self._claimed(due.value, values), time.monotonic()
+        for session in (self._settles, self._claims):
+            await session.open()
+        tick = time.monotonic()  # What was waited for before is no part of the batch's intervals.
+        rows, came = await self._claimed(statement, values), time.monotonic()
         claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
-        snapshot, found, clock, *reached = rows[0][WIDTH:]
-        walked = Position(*reached[0]) if any(reached) and len(claims) == found else None
-        exhausted = found < limit and len(claims) == found and not walked
+        snapshot, found, clock, *bounds = rows[0][WIDTH:]
         half = policy.lock_seconds * (1 - SAFETY) / 2
-        batch = Batch(token, [], clock, tick, tick + 2 * half, due.value)
+        batch = Batch(token, [], clock, tick, tick + 2 * half, wanted.source)
         left = {index for index, claim in enumerate(claims) if claim.payload is None}
         unready = left or (claims and came > tick + half)
         whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
         if claims:
             pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=found > len(claims), room=limit_bytes)
-        if not walked and len(whole) == len(claims):
-            self._lowest.heard(due.value)
-        batch = Batch(token, whole, clock, tick, batch.deadline, due.value)
-        return Claimed(batch if whole else None, snapshot, exhausted=exhausted, walked=walked)
+        batch = Batch(token, whole, clock, tick, batch.deadline, wanted.source, batch.behind)
+        return Claimed(
+            batch if whole else None, snapshot, full=found >= limit or found > len(claims),
+            last=claims[-1].position if claims else None, bounds=bounds_of(bounds),
+        )  # fmt: skip
 
-    async def _claimed(self, source: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async def _claimed(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         try:
-            rows = await self._claims.fetch(self._statements.claim(source), values)
+            return await self._claims.fetch(self._statements.claim(statement), values)
         except (StoreError, asyncio.CancelledError) as error:
-            # It may have got through unheard.
-            self._lowest.lose(source)
+            # It may have got through unheard: what it locked is free when the lock expires.
+            self.left_locked = True
             if isinstance(error, StoreError) and error.unanswered:
                 self._shelf.pace.too_slow()
             raise
-        if rows[0][0] is not None:
-            self._lowest.took(Position(*rows[0][:2]))
-        return rows
 
-    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
-        """See `relay.ports.ClaimStore`."""
-        return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
-
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """See `relay.ports.SettleStore`."""
-        values = settle_of(batch, rows, name=self._name, policy=self._policy())
-        try:
-            lost = ids_of(rows, await self._settles.fetch(self._statements["settle"], values))
-        except StoreError as error:
-            if error.no_partition:
-                await self._control.fetch(self._statements["ensure_partitions"], {})
-            raise
-        return await self._not_archived(batch, rows, lost) if again and lost else lost
+        return await self._settling.archive(batch, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """See `relay.ports.SettleStore`."""
-        suspect = batch.source == Due.SUSPECT.value
-        values = {**positions_of(rows), **returns_of(rows), "suspect": suspect, "token": batch.token, "now": None}
-        lost = ids_of(rows, await self._settles.fetch(self._statements["release"], values))
-        return await self._not_released(batch, rows, lost) if again and lost else lost
+        return await self._settling.release(batch, rows, again=again)
 
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
-        """Move the locks of these positions ahead, and the batch's deadline with them; return how many are still ours.
+        """Move the locks of these positions ahead, and their deadlines with them; return how many are still ours.
+
+        A message whose row another session holds is ours, and keeps its deadline.
 
         Raises:
-            StoreError: nothing may be assumed; the old deadline holds.
+            StoreError: nothing may be assumed; the old deadlines hold.
         """
         tick, lock_seconds = time.monotonic(), self._policy().lock_seconds
         values = {
             "xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions]),
             "token": batch.token, "lock_seconds": lock_seconds, "now": None,
         }  # fmt: skip
-        [(renewed,)] = await self._claims.fetch(self._statements["renew_locks"], values)
-        if renewed == len(positions):
-            # Else some were taken over, and nothing of the batch that is not written yet may be written after the old deadline.
-            batch.deadline = tick + lock_seconds * (1 - SAFETY)
-        return int(renewed)
+        left = await self._claims.fetch(self._statements["renew_locks"], values)
+        batch.renewed(positions, tick + lock_seconds * (1 - SAFETY), left={(xid, seq) for xid, seq, _ in left})
+        return len(positions) - sum(not busy for *_, busy in left)
 
-    @property
-    def unheard(self) -> bool:
-        """A claim's answer was lost so lately that what it locked may still be locked, in nobody's hand."""
-        return self._lowest.unheard
+    def leave_locked(self) -> None:
+        """Something that was claimed keeps its lock and is not in flight any more."""
+        self.left_locked = True
 
-    def leave_locked(self, source: str) -> None:
-        """Something that such a claim locked is in nobody's hand any more."""
-        self._lowest.lose(source)
-
-    def swept(self) -> None:
-        """A sweep of our own locks came through."""
-        self._lowest.swept()
-
-    async def heartbeat(self, *, low: Position, head: Position, top: Position, state: str) -> bool:
-        """Tell that this relay lives, how low it may hold locks, and its lowest and highest heads; False if its row is gone.
-
-        No claim comes between.
-        """
-        async with self._turn:
-            values = {
-                **at("low", self._lowest.of(low)), **at("head", head), **at("top", top), **at("told", self._lowest.told),
-                "state": state, "relay_id": self.relay_id, "now": None,
-            }  # fmt: skip
-            rows = await self._claims.fetch(self._statements["heartbeat"], values)
-            self._lowest.tell()
-        if rows:
-            self._lowest.told = Position(*rows[0])
-        return bool(rows)
+    async def heartbeat(self, state: str, head: Position = START) -> bool:
+        """Report that this relay lives, its state, and where it claims next; False if its row is gone."""
+        values = {"state": state, "relay_id": self.relay_id, "now": None, **at("head", head)}
+        return bool(await self._claims.fetch(self._statements["heartbeat"], values))
 
     async def keep_lanes(self) -> dict[int, int]:
         """See `relay.claims.lanes.LaneStore`."""
@@ -227,34 +200,56 @@ class Store:
         """See `relay.claims.lanes.LaneStore`."""
         await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys)})
 
-    async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
+    async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """See `relay.claims.lanes.LaneStore`."""
-        values = {"lanes": list(lanes), "pending": literal(pending), "most": most, **at("head", head)}
-        [(snapshot, keys, more_late, more, xid, seq)] = await self._claims.fetch(self._statements["list_keys"], values)
-        return Listed(keys or [], snapshot, None if xid is None else Position(xid, seq), more, more_late)
-
-    async def list_waiting_keys(
-        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
-    ) -> tuple[list[str], Place | None]:
-        """See `relay.claims.lanes.LaneStore`."""
-        values = {"lanes": list(lanes), "except": list(held), "after": after.available_at, "seen": after.seen, "most": most, "now": None}
-        [(keys, more, available_at, seen)] = await self._claims.fetch(self._statements["list_waiting_keys"], values)
-        return keys or [], Place(available_at, seen) if more else None
+        values = {"lanes": list(lanes), "walk": walk, **ranges_of(ranges)}
+        rows = await self._claims.fetch(self._statements["list_keys"], values)
+        *_, snapshot, xid, seq = rows[0]
+        keys = {key: (lane, Position(*first)) for key, lane, *first, _, _, _ in rows if key is not None}
+        return Listed(keys, snapshot, None if xid is None else Position(xid, seq))
 
     async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
         """See `relay.claims.lanes.LaneStore`."""
         rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held))
-        heads = {keys[place - 1]: Head(Position(xid, seq), *rest) for place, xid, seq, *rest, _ in rows if place}
+        policy = self._policy()
+        heads = {
+            keys[place - 1]: Head(Position(xid, seq), lane, ready, exchange, suspect, trusted(attempts, policy))
+            for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows
+            if place
+        }
         return rows[0][-1], heads
 
-    async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
+    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
         """See `relay.claims.intake.IntakeStore`."""
         values = {
-            **at("head", fresh.head), "pending": literal(fresh.pending), "except": list(apart), "held": list(held), "now": None,
-            **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.pending), "lanes": list(lanes),
+            **at("head", fresh.head), "pending": literal(fresh.late), "after": after, "held": list(held), "walk": LOOK, "now": None,
+            **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.late), "lanes": list(lanes),
         }  # fmt: skip
         [row] = await self._claims.fetch(self._statements["look"], values)
         return Seen(*row)
+
+    async def scan_due(self, *, after: str, held: Sequence[str], lanes: Collection[int]) -> Page:
+        """See `relay.claims.intake.IntakeStore`."""
+        return await self._scan(self._claims, "due", {"after": after, **heads_of({})}, held, lanes)
+
+    async def scan_left(
+        self, *, after: Position, to: Position, held: Sequence[str], heads: Mapping[str, Position], lanes: Collection[int]
+    ) -> Page:
+        """See `relay.claims.scrub.ScrubStore`."""
+        return await self._scan(self._control, "left", {**at("from", after), **at("to", to), **heads_of(heads)}, held, lanes)
+
+    async def _scan(self, session: Session, name: str, where: Mapping[str, object], held: Sequence[str], lanes: Collection[int]) -> Page:
+        policy = self._policy()
+        values = {
+            **where, "held": list(held), "lanes": list(lanes), "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG,
+            "lock_seconds": policy.lock_seconds, "now": None,
+        }  # fmt: skip
+        return page_of(await session.fetch(self._statements.scan(name), values), policy)
+
+    async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
+        """See `relay.claims.scrub.ScrubStore`."""
+        [row] = await self._control.fetch(self._statements["free_expired"], {**at_all(positions), "now": None})
+        return row[0], row[1]
 
     async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a maintenance statement by its name.
@@ -267,29 +262,14 @@ class Store:
 
     async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
         """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
-        with self._lowest.fetching(claims[0].position):
+        try:
             done = await self._shelf.complete(claims, left, batch, half=half, room=room)
+        except BaseException:
+            self.leave_locked()
+            raise
+        if done.failed:
+            self.leave_locked()
         if done.failure and not done.whole:
             raise done.failure
         self._owed = done.failure
         return done.whole
-
-    async def _not_released(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
-        """An earlier release may have been committed without our hearing of it: re-read, do not assume."""
-        unclear = [row for row in rows if row.claim.id in lost]
-        back = returns_of(unclear)
-        values = {
-            **positions_of(unclear), "ids": [row.claim.id for row in unclear], "errors": back["errors"],
-            "token": batch.token, "claimed_at": batch.claimed_at,
-            "attempts": [row.claim.attempts - given_back for row, given_back in zip(unclear, back["given_back"], strict=True)],
-        }  # fmt: skip
-        ours = ids_of(unclear, await self._settles.fetch(self._statements["find_released"], values))
-        return [id_ for id_ in lost if id_ not in ours]
-
-    async def _not_archived(self, batch: Batch, rows: Sequence[Row], lost: list[str]) -> list[str]:
-        """As `_not_released`, for an earlier settle."""
-        unclear = [row for row in rows if row.claim.id in lost]
-        successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
-        values = {"ids": lost, "successes": successes, "handled_by": self._name, "claimed_at": batch.claimed_at}
-        ours = {id_ for (id_,) in await self._settles.fetch(self._statements["find_archived"], values)}
-        return [id_ for id_ in lost if id_ not in ours]

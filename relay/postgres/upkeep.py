@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from relay.errors import StoreError
-from relay.message import Batch, Position
+from relay.message import START, Batch, Position
 from relay.policy import Controls, Policy
 from relay.postgres.fitness import check_version, is_of, other_way
-from relay.postgres.parameters import at
 from relay.postgres.store import Store
 from relay.schedules import Folded
 
@@ -19,11 +18,10 @@ FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
 
 FAILING = 100
-"""Schedules whose failing is told one by one."""
+"""Schedules, or keys, whose failing is told one by one."""
 
-APART = 15.0
-"""Seconds after the lock time in which a silent relay's locks are looked for apart from the backlog too, by the indexes of waiting and of
-ordered messages. Its last lock expires within the first few; after a time without any relay the minute's sweep finds them."""
+RENUMBERED = 5000
+"""Messages of another cluster that are renumbered in one transaction: about a fifth of a second."""
 
 
 class Upkeep:
@@ -33,7 +31,6 @@ class Upkeep:
         self,
         *,
         store: Store,
-        silence: float,
         needs: int,
         adopt: Callable[[Policy, Mapping[str, str]], None],
         direction: str = "outbox",
@@ -46,9 +43,7 @@ class Upkeep:
         self._contracts = contracts
         self._contracts_read = ""
         self._needs = needs
-        self._silence = silence
         self._adopt = adopt
-        self._lock_seconds = Policy().lock_seconds
 
     async def check_schema(self) -> None:
         """See that the schema is not older than this relay; a newer one only adds to what an older relay uses.
@@ -59,43 +54,25 @@ class Upkeep:
         [(version,)] = await self._store.run("read_version")
         check_version(version, self._needs)
 
+    async def renumber(self) -> tuple[int, bool]:
+        """Give some messages of another cluster ids of this one; return how many, and whether more are left, maybe in another's hands."""
+        [(renumbered, more)] = await self._store.run("renumber", most=RENUMBERED)
+        return renumbered, more
+
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
         """Move locks ahead; return how many are still ours."""
         return await self._store.renew(batch, positions)
 
-    async def heartbeat(self, *, low: Position, head: Position, top: Position, state: Mapping[str, object]) -> None:
-        """Tell that this relay lives; one whose row was forgotten enters again."""
-        if not await self._store.heartbeat(low=low, head=head, top=top, state=json.dumps(state)):
+    async def heartbeat(self, state: Mapping[str, object], head: Position = START) -> None:
+        """Report that this relay lives, and where it claims next; one whose row was forgotten enters again."""
+        if not await self._store.heartbeat(json.dumps(state), head):
             await self._store.register()
 
-    async def sweep_silent(self, top: Position) -> tuple[int, int]:
-        """Free the expired locks of silent relays, below and at the transaction of our highest head.
-
-        Our own are looked for only after a claim whose answer was lost: what we hold is renewed in time, and a backlog that
-        was let go lies between our lowest and our highest head.
-        """
-        bound = str(top.xid + 1)
-        own = self._store.relay_id if self._store.unheard else None
-        # Locks shorter than that silence need not wait for it: only what has expired is freed.
-        silence = min(self._silence, self._lock_seconds)
-        values = {"own": own, "silence": silence, "lock_seconds": self._lock_seconds, "apart": APART, "forgotten": FORGOTTEN}
-        [row] = await self._store.run("sweep_silent", **values, below_xid=bound, now=None)
-        if own is not None:
-            self._store.swept()
-        return row[0], row[1]
-
-    async def sweep_all(self) -> tuple[int, int]:
-        """Free every expired lock; forget relays that are long gone."""
+    async def sweep_minute(self) -> tuple[int, int]:
+        """Run the sweep that pg_cron runs too; take relays off the list that fell silent long ago."""
         await self._store.run("forget_relays", forgotten=FORGOTTEN, now=None)
-        [row] = await self._store.run("sweep_all", now=None)
+        [row] = await self._store.run("sweep_minute", now=None)
         return row[0], row[1]
-
-    async def free_stranded(self, below: Position) -> int:
-        """Make due what is claimable below every living head and below `below`, where this relay claims no more.
-
-        What ended in a pending transaction while claims stood still, as when the broker is away, is not stranded.
-        """
-        return len(await self._store.run("free_stranded", **at("below", below), silence=self._silence, now=None))
 
     async def ensure_partitions(self) -> int:
         """Make the days of the archive ahead; return how many. Whatever keeps retention from its work does not keep this from its own."""
@@ -129,7 +106,6 @@ class Upkeep:
         if not is_of(self._direction, settings):
             self._astray()
             raise other_way(self._direction)
-        self._lock_seconds = policy.lock_seconds
         self._adopt(policy, settings)
         await self._refresh_contracts("".join(value for kind, _, value in rows if kind == "contracts"))
         return Controls(
@@ -153,6 +129,10 @@ class Upkeep:
         """Send what is due under its keys."""
         [row] = await self._store.run("fold_keys")
         return row
+
+    async def failing_keys(self) -> Mapping[str, str]:
+        """Why keys could not be sent, by name; at most so many as a log should tell of."""
+        return dict(await self._store.run("list_failing_keys", most=FAILING))
 
     async def _refresh_contracts(self, fingerprint: str) -> None:
         """Read the message contracts if they are others than those that were read last; a relay begins without any."""

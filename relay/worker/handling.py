@@ -45,7 +45,7 @@ class Handling:
         group: int,
         concurrency: int,
         seconds: float | None,
-        left_locked: Callable[[str], None],
+        left_locked: Callable[[], None],
         stuck: Callable[[], None],
         emit: Sink = NOBODY,
         home: str = "",
@@ -130,11 +130,11 @@ class Handling:
         if not await self._slot():
             return [(STOPPED, 0.0)] * len(group)
         began = self._clock()
-        if began >= batch.deadline:
+        late = any(batch.is_overdue(claim, began) for claim in group)
+        if late:
             self._slots.release()
-            return [(LATE, 0.0)] * len(group)
-        result = await self._attempt(batch, group)
-        if len(group) > 1 and result.verdict in (Verdict.REFUSED, Verdict.INVALID):
+        result, began = (LATE, 0.0) if late else (await self._attempt(batch, group), began)
+        if len(group) > 1 and (late or result.verdict in (Verdict.REFUSED, Verdict.INVALID)):
             # One of them may be the cause: each goes by itself, so that its neighbours are not held up.
             return [one for claim in group for one in await self._handle(batch, [claim])]
         return [(result, began)] * len(group)
@@ -166,7 +166,7 @@ class Handling:
         await asyncio.wait((task,), timeout=CANCEL_SECONDS)
         if done:
             return LOST
-        self._left_locked(batch.source)
+        self._left_locked()
         for claim in group:
             self._emit(HandlerOverdue(claim.id, self._seconds or 0.0))
         if not task.done():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from relay.claims.intake import Intake, IntakeStore
 from relay.message import Batch, Result
-from relay.ports import Due
+from relay.ports import ById
 
 
 class NamedStore(IntakeStore, Protocol):
@@ -68,7 +68,7 @@ class Named(Intake):
         """The next of them that are ready; see `relay.ports.Intake`."""
         batch = None
         if self._left:
-            batch = (await self._asked.claim_low(Due.BY_ID, limit=room, limit_bytes=room_bytes, where={"ids": self._left})).batch
+            batch = (await self._asked.claim(ById(self._left), limit=room, limit_bytes=room_bytes)).batch
         if batch:
             claimed = {claim.id for claim in batch.claims}
             self._left = [id_ for id_ in self._left if id_ not in claimed]

@@ -10,6 +10,7 @@ import pytest
 
 RIGHT = """\
 import uuid
+from datetime import timedelta
 import psycopg
 from sqlalchemy.orm import Session
 from relay.client import Message, Options, OutboxModel, enqueue, enqueue_many
@@ -29,7 +30,7 @@ class Level(OutboxModel, exchange="stock", coalesce_key="item"):
     item: int
 
 def place_level(connection: psycopg.Connection[tuple[object, ...]]) -> list[uuid.UUID]:
-    once = Message(exchange="billing", dedup_key="charge-7", dedup_seconds=60)
+    once = Message(exchange="billing", dedup_key="charge-7", dedup_seconds=60, delay=timedelta(minutes=5))
     return enqueue_many(connection, [once, Level(item=3).to_message(dedup_key="a"), Message(exchange="audit", bundle_key="b")])
 """
 WRONG = """\
@@ -40,6 +41,8 @@ Message(exchange="orders", routing_kee="order.placed")
 Message()
 Message(exchange="orders", dedup_key=7)
 Message(exchange="orders", dedup_seconds="60")
+Message(exchange="orders", available_at=5)
+Message(exchange="orders", delay=5)
 """
 
 
@@ -59,4 +62,4 @@ def test_an_app_that_enqueues_is_type_checked(wheel_relay: Path, tmp_path: Path)
     assert "Success" in check(python, tmp_path, RIGHT)
 
     told = check(python, tmp_path, WRONG)
-    assert [3, 4, 5, 6, 7] == [int(line.split(":")[1]) for line in told.splitlines() if ": error: " in line], told
+    assert [3, 4, 5, 6, 7, 8, 9] == [int(line.split(":")[1]) for line in told.splitlines() if ": error: " in line], told

@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ def _measured(connection: psycopg.Connection[Any], rows: int) -> dict[str, list[
     }
     found: dict[str, list[Figure]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
-        ready = [_row(message) for message in _messages(rows)]
+        ready = [_row(message, datetime.now(UTC)) for message in _messages(rows)]
         for name, way in ways.items():
             found[name].append(_timed(connection, way, rows))
     return found

@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from relay.maintenance import MaintenanceStore
-from relay.message import START, Position
 from relay.policy import Policy
 from relay.postgres.upkeep import Upkeep
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import MadeStore, ids_of
-
-FAR = Position(2**40, 0)
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -30,7 +27,7 @@ class Chores:
 
     def __init__(self, store: MadeStore) -> None:
         self.policy: Policy | None = None
-        self.store: MaintenanceStore = Upkeep(store=store, silence=6.0, needs=0, adopt=self._adopt)
+        self.store: MaintenanceStore = Upkeep(store=store, needs=0, adopt=self._adopt)
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         assert settings
@@ -55,30 +52,24 @@ async def test_a_skipped_head_is_discarded_and_its_successor_is_due(place: Place
 
 
 async def test_a_report_of_a_relay_that_was_forgotten_enters_it_again(place: Place) -> None:
-    """The sweep of everything forgets who has been silent for an hour."""
+    """The minute's sweep forgets who has been silent for an hour."""
     store, other = await place.store(), await place.store("other")
     await place.silence(store.relay_id, 4000)
-    assert (0, 0) == await Chores(other).store.sweep_all()
+    assert (0, 0) == await Chores(other).store.sweep_minute()
     before = store.relay_id
-    await Chores(store).store.heartbeat(low=START, head=START, top=START, state={})
+    await Chores(store).store.heartbeat({})
     assert store.relay_id > before
 
 
-async def test_expired_locks_are_freed_by_either_sweep(place: Place) -> None:
-    """Those of silent relays up to where one has claimed; all of them by the other."""
+async def test_expired_locks_are_freed_by_the_minutes_sweep(place: Place) -> None:
+    """Whoever held them, and whether that relay lives."""
     store, other = await place.store(), await place.store("other")
-    await place.insert(2)
-    await store.batch()
+    await place.insert(3)
+    await store.batch(limit=2)
     await place.expire()
-    chores = Chores(other).store
-    assert (0, 0) == await chores.sweep_silent(FAR)
-    await place.silence(store.relay_id, 60)
-    assert (0, 0) == await chores.sweep_silent(START)
-    assert (2, 0) == await chores.sweep_silent(FAR)
-    await place.insert()
     await store.batch(limit=1)
-    await place.expire()
-    assert (1, 0) == await chores.sweep_all()
+    assert (2, 0) == await Chores(other).store.sweep_minute()
+    assert (0, 0) == await Chores(other).store.sweep_minute()
 
 
 async def test_what_an_operator_holds_and_the_policy_are_read_together(place: Place) -> None:
@@ -93,14 +84,16 @@ async def test_what_an_operator_holds_and_the_policy_are_read_together(place: Pl
 
 
 async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> None:
-    """No day to make or to drop, nothing stranded or scheduled; the gauges count what waits."""
+    """No day to make or to drop, nothing renumbered or scheduled; the gauges count what waits."""
     chores = Chores(await place.store()).store
     await place.insert(3)
-    assert (0, (0, 0), 0) == (await chores.ensure_partitions(), await chores.retain(), await chores.free_stranded(FAR))
+    assert (0, (0, 0)) == (await chores.ensure_partitions(), await chores.retain())
+    assert (0, False) == await chores.renumber()
     await chores.renotify()
     assert (0, None) == await chores.run_schedules()
     assert (0, 0, 0, None) == await chores.fold_keys()
     assert {} == await chores.failing_schedules()
+    assert {} == await chores.failing_keys()
     gauges = await chores.read_gauges()
     assert gauges["ready"] == 3
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from relay.claims.frontier import Snapshot
-from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Outcome, Position, Result, Retry
+from relay.claims.cursor import LAST_XID, Snapshot
+from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Outcome, Range, Result, Retry
 from relay.policy import Policy
-from relay.ports import Due, Row
+from relay.ports import At, ById, Finding, Fresh, Row
 from relay.retry import RetryPolicy
 from tests.support.places import Memory, Place, Postgres, Standing
-from tests.support.queue import MadeStore, ids_of, positions_of
+from tests.support.queue import MadeStore, busy, ids_of, lost, positions_of
 
 GONE, NACKED = GiveBack("gone", "It went."), Retry(0.0, "nacked", "Full.")
 ALONE = Policy(retry=RetryPolicy(max_attempts=3))
@@ -31,11 +29,9 @@ def rows(batch: Batch, outcome: Outcome = SUCCESS) -> list[Row]:
     return [Row(claim, outcome, 1, 2) for claim in batch.claims]
 
 
-async def sweep_silent(store: MadeStore, *, own: bool = False, below: int = 2**40) -> tuple[Any, ...]:
-    """Free what silent relays hold, or what the store's own relay does."""
-    values = {"own": store.relay_id if own else None, "silence": 6.0, "lock_seconds": 30.0, "apart": 15.0, "forgotten": 3600.0, "now": None}
-    [found] = await store.run("sweep_silent", below_xid=str(below), **values)
-    return tuple(found)
+async def findings(store: MadeStore, *kinds: str) -> list[Finding]:
+    """What a scan of everything finds of some kinds."""
+    return [one for one in (await store.left()).findings if one.kind in kinds]
 
 
 async def test_claims_go_in_the_order_of_transactions_and_say_what_still_runs(place: Place) -> None:
@@ -47,10 +43,10 @@ async def test_claims_go_in_the_order_of_transactions_and_say_what_still_runs(pl
         assert early == ids_of(claimed.batch)
         running = Snapshot.parse(claimed.snapshot).running
     assert claimed.last is not None
-    head = {"head_xid": str(claimed.last.xid), "head_seq": claimed.last.seq}
-    assert [] == await store.ids(where=head)
-    pending = "{" + ",".join(map(str, running)) + "}"
-    assert [late] == await store.ids(Due.PENDING, {"pending": pending})
+    [xid] = [xid for xid in running if xid < claimed.last.xid]
+    head = Range(claimed.last, LAST_XID)
+    assert [] == await store.ids(Fresh([head], 10))
+    assert [late] == await store.ids(Fresh([Range(START._replace(xid=xid), xid + 1), head], 10))
 
 
 async def test_limits_cut_a_claim_and_it_says_so(place: Place) -> None:
@@ -59,28 +55,61 @@ async def test_limits_cut_a_claim_and_it_says_so(place: Place) -> None:
     ids = await place.insert(5, body=bytes(1000))
     one, two, rest = await store.take(limit_bytes=1), await store.take(limit_bytes=1500), await store.take()
     assert [ids[:1], ids[1:3], ids[3:]] == [ids_of(taken.batch) for taken in (one, two, rest)]
-    assert [False, False, True] == [taken.exhausted for taken in (one, two, rest)]
-
-
-async def test_what_waits_may_be_asked_for_by_exchange(place: Place) -> None:
-    """Of some alone, as of those that have a limit; suspects too."""
-    store = await place.store()
-    [_], [audit] = await place.insert(wait=-60), await place.insert(exchange="audit", wait=-60)
-    assert [audit] == await store.ids(Due.WAITING, {"only": ["audit", "mail"]})
-    assert [] == await store.ids(Due.WAITING, {"only": ["audit"], "except": []})
-    assert [] == await store.ids(Due.SUSPECT, {"only": ["orders"]})
+    assert [True, True, False] == [taken.full for taken in (one, two, rest)]
 
 
 async def test_each_kind_of_claim_takes_its_own(place: Place) -> None:
-    """Plain, waiting and delayed messages, and exchanges that are left out or asked for alone."""
+    """Plain messages, exchanges that are left out or asked for alone, what is named, and what a scan has found."""
     store = await place.store()
-    [plain], [audit] = await place.insert(), await place.insert(exchange="audit")
+    [plain], [audit], [named] = await place.insert(), await place.insert(exchange="audit"), await place.insert(exchange="mail")
     [over], _ = await place.insert(wait=-60), await place.insert(wait=3600)
     await place.insert(ordering_key="k")
-    assert [plain] == await store.ids(where={"except": ["audit"]})
-    assert [audit] == await store.ids(Due.EXCHANGE_ABOVE_HEAD, {"exchange": "audit"})
-    assert [over] == await store.ids(Due.WAITING)
+    ranges = [Range(START, LAST_XID)]
+    assert [plain] == await store.ids(Fresh(ranges, 10, ["audit", "mail"]))
+    assert [audit] == await store.ids(Fresh(ranges, 10, only="audit"))
+    assert [named] == await store.ids(ById([named]))
+    assert [over] == await store.found_ids()
     assert [] == await store.ids()
+
+
+async def test_a_scan_says_what_became_of_messages(place: Place) -> None:
+    """Fresh ones that were passed over, those whose wait or lock is over, and keys; nothing of an exchange that is held."""
+    store = await place.store()
+    [_], lanes = await place.insert(), await store.keep_lanes()
+    await place.insert(wait=-60)
+    await place.insert(wait=3600)
+    for key in ("k", "k"):
+        await place.insert(ordering_key=key)
+    await place.insert(exchange="audit")
+    page = await store.left(held=["audit"])
+    assert ["stranded", "waiting", "key"] == [one.kind for one in page.findings]
+    assert ("k", True) == (page.findings[2].key, page.findings[2].lane in lanes)
+    assert (None, False) == (page.reached, page.cut)
+    await store.batch()
+    await place.expire()
+    assert 2 == len(await findings(store, "expired"))
+
+
+async def test_a_message_of_a_stream_of_its_own_is_stranded_where_that_has_passed_it(place: Place) -> None:
+    """The main head is above it; its own stream may still come to it."""
+    store = await place.store()
+    await place.insert(exchange="audit")
+    first = await place.newest()
+    await place.insert(exchange="audit")
+    assert [first] == [one.position for one in (await store.left(heads={"audit": first})).findings]
+
+
+async def test_a_scan_of_waits_goes_on_after_the_time_that_it_came_to(place: Place) -> None:
+    """What was found is found once, but for what may have been written lately."""
+    store = await place.store()
+    await place.insert(wait=-60)
+    old = await place.newest()
+    await place.insert(wait=-1)
+    late = await place.newest()
+    await place.insert(wait=3600)
+    page = await store.due()
+    assert ([old, late], False) == ([one.position for one in page.findings], page.cut)
+    assert [late] == [one.position for one in (await store.due(after=page.time)).findings]
 
 
 async def test_what_somebody_else_has_locked_is_stepped_over(place: Place) -> None:
@@ -92,81 +121,41 @@ async def test_what_somebody_else_has_locked_is_stepped_over(place: Place) -> No
     assert [first] == await store.ids()
 
 
-def above(position: Position | None) -> dict[str, object]:
-    """A head."""
-    assert position is not None
-    return {"head_xid": str(position.xid), "head_seq": position.seq}
-
-
-async def test_a_claim_that_steps_over_others_looks_at_so_many_and_says_how_far_it_came(place: Place) -> None:
-    """The next one goes on from there; one that finds as much as it may take goes no further than that."""
+async def test_a_claim_walks_so_many_messages_and_says_how_far_it_came(place: Place) -> None:
+    """In each range up to a bound, where the next claim goes on; one that finds as much as it may take goes no further than that."""
     store = await place.store()
     await place.insert(5, exchange="audit")
     ids = await place.insert(4)
-    left_out = {"except": ["audit"], "walk": 3}
-    first = await store.take(Due.OTHERS_ABOVE_HEAD, left_out)
-    assert (None, False) == (first.batch, first.exhausted)
-    second = await store.take(Due.OTHERS_ABOVE_HEAD, {**left_out, **above(first.last)})
-    assert (ids[:1], False, second.last) == (ids_of(second.batch), False, second.walked)
-    third = await store.take(Due.OTHERS_ABOVE_HEAD, {**left_out, **above(second.last)}, limit=2)
-    assert (ids[1:3], False, None) == (ids_of(third.batch), third.exhausted, third.walked)
-    fourth = await store.take(Due.OTHERS_ABOVE_HEAD, {**left_out, **above(third.last)})
-    assert (ids[3:], True) == (ids_of(fourth.batch), fourth.exhausted)
+    first = await store.take(Fresh([Range(START, LAST_XID)], 5, ["audit"]))
+    assert (None, False) == (first.batch, first.full)
+    [bound] = first.bounds
+    assert bound is not None
+    rest = [Range(bound._replace(seq=bound.seq - 1), LAST_XID)]
+    second = await store.take(Fresh(rest, 3, ["audit"]), limit=2)
+    assert (ids[:2], True) == (ids_of(second.batch), second.full)
+    third = await store.take(Fresh(rest, 10, ["audit"]))
+    assert (ids[2:], False, [None]) == (ids_of(third.batch), third.full, list(third.bounds))
 
 
-async def test_the_claim_of_one_exchange_steps_over_the_others_alike(place: Place) -> None:
-    """Bytes cut it before the walk does: then it goes on from what it has claimed."""
+async def test_a_claim_looks_at_late_transactions_from_where_it_came_to(place: Place) -> None:
+    """Each has its own range and its own bound."""
     store = await place.store()
-    asked = {"exchange": "orders", "walk": 3}
-    first, _, third = await place.insert(), await place.insert(9, exchange="audit"), await place.insert(1, body=bytes(1000))
-    assert first == await store.ids(Due.EXCHANGE_ABOVE_HEAD, asked)
-    last, steps = START, 0
-    while not (claimed := await store.take(Due.EXCHANGE_ABOVE_HEAD, {**asked, **above(last)}, limit_bytes=1)).batch:
-        assert claimed.last is not None
-        last, steps = claimed.last, steps + 1
-    assert (third, 3) == (ids_of(claimed.batch), steps)
+    [(first, one), (second, two)] = [(await place.insert(4), await place.newest()) for _ in range(2)]
+    whole = [Range(at._replace(seq=0), at.xid + 1) for at in (one, two)]
+    claimed = await store.take(Fresh(whole, 2))
+    assert ([*first[:2], *second[:2]], [one.xid, two.xid]) == (ids_of(claimed.batch), [bound.xid for bound in claimed.bounds if bound])
+    ends = [Range(bound._replace(seq=bound.seq), bound.xid + 1) for bound in claimed.bounds if bound]
+    assert [first[3], second[3]] == await store.ids(Fresh(ends, 10, only="orders"))
 
 
-async def test_what_is_locked_while_it_is_stepped_over_is_stranded_and_found(place: Place) -> None:
-    """The head has passed it when the other transaction rolls back: what stands below every head is made due."""
+async def test_what_is_locked_while_it_is_passed_is_stranded_and_found(place: Place) -> None:
+    """The head has passed it when the other transaction rolls back; a hint at it while it is locked brings nothing."""
     store = await place.store()
-    [held], _ = await place.insert(), await place.insert(9, exchange="audit")
-    left_out = {"except": ["audit"], "walk": 3}
+    [held], [free] = await place.insert(), await place.insert()
     async with place.holding(held):
-        walked = await store.take(Due.OTHERS_ABOVE_HEAD, left_out)
-        assert walked.batch is None
-    top = Position(2**40, 0)
-    await store.heartbeat(low=START, head=top, top=top, state="{}")
-    assert walked.last is not None
-    below = {"below_xid": str(walked.last.xid + 1), "below_seq": 0}
-    await store.run("free_stranded", **below, silence=6.0, now=None)
-    assert [held] == await store.ids(Due.WAITING, left_out)
-
-
-async def test_a_transaction_that_commits_while_it_is_stepped_over_is_pending(place: Place) -> None:
-    """Its messages stand below the place that the walk came to, and its number in the snapshot of that walk."""
-    store = await place.store()
-    async with place.writing() as late:
-        await place.insert(9, exchange="audit")
-        walked = await store.take(Due.OTHERS_ABOVE_HEAD, {"except": ["audit"], "walk": 3})
-        assert walked.last is not None
-        running = [xid for xid in Snapshot.parse(walked.snapshot).running if xid <= walked.last.xid]
-    pending = {"except": ["audit"], "pending": "{" + ",".join(map(str, running)) + "}"}
-    found = await store.take(Due.OTHERS_PENDING, pending)
-    assert ([late], True) == (ids_of(found.batch), found.exhausted)
-
-
-@pytest.mark.parametrize("due", [Due.OTHERS_PENDING, Due.EXCHANGE_PENDING])
-async def test_a_look_at_pending_transactions_goes_on_from_where_it_came_to(place: Place, due: Due) -> None:
-    """Each from its own place, and no further than so many messages at once."""
-    store = await place.store()
-    [(first, xid), (second, later)] = [(await place.insert(4), await place.newest()) for _ in range(2)]
-    asked = {"exchange": "orders", "walk": 3, "pending": f"{{{xid.xid},{later.xid}}}"}
-    walked = await store.take(due, {**asked, "reached": "{0,0}"})
-    assert (first[:3], xid.xid) == (ids_of(walked.batch), walked.last and walked.last.xid)
-    assert walked.last is not None
-    rest = await store.take(due, {**asked, "reached": f"{{{walked.last.seq},0}}"})
-    assert [*first[3:], *second[:2]] == ids_of(rest.batch)
+        assert [free] == await store.ids()
+        assert [] == await store.found_ids("stranded")
+    assert [held] == await store.found_ids("stranded")
 
 
 async def test_stale_tokens_change_nothing(place: Place) -> None:
@@ -175,11 +164,11 @@ async def test_stale_tokens_change_nothing(place: Place) -> None:
     [id_] = await place.insert()
     batch = await late.batch()
     await place.expire()
-    await late.run("sweep_all", now=None)
-    await other.batch(Due.SUSPECT)
+    await late.sweep()
+    await other.found_batch("suspect")
     before = await place.standing(id_)
-    assert [[id_], [id_]] == [await late.archive(batch, rows(batch), again=again) for again in (False, True)]
-    assert [[id_], [id_]] == [await late.release(batch, rows(batch, NACKED), again=again) for again in (False, True)]
+    assert [lost(id_), lost(id_)] == [await late.archive(batch, rows(batch), again=again) for again in (False, True)]
+    assert [lost(id_), lost(id_)] == [await late.release(batch, rows(batch, NACKED), again=again) for again in (False, True)]
     assert 0 == await late.renew(batch, positions_of(batch))
     assert (before, {}) == (await place.standing(id_), await place.results())
 
@@ -203,25 +192,67 @@ async def test_releases_put_back_and_may_be_heard_late(place: Place, outcome: Ou
     batch = await store.batch()
     assert [[], []] == [await store.release(batch, rows(batch, outcome), again=again) for again in (False, True)]
     assert Standing(attempts, locked=False, waits=True, locked_by=None) == await place.standing(id_)
-    assert [id_] == await store.ids(Due.WAITING)
+    assert [id_] == await store.found_ids()
     assert [] == await store.release(batch, rows(batch, outcome), again=True)
 
 
-async def test_suspects_go_together_once_and_then_alone(place: Place) -> None:
-    """One that is given back stays a suspect; where few attempts are allowed each goes alone at once."""
-    store, careful = await place.store(), await place.store("careful", ALONE)
+async def test_a_settle_steps_over_a_row_that_another_session_holds(place: Place) -> None:
+    """Its neighbours are archived at once, and it is when the other session has let go; it was never lost."""
+    store = await place.store()
     ids = await place.insert(3)
+    batch = await store.batch()
+    async with place.holding(ids[1]):
+        for again in (False, True):
+            assert busy(ids[1]) == await store.archive(batch, rows(batch)[1:2] if again else rows(batch), again=again)
+        assert {ids[0]: "success", ids[2]: "success"} == await place.results()
+    assert [] == await store.archive(batch, rows(batch)[1:2], again=False)
+    assert dict.fromkeys(ids, "success") == await place.results()
+
+
+@pytest.mark.parametrize(("outcome", "attempts"), [(GONE, 0), (NACKED, 1)])
+async def test_a_release_steps_over_a_row_that_another_session_holds(place: Place, outcome: Outcome, attempts: int) -> None:
+    """Its neighbours go back at once, and it does when the other session has let go; an attempt is counted once."""
+    store = await place.store()
+    ids = await place.insert(3)
+    batch = await store.batch()
+    async with place.holding(ids[1]):
+        assert busy(ids[1]) == await store.release(batch, rows(batch, outcome), again=False)
+        assert busy(ids[1]) == await store.release(batch, rows(batch, outcome)[1:2], again=True)
+    assert [ids[0], ids[2]] == sorted(await store.found_ids())
+    assert [] == await store.release(batch, rows(batch, outcome)[1:2], again=False)
+    assert Standing(attempts, locked=False, waits=True, locked_by=None) == await place.standing(ids[1])
+
+
+async def test_a_renewal_steps_over_a_row_that_another_session_holds(place: Place) -> None:
+    """It keeps its own deadline, its neighbours get a new one, and it catches up with them."""
+    store = await place.store()
+    ids = await place.insert(3)
+    batch = await store.batch()
+    batch.deadline = 0.0
+    async with place.holding(ids[1]):
+        assert 3 == await store.renew(batch, positions_of(batch))
+    assert [False, True, False] == [batch.is_overdue(claim, 0.0) for claim in batch.claims]
+    assert 1 == await store.renew(batch, positions_of(batch)[1:2])
+    assert [False] * 3 == [batch.is_overdue(claim, 0.0) for claim in batch.claims]
+
+
+async def test_suspects_are_trusted_once_and_then_no_more(place: Place) -> None:
+    """One that is given back stays a suspect; where few attempts are allowed none is trusted."""
+    store, careful = await place.store(), await place.store("careful", ALONE)
+    await place.insert(3)
     await store.batch()
     await place.expire()
-    assert (3, 0) == tuple((await store.run("sweep_all", now=None))[0])
-    assert [] == await store.ids(Due.WAITING)
-    alone = await careful.batch(Due.SUSPECT)
-    assert 1 == len(alone.claims)
-    await careful.release(alone, rows(alone, GONE), again=False)
-    assert sorted(ids) == sorted(await store.ids(Due.SUSPECT))
+    assert (3, 0) == await store.sweep()
+    assert [False] * 3 == [one.trusted for one in await findings(careful, "suspect")]
+    [one, *_] = found = await findings(store, "suspect")
+    assert [True] * 3 == [one.trusted for one in found]
+    assert [] == await store.ids(At([one.position], "waiting"))
+    alone = await store.batch(At([one.position], "suspect"))
+    await store.release(alone, rows(alone, GONE), again=False)
+    assert 3 == len(await store.found_ids("suspect"))
     await place.expire()
-    await store.run("sweep_all", now=None)
-    assert [1, 1, 1, 0] == [len(await store.ids(Due.SUSPECT)) for _ in range(4)]
+    await store.sweep()
+    assert [False] * 3 == [one.trusted for one in await findings(store, "suspect")]
 
 
 @pytest.mark.parametrize(("setting", "value"), [("max_attempts", "1"), ("on_lock_expired", "archive")])
@@ -232,7 +263,7 @@ async def test_a_lock_that_expires_once_too_often_ends_in_the_archive(place: Pla
     [id_] = await place.insert()
     await store.batch()
     await place.expire()
-    assert (0, 1) == tuple((await store.run("sweep_all", now=None))[0])
+    assert (0, 1) == await store.sweep()
     assert {id_: "lock_expired"} == await place.results()
 
 
@@ -268,56 +299,27 @@ async def test_living_relays_share_the_lanes(place: Place) -> None:
 
 
 async def test_keys_are_listed_above_a_head_and_by_pages(place: Place) -> None:
-    """Each once, in claim order, and whether there are more."""
+    """Each once with its lowest message, in claim order, and how far the list came."""
     store = await place.store()
+    places = []
     for key in ("a", "b", "a", "c"):
         await place.insert(ordering_key=key)
-    lanes = range(64)
-    listed = await store.list_keys(lanes=lanes, head=START, pending=(), most=3)
-    assert (["a", "b"], True, False) == (list(listed.keys), listed.more, listed.more_late)
-    assert listed.last is not None
-    rest = await store.list_keys(lanes=lanes, head=listed.last, pending={listed.last.xid}, most=3)
-    assert (["a", "c"], False) == (sorted(rest.keys), rest.more)
+        places.append(await place.newest())
+    lanes = await store.keep_lanes()
+    listed = await store.list_keys(lanes=[*lanes], ranges=[Range(START, LAST_XID)], walk=3)
+    assert ({"a": places[0], "b": places[1]}, places[2]) == ({key: first for key, (_, first) in listed.keys.items()}, listed.last)
+    rest = await store.list_keys(lanes=[*lanes], ranges=[Range(places[1], LAST_XID)], walk=3)
+    assert ({"a": places[2], "c": places[3]}, None) == ({key: first for key, (_, first) in rest.keys.items()}, rest.last)
+    assert {} == (await store.list_keys(lanes=[], ranges=[Range(START, LAST_XID)], walk=3)).keys
 
 
-async def test_a_silent_relay_is_swept_and_a_living_one_is_not(place: Place) -> None:
-    """Expired locks only, from the lowest position that it reported and below a bound; one's own when that is asked for."""
-    store, other = await place.store(), await place.store("other")
-    ids = await place.insert(2)
+async def test_locks_that_are_over_are_freed_at_their_positions(place: Place) -> None:
+    """Nothing else is: neither a lock that holds nor one that was not named."""
+    store = await place.store()
+    ids = await place.insert(3)
     batch = await store.batch()
-    await place.expire(ids[0])
-    assert (0, 0) == await sweep_silent(other)
-    await place.silence(store.relay_id, 60)
-    assert (0, 0) == await sweep_silent(other, below=batch.claims[0].xid)
-    assert (1, 0) == await sweep_silent(other)
-    await place.silence(store.relay_id, 0)
-    await place.expire()
-    assert (1, 0) == await sweep_silent(store, own=True)
-    assert Standing(1, locked=False, waits=True, locked_by=store.relay_id) == await place.standing(ids[1])
-
-
-async def test_what_stands_below_every_head_is_made_due(place: Place) -> None:
-    """Stepped over while somebody held it, and not above the asking relay's own bound."""
-    store = await place.store()
-    [stranded] = await place.insert()
-    top = Position(2**40, 0)
-    await store.heartbeat(low=START, head=top, top=top, state="{}")
-    values = {"silence": 6.0, "now": None, "below_seq": 0}
-    assert [] == await store.run("free_stranded", **values, below_xid="1")
-    assert 1 == len(await store.run("free_stranded", **values, below_xid=str(2**40)))
-    assert [stranded] == await store.ids(Due.WAITING)
-
-
-async def test_a_report_keeps_what_a_claim_has_lowered_since(place: Place) -> None:
-    """The lowest position of a relay's locks is never told too high."""
-    store = await place.store()
-    high = Position(2**40, 0)
-    assert await store.heartbeat(low=high, head=high, top=high, state="{}")
-    await place.insert(wait=-60)
-    batch = await store.batch(Due.WAITING)
-    assert await store.heartbeat(low=high, head=high, top=high, state="{}")
-    assert store._lowest.told == batch.claims[0].position
-    await place.expire()
-    await place.silence(store.relay_id, 60)
-    other = await place.store("other")
-    assert (1, 0) == await sweep_silent(other)
+    await place.expire(*ids[:2])
+    assert (1, 0) == await store.free_expired([batch.claims[0].position, batch.claims[2].position])
+    assert Standing(1, locked=False, waits=True, locked_by=store.relay_id) == await place.standing(ids[0])
+    assert [True, True] == [(await place.standing(id_)).locked for id_ in ids[1:]]
+    assert (1, 0) == await store.sweep()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.claims.frontier import Frontier
+from relay.claims.bounds import NOWHERE, Head
+from relay.claims.cursor import Cursor
 from relay.claims.intake import IntakeStore
-from relay.claims.lanes import LEFT
+from relay.claims.scrub import ScrubStore
 from relay.maintenance import LockStore
-from relay.message import START
-from relay.ports import Due, Seen, SettleStore
+from relay.ports import Seen, SettleStore
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import FIRST, ids_of
 
@@ -32,7 +32,7 @@ async def test_a_claim_takes_what_is_ready_once(place: Place) -> None:
     """The plain one, which no other test here goes through."""
     store = await place.store()
     ids = await place.insert(2)
-    claims = [await store.claim(Due.ABOVE_HEAD, limit=10, limit_bytes=1000, where=FIRST) for _ in range(2)]
+    claims = [await store.claim(FIRST, limit=10, limit_bytes=1000) for _ in range(2)]
     assert [ids, []] == [ids_of(claimed.batch) for claimed in claims]
 
 
@@ -41,10 +41,12 @@ async def test_a_look_says_where_something_may_be_due(place: Place) -> None:
     store = await place.store()
 
     async def seen() -> Seen:
-        return await store.look(fresh=Frontier(), apart=[], held=[], lanes=EVERYWHERE, ordered=Frontier())
+        return await store.look(fresh=Cursor(), after="-infinity", held=["audit"], lanes=EVERYWHERE, ordered=Cursor())
 
     assert Seen(fresh=False, ordered=False, waiting=False) == await seen()
     await place.insert(ordering_key="k")
+    assert Seen(fresh=False, ordered=True, waiting=False) == await seen()
+    await place.insert(wait=-60, exchange="audit")
     assert Seen(fresh=False, ordered=True, waiting=False) == await seen()
     await place.insert(wait=-60)
     assert Seen(fresh=False, ordered=True, waiting=True) == await seen()
@@ -52,16 +54,38 @@ async def test_a_look_says_where_something_may_be_due(place: Place) -> None:
     assert Seen(fresh=True, ordered=True, waiting=True) == await seen()
 
 
-async def test_keys_whose_wait_is_over_are_listed(place: Place) -> None:
+async def test_keys_whose_wait_is_over_are_found(place: Place) -> None:
     """Not those that still wait; a key that is woken is one of them."""
     store = await place.store()
     await place.insert(ordering_key="over", wait=-60)
     await place.insert(ordering_key="waits", wait=3600)
     await place.insert(ordering_key="ready")
-    assert (["over"], None) == await store.list_waiting_keys(lanes=EVERYWHERE, held=[], after=LEFT, most=10)
+    assert ["over"] == [one.key for one in (await store.due()).findings]
     await store.wake_successors(["ready"])
-    keys, after = await store.list_waiting_keys(lanes=EVERYWHERE, held=[], after=LEFT, most=10)
-    assert (["over", "ready"], None) == (sorted(keys), after)
+    assert ["over", "ready"] == sorted(one.key or "" for one in (await store.due()).findings)
+
+
+async def test_the_head_of_a_key_says_what_it_is(place: Place) -> None:
+    """Its place, exchange and lane, whether it may go, and whether it has lost a lock; nothing of a key without messages."""
+    store = await place.store()
+    await place.insert(ordering_key="k", exchange="audit")
+    first = await place.newest()
+    await place.insert(ordering_key="k")
+    lanes = await store.keep_lanes()
+
+    async def head(*held: str) -> Head:
+        _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, held=held)
+        return heads.pop("k")
+
+    one = await head()
+    assert (first, True, "audit", False) == (one.position, one.ready, one.exchange, one.suspect)
+    assert one.lane in lanes
+    assert not (await head("audit")).ready
+    await store.claim_heads("k", lanes=lanes)
+    assert not (await head()).ready
+    await place.expire()
+    await store.sweep()
+    assert (first, True, True, True) == ((again := await head()).position, again.ready, again.suspect, again.trusted)
 
 
 async def test_who_leaves_frees_its_lanes(place: Place) -> None:
@@ -78,7 +102,7 @@ async def test_who_says_that_it_has_no_broker_has_no_lanes_beside_one_that_has(p
 
     async def tell(*brokers: str) -> list[int]:
         for store, broker in zip((first, second), brokers, strict=True):
-            await store.heartbeat(low=START, head=START, top=START, state=json.dumps({"broker": broker}))
+            await store.heartbeat(json.dumps({"broker": broker}))
         for store in (first, second):  # who has too many gives them up first
             await store.keep_lanes()
         return [len(await store.keep_lanes()) for store in (first, second)]
@@ -95,6 +119,6 @@ def test_every_method_of_a_store_has_a_case() -> None:
     for file in (*Path(__file__).parent.glob("test_store*_contract.py"), Path(__file__).parents[1] / "support" / "queue.py"):
         calls = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
         called |= {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
-    asked = {name for port in (IntakeStore, SettleStore, LockStore) for name in dir(port) if not name.startswith("_")}
+    asked = {name for port in (IntakeStore, ScrubStore, SettleStore, LockStore) for name in dir(port) if not name.startswith("_")}
     # PostgreSQL alone can hold what it cannot hand out.
     assert set() == asked - called - {"reject_unprintable"}

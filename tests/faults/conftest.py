@@ -14,6 +14,7 @@ from relay.postgres.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.fault_scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
 from tests.support.ledgers import Producer
+from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue
 from tests.support.relays import Relays
 from tests.support.servers import Databases, Say
@@ -65,7 +66,7 @@ def own_postgres(say: Say) -> Iterator[local.Postgres]:
 
 @pytest.fixture
 def database_url(own_postgres: local.Postgres) -> Iterator[str]:
-    """A fresh database with the schema and short locks, on the private server."""
+    """A fresh database with the schema and short locks, on the private server; in the end it holds nothing that no relay would find."""
     own_postgres.thaw()
     own_postgres.start()
     databases = Databases(own_postgres.url)
@@ -74,7 +75,10 @@ def database_url(own_postgres: local.Postgres) -> Iterator[str]:
     yield databases.url(name)
     own_postgres.thaw()
     own_postgres.start()
-    databases.drop(name)
+    try:
+        assert_nothing_is_lost(databases.url(name))
+    finally:
+        databases.drop(name)
 
 
 @pytest.fixture

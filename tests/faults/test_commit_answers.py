@@ -24,7 +24,7 @@ LONG = "30"
 MANY = 200
 """More than an exchange's first batch."""
 ARCHIVED = "SELECT count(*) FROM queue_message_archive"
-CLAIM = b"available_at IS NULL AND ordering_key IS NULL\n        AND exchange <> ALL("
+CLAIM = b"available_at IS NULL AND ordering_key IS NULL\n            AND exchange <> ALL("
 """Text of the claim of new messages, and of no other statement."""
 LOCKED = "SELECT count(*) FROM queue_message WHERE lock_expires_at IS NOT NULL"
 RELEASED = "SELECT count(*) FROM queue_message WHERE lock_expires_at IS NULL AND attempts = 1"

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.fault_scene import Scene
+from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess
 
@@ -98,6 +98,41 @@ async def test_a_locked_archive_is_waited_for_with_everything_kept(scene: Scene)
     assert sorted(sent) == sorted(message.message_id or "" for message in await scene.topology.drain(scene.inbox.queue))
     assert {**dict.fromkeys(sent, "success"), stale: "lock_expired"} == await queue.results()
     assert [] == relay.of("locks_swept") + relay.of("lock_lost")
+
+
+@pytest.mark.fault(26, repeats=20)
+@pytest.mark.ids("A26", "C9")
+@pytest.mark.parametrize(("strength", "count"), [("UPDATE", 1), ("KEY SHARE", 4)])
+async def test_rows_that_an_application_holds_cost_no_other_message_anything(scene: Scene, strength: str, count: int) -> None:
+    """Held for longer than their locks after their confirm: the others are settled meanwhile, claims go on, and nothing goes out twice."""
+    queue, to = scene.queue, {"exchange": scene.inbox.exchange, "routing_key": scene.inbox.routing_key}
+    relay = await scene.start(RELAY_WINDOW="40", RELAY_BATCH_SIZE="10")
+    scene.broker.freeze()
+    sent = await queue.insert(20, **to)
+    await until(lambda: scene.holds(relay, 20))
+    await until(lambda: scene.waits_for_confirms(relay))
+    held = sent[:: 20 // count][:count]
+    async with holding(queue.url, f"SELECT FROM queue_message WHERE id = ANY(%s::uuid[]) FOR {strength}", held) as app:
+        held_at = await queue.value("SELECT now()")
+        scene.broker.thaw()
+        await until(lambda: is_out(queue, *{*sent} - {*held}))
+        assert await queue.value("SELECT now() < %s + make_interval(secs => %s)", held_at, LOCK_SECONDS), "as soon as they are confirmed"
+
+        async def is_over() -> bool:
+            more = await queue.insert(100, **to)
+            sent.extend(more)
+            await until(lambda: is_out(queue, *more))
+            return bool(await queue.value("SELECT now() > %s + make_interval(secs => %s)", held_at, 2 * LOCK_SECONDS))
+
+        await until(is_over)
+        assert count == await queue.waiting()
+        await app.rollback()
+
+    await queue.settled()
+    assert 0 == await relay.stop()
+    assert sorted(sent) == sorted(message.message_id or "" for message in await scene.topology.drain(scene.inbox.queue))
+    assert dict.fromkeys(sent, "success") == await queue.results()
+    assert [] == relay.of("locks_swept") + relay.of("lock_lost") + relay.of("maintenance_failed")
 
 
 async def stop_twice(relay: RelayProcess) -> None:

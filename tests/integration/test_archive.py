@@ -40,7 +40,8 @@ async def day_from_today(queue: Queue, shift: int) -> str:
 
 
 async def retain(queue: Queue, days_later: int = 0) -> list[tuple[Any, ...]]:
-    """Run retention as if so many days had passed."""
+    """Run retention as if so many days had passed, in which it ran all the time: else it would not trust the clock."""
+    await queue.sql("UPDATE queue_message_clock_seen SET seen_at = NULL")
     return await queue.sql("SELECT action, target, messages FROM queue_message_retain(now() + make_interval(days => %s))", days_later)
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from relay.claims.lanes import PAGE, Lanes
 from relay.claims.streams import Streams
-from relay.message import CONFIRMED, SUCCESS, Batch, GiveBack, Portion
-from relay.ports import Due, Row
+from relay.message import SUCCESS, Batch, GiveBack
+from relay.ports import At, Fresh, Row
 from relay.postgres.database import Session
-from relay.postgres.parameters import positions_of, probe, results_of, returns_of
+from relay.postgres.parameters import positions_of, probe, ranges_of, results_of, returns_of, wanted_of
 from relay.postgres.payloads import LARGE
+from tests.support.claimers import Claimer
 from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until
 
@@ -49,15 +50,17 @@ async def move(store: MadeStore, streams: Streams) -> Batch:
 
 
 async def pages(queue: Queue, store: MadeStore, streams: Streams) -> int:
-    """Pages that the next claims would look at: of what is pending, and above the head."""
-    frontier = streams._main.frontier
-    values = {
-        "head_xid": str(frontier.head.xid), "head_seq": frontier.head.seq, "except": [], "limit": LIMIT, "limit_bytes": PLENTY,
-        "pending": "{" + ",".join(map(str, frontier.pending)) + "}", "lock_seconds": 30.0, "now": None,
-        "large": LARGE, "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id,
+    """Pages that the next claim would look at, of late transactions and above the head."""
+    claim, where = wanted_of(Fresh(streams.main.ranges(), 2 * LIMIT))
+    return (await explain(queue.connection, store._statements.claim(claim), claiming(store) | where)).pages
+
+
+def claiming(store: MadeStore) -> dict[str, Any]:
+    """What every claim says beside what it looks at."""
+    return {
+        "limit": LIMIT, "limit_bytes": PLENTY, "lock_seconds": 30.0, "now": None, "large": LARGE, "relay_id": store.relay_id,
+        "token": "00000000-0000-7000-8000-000000000001",
     }  # fmt: skip
-    plans = [await explain(queue.connection, store._statements.claim(due.value), values) for due in (Due.PENDING, Due.ABOVE_HEAD)]
-    return sum(plan.pages for plan in plans)
 
 
 async def pages_in_hand(queue: Queue, store: MadeStore, batch: Batch) -> list[int]:
@@ -68,7 +71,7 @@ async def pages_in_hand(queue: Queue, store: MadeStore, batch: Batch) -> list[in
     values = {
         **positions_of(rows), **results_of(rows), **returns_of(back), "token": batch.token, "lock_seconds": 30.0,
         "now": None, "suspect": False, "handled_by": "r", "claimed_at": batch.claimed_at, "keep_successes": True, "park_dead_keys": False,
-        "published": times, "confirmed": times,
+        "published": times, "confirmed": times, "skip": False, "patience": None,
     }  # fmt: skip
     return [(await explain(queue.connection, store._statements[name], values)).pages for name in ("settle", "release", "renew_locks")]
 
@@ -91,8 +94,7 @@ async def test_the_age_of_the_queue_is_read_without_walking_what_was_settled(que
         for _ in range(20):
             await move(store, streams)
         assert await streams.claim(limit=LIMIT, limit_bytes=PLENTY) is None
-        for _ in range(2):  # the first holds to what was claimed since the report before it
-            await store.heartbeat(low=streams.low, head=streams.head, top=streams.top, state="{}")
+        await store.heartbeat("{}")
         await fill(queue)
         assert await queue.value("SELECT queue_message_oldest() = (SELECT min(created_at) FROM queue_message)")
         [plan] = await queue.value("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT queue_message_oldest()")
@@ -151,26 +153,23 @@ async def test_everything_costs_the_same_where_autovacuum_has_counted_an_empty_q
 async def pages_of_heads(queue: Queue, store: MadeStore, lanes: Lanes) -> int:
     """Pages that it takes to list new messages of keys, to find the heads of all keys, and to claim those."""
     keys = [f"k{n}" for n in range(KEYS)]
-    bounds, frontier = lanes._bounds.of(keys), lanes.frontier
+    bounds, owned = lanes._bounds.of(keys), await store.keep_lanes()
     _, heads = await store.find_heads(keys, bounds, held=[])
-    xids, seqs = zip(*(head.position for head in heads.values() if head.ready), strict=True)
-    owned = await store.keep_lanes()
-    values = {
-        **probe(keys, bounds, held=[]), "head_xid": str(frontier.head.xid), "head_seq": frontier.head.seq, "most": PAGE,
-        "pending": "{" + ",".join(map(str, frontier.pending)) + "}", "lanes": list(owned), "epochs": list(owned.values()),
-        "xids": "{" + ",".join(map(str, xids)) + "}", "seqs": "{" + ",".join(map(str, seqs)) + "}", "limit_bytes": PLENTY, "large": LARGE,
-        "lock_seconds": 30.0, "token": "00000000-0000-7000-8000-000000000001", "relay_id": store.relay_id,
-    }  # fmt: skip
-    statements = (store._statements["list_keys"], store._statements["find_heads"], store._statements.claim("ordered"))
+    claim, where = wanted_of(At([head.position for head in heads.values() if head.ready], "ordered", owned))
+    values = (
+        claiming(store) | where | probe(keys, bounds, held=[]) | ranges_of(lanes.cursor.ranges()) | {"walk": PAGE, "lanes": list(owned)}
+    )
+    statements = (store._statements["list_keys"], store._statements["find_heads"], store._statements.claim(claim))
     return sum([(await explain(queue.connection, statement, values)).pages for statement in statements])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("held", ["read", "write"])
-async def test_a_hot_key_costs_the_same_after_a_hundred_thousand_messages(queue: Queue, store: MadeStore, held: Held) -> None:
+async def test_a_hot_key_costs_the_same_after_a_hundred_thousand_messages(
+    queue: Queue, store: MadeStore, claimer: Claimer, held: Held
+) -> None:
     """What was settled below a key's bound is not walked again, though vacuum may remove nothing of it."""
-    lanes = Lanes(store)
-    await lanes.keep()
+    lanes = claimer.intake.lanes
     read: list[int] = []
     async with await psycopg.AsyncConnection.connect(queue.url) as holder:
         await fill(queue, key=f"'k' || n % {KEYS}")
@@ -184,9 +183,7 @@ async def test_a_hot_key_costs_the_same_after_a_hundred_thousand_messages(queue:
             if chunk % 20 == 19:
                 read.append(await pages_of_heads(queue, store, lanes))
             while batch := await lanes.claim(limit=LIMIT, limit_bytes=PLENTY, held=[]):
-                rows = [Row(claim, SUCCESS, 1000, 2000) for claim in batch.claims]
-                assert [] == await store.archive(batch, rows, again=False)
-                lanes.settled(Portion(batch.claims, [CONFIRMED] * len(rows), [0.0], [0.0]), [SUCCESS] * len(rows))
+                await claimer.settle(batch)
             if chunk % 40 == 25:
                 await queue.sql("ANALYZE queue_message")  # also when the queue is empty
         await holder.rollback()

@@ -320,6 +320,6 @@ def test_what_was_taken_out_is_replayed_only_where_it_is_named(cli: Cli, seeded:
     assert [("2",), ("[3]",)] == seeded.run("SELECT content::text FROM queue_message ORDER BY seq")
     cli("replay", "--exchange", "stock", "--code", "bundled")
     cli("replay", "--result", "discarded")
-    cli("dead", "replay", older)
+    cli("dead", "replay", older, "--again")
     origins = seeded.run("SELECT replay_of::text FROM queue_message ORDER BY seq")
     assert [part, back, older, older] == [id_ for (id_,) in origins[2:]]

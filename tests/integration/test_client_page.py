@@ -43,6 +43,7 @@ def _waiting(url: str) -> list[str]:
     [
         ("psycopg", ['{"invoice": 7}', "0", "1", "2"]),
         ("Models", [f'{{"country": "at", "invoice": {number}, "customer": "c-7"}}' for number in (7, 8)]),
+        ("Delays", ['{"invoice": 7}']),
         ("Keys", ['{"order": 7}']),
         ("SQLAlchemy", ['{"invoice": 9}']),
         ("Django", ['{"invoice": 10}']),

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from psycopg import sql
 
-from relay.message import Archive, Position, Result
+from relay.message import Archive, Result
 from relay.ports import Row
-from relay.postgres.upkeep import Upkeep
 from tests.support.queue import MadeStore, Queue
 
 Step = Callable[[Queue, MadeStore], Awaitable[None]]
@@ -64,7 +63,7 @@ async def locks_are_swept(queue: Queue, store: MadeStore) -> None:
     assert [1, 0] == await queue.value(f"{sweep}(most => 1)")
     await queue.sql("SELECT queue_message_config_set('on_lock_expired', 'archive'), queue_message_config_set('on_dead_key', 'park')")
     assert [0, 1] == await queue.value(f"{sweep}_minute()")
-    assert (0, 0) == await Upkeep(store=store, silence=0, needs=1, adopt=lambda _policy, _settings: None).sweep_silent(Position(1 << 40, 0))
+    assert (0, 0) == await store.sweep()
 
 
 async def a_head_is_skipped(queue: Queue, store: MadeStore) -> None:

@@ -12,7 +12,7 @@ import pytest
 from relay.contracts.patterns import matches
 from relay.postgres.upkeep import Upkeep
 from tests.support.broker import Topology
-from tests.support.queue import SILENCE, MadeStore, Queue, until
+from tests.support.queue import MadeStore, Queue, until
 
 pytestmark = pytest.mark.ids("A37")
 CHANGES = [
@@ -27,7 +27,7 @@ CHANGES = [
 async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Queue, store: MadeStore) -> None:
     """Each change once; without any, and in between, nothing is read beside the policy."""
     told: list[list[tuple[Any, ...]]] = []
-    upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    upkeep = Upkeep(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
     await upkeep.refresh_policy()
     assert [] == told
 
@@ -45,7 +45,7 @@ async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Que
 async def test_a_change_that_commits_late_is_heard_too(queue: Queue, store: MadeStore, database_url: str) -> None:
     """Begun before another one that was read meanwhile: no number that only rises could tell."""
     told: list[list[tuple[Any, ...]]] = []
-    upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    upkeep = Upkeep(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
     await queue.sql("SELECT queue_message_contract_add('orders', 'a', 'true'), queue_message_contract_add('orders', 'b', 'true')")
     async with await psycopg.AsyncConnection.connect(database_url) as slow:
         await slow.execute("SELECT queue_message_contract_mode('orders', 'a', 'enforce')")

@@ -58,7 +58,7 @@ async def exported(busy_queue: Queue) -> dict[str, set[str]]:
     [status] = await busy_queue.sql(Statements("public")["read_gauges"].decode())
     metrics.queue({**status[0], "clock_skew_seconds": 0.0})
     for event in (
-        events.BatchClaimed("above_head", 1, 1, 0.1),
+        events.BatchClaimed("fresh", 1, 1, 0.1),
         events.BatchSettled(1, 0.1, {"success": 1}, 0.1),
         events.MessageDead("id", "failed", "nack", "No.", "shop"),
         events.LocksSwept(1, 1),

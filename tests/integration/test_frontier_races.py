@@ -37,7 +37,7 @@ async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Even
         batch = await streams.claim(limit=chance.randint(1, 60), limit_bytes=PLENTY)
         if batch:
             claimed.update(claim.id for claim in batch.claims)
-        elif last and not (streams.unfinished or streams.pending or streams.apart):
+        elif last and not (streams.unfinished or streams.pending or streams.going):
             return claimed
         else:
             with suppress(TimeoutError):

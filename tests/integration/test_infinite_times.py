@@ -7,7 +7,7 @@ import json
 import pytest
 
 from relay.message import Retry
-from relay.ports import Due, Row
+from relay.ports import Row
 from tests.support.cli import Cli, Seeded
 from tests.support.queue import MadeStore, Queue, ids_of, unchecked
 
@@ -29,7 +29,7 @@ async def test_a_time_before_all_others_fails_no_claim(queue: Queue, store: Made
     async with unchecked(queue):
         [id_] = await queue.insert(available_at="-infinity", expires_at="infinity")
 
-    batch = (await store.take(Due.WAITING)).batch
+    batch = (await store.found()).batch
 
     assert batch is not None
     assert [id_] == ids_of(batch)

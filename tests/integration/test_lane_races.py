@@ -11,9 +11,8 @@ from collections import defaultdict
 import psycopg
 import pytest
 
-from relay.claims.lanes import Lanes
-from relay.message import CONFIRMED, SUCCESS, Batch, Portion, Retry
-from relay.ports import Row
+from relay.message import SUCCESS, Batch, Retry
+from tests.support.claimers import Claimer
 from tests.support.queue import PLENTY, MadeStore, until
 from tests.support.writers import OrderedWriter, Written
 
@@ -51,7 +50,8 @@ class Relay:
 
     def __init__(self, store: MadeStore, broker: Broker, chance: random.Random) -> None:
         self.store = store
-        self.lanes = Lanes(store)
+        self.claimer = Claimer(store)
+        self.lanes = self.claimer.intake.lanes
         self.taken_over = 0
         self._broker = broker
         self._chance = chance
@@ -59,21 +59,23 @@ class Relay:
     async def run(self, drained: asyncio.Event) -> None:
         """Work until the queue is empty."""
         async with asyncio.TaskGroup() as moves:
-            keeping = moves.create_task(self._keep())
+            keeping, scrubbing = moves.create_task(self._keep()), moves.create_task(self.claimer.scrub.run())
             while not drained.is_set():
-                source = self.lanes.claim_waiting if self._chance.random() < 0.3 else self.lanes.claim
-                batch = await source(limit=self._chance.randint(1, 20), limit_bytes=PLENTY, held=[])
+                if self._chance.random() < 0.3:
+                    self.claimer.intake.hint_waiting()
+                batch = await self.claimer.intake.claim(self._chance.randint(1, 20), PLENTY)
                 if batch:
                     self._broker.take(batch)
                     moves.create_task(self._move(batch))
                 else:
                     await asyncio.sleep(0.005)  # as a relay that found nothing rests
             keeping.cancel()
+            scrubbing.cancel()
 
     async def _keep(self) -> None:
         while True:
             before = {*self.lanes.owned}
-            await self.lanes.keep()
+            await self.claimer.intake.keep_lanes()
             self.taken_over += len({*self.lanes.owned} - before)
             await asyncio.sleep(0.05)  # as a relay renews leases, only more often
 
@@ -81,10 +83,7 @@ class Relay:
         await asyncio.sleep(self._chance.random() * 0.02)  # the broker takes its time
         self._broker.publish(batch)
         outcome = AGAIN if self._chance.random() < RETRIES else SUCCESS
-        write = self.store.release if outcome is AGAIN else self.store.archive
-        assert [] == await write(batch, [Row(claim, outcome, None, None) for claim in batch.claims], again=False)
-        count = len(batch.claims)
-        self.lanes.settled(Portion(batch.claims, [CONFIRMED] * count, [0.0] * count, [0.0] * count), [outcome] * count)
+        await self.claimer.settle(batch, outcome)
 
 
 async def disturb(control: psycopg.AsyncConnection[object], relays: list[Relay], drained: asyncio.Event, chance: random.Random) -> None:

@@ -9,7 +9,6 @@ from relay.errors import StoreError
 from relay.events import Event, LockLost
 from relay.message import Cut
 from relay.policy import Policy
-from relay.ports import Due
 from relay.postgres.payloads import FIRST, LARGE
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
 
@@ -79,7 +78,7 @@ async def test_what_is_longer_than_its_size_lets_expect_is_claimed_bit_by_bit(qu
     room = printed + 1
 
     first = (await store.take(limit_bytes=room)).batch
-    rest = [(await store.take(Due.WAITING, limit_bytes=room)).batch for _ in range(3)]
+    rest = [(await store.found(limit_bytes=room)).batch for _ in range(3)]
 
     batches = [batch for batch in (first, *rest) if batch]
     assert [2 * printed] * 3 == [batch.size for batch in batches]
@@ -106,7 +105,7 @@ async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, st
     batch = await store.batch()
 
     assert 3 == len(batch.claims)
-    assert store.unheard
+    assert store.left_locked
     assert [(1,)] == await queue.sql("SELECT attempts FROM queue_message WHERE body IS NOT NULL AND lock_expires_at > now()")
     with pytest.raises(StoreError, match="PostgreSQL"):
         await store.take()

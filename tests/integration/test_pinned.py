@@ -20,7 +20,7 @@ from relay.postgres import migrate as migrations
 from relay.postgres.database import Session
 from relay.postgres.ear import Ear
 from relay.postgres.migrate import migrate
-from relay.postgres.pinned import DEFAULTS, ENCODING, NOTICE, PINNED, pin
+from relay.postgres.pinned import DEFAULTS, ENCODING, NOTICE, OWN, PINNED, pin
 from relay.postgres.statements import Statements
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
@@ -77,7 +77,7 @@ async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
     database_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a chore over the whole queue would go on beside the next one, with its locks."""
-    monkeypatch.setattr("relay.postgres.database.NOTICE", NOTICE.replace(b"10s", b"1s"))
+    monkeypatch.setattr("relay.postgres.database.OWN", OWN.replace(b"10s", b"1s"))
     session = Session(database_url, application_name="chore", answer=lambda: 1)
     running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
     await session.open()

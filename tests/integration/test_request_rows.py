@@ -13,7 +13,6 @@ import pytest
 from psycopg import errors
 
 from relay.message import SUCCESS, Archive, Result
-from relay.ports import Due
 from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue, until
 from tests.support.requests import NO_ANSWER, answered, asked, row, settled
@@ -115,7 +114,7 @@ async def test_who_lost_the_lock_answers_nothing(
     await table.sql("SELECT queue_message_sweep()")
     successor = make_store("successor")
     await successor.register()
-    now = await successor.batch(Due.SUSPECT)
+    now = await successor.found_batch("suspect")
     assert "lock_lost" == await answered(other, late, {"code": 1})
     assert None is await answered(other, now, {"code": 2})
     assert {**NO_ANSWER, "code": 2} == await row(table)
@@ -325,3 +324,45 @@ async def test_two_who_answer_a_row_at_once_answer_it_once(table: Queue, store: 
         await other.commit()
         assert "request_missing" == await waiting
     assert {**NO_ANSWER, "code": 1} == await row(table)
+
+
+async def test_a_replay_that_commits_beside_an_answer_does_not_answer_again(
+    table: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any]
+) -> None:
+    """The answer waits for the replay's transaction, and takes its entry away too."""
+    id_ = await asked(table)
+    await settled(store, await store.batch(), Archive(Result.FAILED, "handler_failed", "x"))
+    await table.sql("SELECT queue_message_replay(%s)", id_)
+    first = await store.batch(limit=1)
+    await other.execute("SELECT queue_message_replay(%s)", (id_,))
+    async with await psycopg.AsyncConnection.connect(table.url, application_name="first") as connection:
+        waiting = asyncio.create_task(answered(connection, first, {"code": 1}))
+        await until(lambda: table.is_held_up("first"))
+        await other.commit()
+        assert None is await waiting
+    assert "request_missing" == await answered(other, await store.batch(), {"code": 2})
+    assert {**NO_ANSWER, "code": 1} == await row(table)
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+async def test_a_replay_that_commits_beside_a_new_row_does_not_answer_that(
+    table: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any], level: str
+) -> None:
+    """The INSERT waits for the replay's transaction, and takes its entry away too, or fails where its snapshot cannot show it."""
+    id_ = await asked(table)
+    await settled(store, await store.batch(), Archive(Result.FAILED, "handler_failed", "x"))
+    await table.sql("DELETE FROM page")
+    await other.execute("SELECT queue_message_replay(%s)", (id_,))
+    async with await psycopg.AsyncConnection.connect(table.url, application_name="anew") as connection:
+        await connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+        waiting = asyncio.create_task(connection.execute("INSERT INTO page (id, url) VALUES (1, 'new')"))
+        await until(lambda: table.is_held_up("anew"))
+        await other.commit()
+        if level == "REPEATABLE READ":
+            with pytest.raises(errors.SerializationFailure):
+                await waiting
+            return
+        await waiting
+        await connection.commit()
+    assert "request_missing" == await answered(other, await store.batch(limit=1), {"code": 2})
+    assert NO_ANSWER == await row(table)

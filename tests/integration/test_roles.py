@@ -12,13 +12,13 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
 from relay import local
-from relay.message import Archive, Position, Result, Retry
-from relay.ports import Due, Row
+from relay.message import Archive, Result, Retry
+from relay.ports import Row
 from relay.postgres.migrate import Renderer, _text, check_roles, migrate, migrations
 from relay.postgres.statements import Statements
 from relay.postgres.upkeep import Upkeep
 from tests.support.logins import login
-from tests.support.queue import MadeStore, MakeStore, Queue, until
+from tests.support.queue import MadeStore, MakeStore, Queue, unchecked, until
 
 LOOK = [
     "read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_limited",
@@ -131,22 +131,29 @@ async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable
     await _claim_and_settle(store)
     await store.keep_lanes()
     await store.wake_successors(["k"])
-    await store.heartbeat(low=Position(0, 0), head=Position(1, 1), top=Position(1, 1), state="{}")
+    await store.heartbeat("{}")
 
-    upkeep = Upkeep(store=store, silence=10, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
+    upkeep = Upkeep(store=store, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
     await upkeep.check_schema()
     await queue.expire()
-    for chore in (upkeep.sweep_all, upkeep.ensure_partitions, upkeep.retain, upkeep.renotify, upkeep.run_schedules, upkeep.refresh_policy):
+    for chore in (
+        store.sweep,
+        upkeep.sweep_minute,
+        upkeep.ensure_partitions,
+        upkeep.retain,
+        upkeep.renotify,
+        upkeep.run_schedules,
+        upkeep.refresh_policy,
+    ):
         await chore()
-    await upkeep.sweep_silent(Position(1, 1))
-    await upkeep.free_stranded(Position(1, 1))
     await store.unregister(holds_locks=False)
     assert {"success", "failed"} == set((await queue.results()).values())
 
 
 async def _claim_and_settle(store: MadeStore) -> None:
-    for due in (Due.WAITING, Due.SUSPECT):
-        await store.take(due)
+    await store.due()
+    for kind in ("waiting", "suspect"):
+        await store.found(kind)
     batch = await store.batch(limit=4)
     rows = [Row(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims[:1]]
     rows += [Row(claim, Archive(Result.FAILED, "x", "x"), None, None) for claim in batch.claims[1:2]]
@@ -155,6 +162,17 @@ async def _claim_and_settle(store: MadeStore) -> None:
     for again in (False, True):
         assert [] == await store.release(batch, [Row(batch.claims[2], Retry(0, "x", "x"), None, None)], again=again)
     assert 1 == await store.renew(batch, [batch.claims[3].position])
+
+
+async def test_a_relay_renumbers_foreign_messages_and_changes_no_place_otherwise(queue: Queue, login_of: Callable[[str], str]) -> None:
+    """Its role may call the function alone, whatever it sets in its session."""
+    async with unchecked(queue):
+        await queue.sql("INSERT INTO queue_message (xid, exchange) VALUES ('99999999999', 'e')")
+    async with await psycopg.AsyncConnection.connect(login_of("queue_message_relay"), autocommit=True) as relay:
+        await relay.execute("SET relay.renumber = 'on'")
+        with pytest.raises(errors.InsufficientPrivilege):
+            await relay.execute("UPDATE queue_message SET xid = '2'")
+        assert (1, False) == await (await relay.execute("SELECT * FROM queue_message_renumber()")).fetchone()
 
 
 async def test_a_relay_listens_and_holds_the_gate(login_of: Callable[[str], str]) -> None:

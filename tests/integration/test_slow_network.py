@@ -9,13 +9,10 @@ from contextlib import suppress
 import pytest
 
 from relay.errors import StoreError
-from relay.message import Position
 from relay.policy import Policy
-from relay.ports import Due
 from relay.postgres.payloads import LARGE
-from relay.postgres.upkeep import Upkeep
 from tests.support.proxy import Proxy
-from tests.support.queue import PLENTY, SILENCE, MadeStore, MakeStore, Queue
+from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue
 
 MIB = 1 << 20
 BODY = "INSERT INTO queue_message (exchange, body) SELECT 'orders', decode(repeat('ab', %s), 'hex') FROM generate_series(1, %s)"
@@ -28,7 +25,7 @@ async def heartbeats(store: MadeStore) -> list[float]:
     try:
         while True:
             began = time.monotonic()
-            await store.heartbeat(low=Position(0, 0), head=Position(0, 0), top=Position(0, 0), state="{}")
+            await store.heartbeat("{}")
             took.append(time.monotonic() - began)
             await asyncio.sleep(0.05)
     except asyncio.CancelledError:
@@ -42,7 +39,6 @@ async def test_a_payload_may_take_longer_than_its_lock(queue: Queue, make_store:
     await queue.sql(BODY, 20 * MIB, 1)
     other = make_store("other", policy=SHORT)
     await other.register()
-    sweeper = Upkeep(store=other, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
     async with Proxy.before(database_url) as proxy:
         store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
         await store.register()
@@ -50,8 +46,8 @@ async def test_a_payload_may_take_longer_than_its_lock(queue: Queue, make_store:
         reporting = asyncio.create_task(heartbeats(store))
         claiming = asyncio.create_task(store.batch())
         while not (await asyncio.wait((claiming,), timeout=0.3))[0]:
-            assert (0, 0) == await sweeper.sweep_all()
-            assert [] == await other.ids() + await other.ids(Due.WAITING) + await other.ids(Due.SUSPECT)
+            assert (0, 0) == await other.sweep()
+            assert [] == await other.ids() + await other.found_ids() + await other.found_ids("suspect")
         batch = claiming.result()
         left = batch.deadline - time.monotonic()
         reporting.cancel()

@@ -8,11 +8,12 @@ import json
 import psycopg
 import pytest
 
-from relay.claims.frontier import Snapshot
+from relay.claims.cursor import LAST_XID, Snapshot
 from relay.errors import StoreError
-from relay.message import GiveBack, Retry
-from relay.ports import Due, Row
-from tests.support.queue import MadeStore, MakeStore, Queue, ids_of
+from relay.message import START, GiveBack, Position, Range, Retry
+from relay.ports import At, Fresh, Row
+from tests.support.claimers import row_held
+from tests.support.queue import FIRST, MadeStore, MakeStore, Queue, ids_of
 
 EARLIER = "2020-01-01T00:00:00Z"
 LATER = "2999-01-01T00:00:00Z"
@@ -79,7 +80,7 @@ async def test_a_claim_goes_on_above_the_head(queue: Queue, store: MadeStore) ->
     assert head is not None
     assert head.seq == 1
 
-    batch = await store.batch(where={"head_xid": str(head.xid), "head_seq": head.seq})
+    batch = await store.batch(Fresh([Range(head, LAST_XID)], 10))
 
     assert [2] == [claim.seq for claim in batch.claims]
 
@@ -100,9 +101,7 @@ async def test_only_one_of_two_claimers_gets_a_message(queue: Queue, make_store:
 async def test_a_claimer_steps_over_what_another_transaction_holds(queue: Queue, store: MadeStore) -> None:
     """SKIP LOCKED: a lock that is not committed yet makes nobody wait."""
     first, second = await queue.insert(2)
-    async with await psycopg.AsyncConnection.connect(queue.url) as other:
-        await other.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [first])
-
+    async with row_held(queue, first):
         assert [second] == await store.ids()
 
 
@@ -113,15 +112,15 @@ async def test_bytes_bound_a_claim_but_one_message_always_fits(queue: Queue, sto
     one = await store.take(limit_bytes=1)
     two = await store.take(limit_bytes=1500)
 
-    assert ([ids[:1], ids[1:3]], [False, False]) == ([ids_of(one.batch), ids_of(two.batch)], [one.exhausted, two.exhausted])
+    assert ([ids[:1], ids[1:3]], [True, True]) == ([ids_of(one.batch), ids_of(two.batch)], [one.full, two.full])
 
 
 async def test_a_claim_says_whether_a_limit_left_something_out(queue: Queue, store: MadeStore) -> None:
-    """Exhausted means that nothing due and visible was left."""
+    """Full means that there may be more of what was asked for."""
     await queue.insert(3)
 
-    assert not (await store.take(limit=3)).exhausted
-    assert (await store.take(limit=3)).exhausted
+    assert (await store.take(limit=3)).full
+    assert not (await store.take(limit=3)).full
 
 
 async def test_a_claim_that_finds_nothing_reports_its_snapshot(queue: Queue, store: MadeStore) -> None:
@@ -147,46 +146,87 @@ async def test_delayed_and_ordered_messages_are_left_to_their_own_claims(queue: 
     assert [plain] == await store.ids()
 
 
-async def test_pending_transactions_are_asked_for_by_their_ids(queue: Queue, store: MadeStore) -> None:
-    """Only messages of the named transactions are taken, wherever the head is."""
-    await queue.insert(2)
-    late = await queue.insert(2)
-    xid = (await queue.row(late[0]))["xid"]
+async def test_late_transactions_are_asked_for_by_their_ids(queue: Queue, store: MadeStore) -> None:
+    """Of a transaction only what stands behind the place that was reached in it; nothing between it and the head."""
+    first, _ = await queue.insert(2), await queue.insert(2)
+    late = await positions(queue, *first)
+    end = (await positions(queue, (await queue.insert())[0]))[0]
 
-    assert late == await store.ids(Due.PENDING, {"pending": f"{{{xid},999999}}"})
+    found = await store.take(Fresh([Range(late[0], late[0].xid + 1), Range(end, LAST_XID)], 10))
+
+    assert (first[1:], [None, None]) == (ids_of(found.batch), found.bounds)
 
 
-@pytest.mark.parametrize("due", [Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING])
-async def test_an_exchange_of_its_own_stream_is_claimed_alone(queue: Queue, store: MadeStore, due: Due) -> None:
-    """The claim of one exchange leaves the others where they are."""
-    [other] = await queue.insert(exchange="audit")
+async def test_a_claim_walks_so_many_messages_in_each_range_and_says_how_far_it_came(queue: Queue, store: MadeStore) -> None:
+    """The first position that was not looked at is the bound of a range; the next claim goes on from there."""
+    ids = await queue.insert(5, exchange="audit") + await queue.insert(4)
+    places = await positions(queue, *ids)
+    ranges = [Range(START, places[0].xid + 1), Range(places[5]._replace(seq=0), LAST_XID)]
+
+    found = await store.take(Fresh(ranges, 3, ["audit"]))
+
+    assert (ids[5:8], [places[3], places[8]], False) == (ids_of(found.batch), found.bounds, found.full)
+
+
+async def test_an_exchange_of_its_own_stream_is_claimed_alone(queue: Queue, store: MadeStore) -> None:
+    """The claim of one exchange leaves the others where they are, above the head and in late transactions."""
+    await queue.insert(exchange="audit")
     [own] = await queue.insert(exchange="orders")
-    xids = "{" + ",".join([str((await queue.row(id_))["xid"]) for id_ in (other, own)]) + "}"
+    [late] = await queue.insert()
+    [place] = await positions(queue, late)
 
-    assert [own] == await store.ids(due, {"exchange": "orders", "pending": xids})
+    assert [own] == await store.ids(Fresh([Range(START, place.xid)], 10, only="orders"))
+    assert [late] == await store.ids(Fresh([Range(START, place.xid), Range(place._replace(seq=0), LAST_XID)], 10, only="orders"))
 
 
-@pytest.mark.parametrize("due", [Due.ABOVE_HEAD, Due.PENDING, Due.WAITING, Due.SUSPECT])
-async def test_a_held_exchange_is_left_out(queue: Queue, store: MadeStore, due: Due) -> None:
-    """Every claim that takes exchanges mixed can leave some out."""
-    wait = {"available_at": EARLIER} if due in {Due.WAITING, Due.SUSPECT} else {}
-    [held] = await queue.insert(exchange="audit", **wait)
-    [free] = await queue.insert(**wait)
-    if due is Due.SUSPECT:
+async def test_an_excluded_exchange_is_left_out(queue: Queue, store: MadeStore) -> None:
+    """The claim of fresh messages can leave some out; its head passes them."""
+    [_], [free] = await queue.insert(exchange="audit"), await queue.insert()
+
+    assert [free] == await store.ids(Fresh(FIRST.ranges, 10, ["audit"]))
+
+
+@pytest.mark.parametrize("kind", ["waiting", "suspect", "stranded", "key"])
+async def test_a_scan_finds_nothing_of_a_held_exchange(queue: Queue, store: MadeStore, kind: str) -> None:
+    """What is claimed by position is found by a scan, which leaves some out."""
+    wait = {"available_at": EARLIER} if kind in {"waiting", "suspect"} else {}
+    key = {"ordering_key": "k"} if kind == "key" else {}
+    await queue.insert(exchange="audit", **wait, **key)
+    [free] = await queue.insert(**wait, **key)
+    if kind == "suspect":
         await queue.sql("UPDATE queue_message SET locked_by = 7")
-    xids = "{" + ",".join([str((await queue.row(id_))["xid"]) for id_ in (held, free)]) + "}"
 
-    assert [free] == await store.ids(due, {"except": ["audit"], "pending": xids})
+    assert [(kind, *await positions(queue, free))] == [(one.kind, one.position) for one in (await store.left(held=["audit"])).findings]
+
+
+async def positions(queue: Queue, *ids: str) -> list[Position]:
+    """Where messages stand, in claim order."""
+    statement = "SELECT xid::text::bigint, seq FROM queue_message WHERE id = ANY(%s::uuid[]) ORDER BY xid, seq"
+    return [Position(*row) for row in await queue.sql(statement, [*ids])]
+
+
+async def test_what_cannot_be_claimed_any_more_is_left_alone_at_its_position(queue: Queue, store: MadeStore) -> None:
+    """Positions are hints: each is checked again by the claim that names it."""
+    ids = await queue.insert(6, available_at=EARLIER)
+    locked, later, suspect, held, gone, ready = ids
+    places = await positions(queue, *ids)
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 min' WHERE id = %s", locked)
+    await queue.sql("UPDATE queue_message SET available_at = now() + interval '1 h' WHERE id = %s", later)
+    await queue.sql("UPDATE queue_message SET locked_by = 7 WHERE id = %s", suspect)
+    await queue.sql("DELETE FROM queue_message WHERE id = %s", gone)
+    async with row_held(queue, held):
+        assert [ready] == await store.ids(At(places, "waiting"))
+    assert [suspect] == await store.ids(At(places, "suspect"))
 
 
 @pytest.mark.ids("D6")
 async def test_a_waiting_message_is_due_at_its_time(queue: Queue, store: MadeStore) -> None:
-    """Before `available_at` a message is nobody's; after it the claim of waiting messages takes it."""
+    """Before `available_at` a message is nobody's; after it a scan finds it."""
     await queue.insert(available_at=LATER)
     [due] = await queue.insert(available_at=EARLIER)
 
-    assert [due] == await store.ids(Due.WAITING)
-    assert [] == await store.ids(Due.WAITING)
+    assert [due] == await store.found_ids()
+    assert [] == await store.found_ids()
 
 
 async def test_a_given_back_claim_is_due_at_once_and_does_not_count(queue: Queue, store: MadeStore) -> None:
@@ -195,7 +235,7 @@ async def test_a_given_back_claim_is_due_at_once_and_does_not_count(queue: Queue
     batch = await store.batch()
 
     assert [] == await store.release(batch, [Row(batch.claims[0], GiveBack("gone", "The broker went."), None, None)], again=False)
-    again = await store.batch(Due.WAITING)
+    again = await store.found_batch()
 
     assert [(id_, 1)] == [(claim.id, claim.attempts) for claim in again.claims]
 
@@ -212,7 +252,7 @@ async def test_a_retry_waits_counts_and_says_why(queue: Queue, store: MadeStore)
         row["lock_expires_at"], row["lock_token"], row["locked_by"], row["attempts"], row["last_error"],
     )  # fmt: skip
     assert 55 < await queue.value("SELECT extract(epoch FROM available_at - now())::float8 FROM queue_message") <= 60
-    assert [] == await store.ids(Due.WAITING)
+    assert [] == await store.found_ids()
 
 
 async def test_a_missing_schema_is_told_in_one_sentence(make_store: MakeStore, empty_database_url: str) -> None:
@@ -226,7 +266,7 @@ async def test_a_missing_schema_is_told_in_one_sentence(make_store: MakeStore, e
 async def test_a_closed_connection_is_opened_again(queue: Queue, store: MadeStore) -> None:
     """The statement that meets the loss fails with a sentence; the next one has a new connection."""
     [id_] = await queue.insert()
-    assert [] == await store.ids(Due.WAITING)
+    assert [] == await store.found_ids()
     await queue.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay% claim'")
 
     with pytest.raises(StoreError, match=r"^[^\n]+\.$"):

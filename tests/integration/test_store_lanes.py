@@ -7,14 +7,13 @@ import asyncio
 import psycopg
 import pytest
 
-from relay.claims.lanes import LANES, Lanes, lane_of
-from relay.message import CONFIRMED, SUCCESS, Batch, Outcome, Portion, Retry
-from relay.ports import Row
-from relay.postgres.parameters import probe
-from tests.support.plans import explain
+from relay.claims.lanes import Lanes
+from relay.message import Batch, Retry
+from tests.support.claimers import Claimer, row_held
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of, until
 
 FOR_NOW = Retry(0.0, "nack", "No.")
+LANES = 64
 LATER = Retry(600.0, "nack", "No.")
 
 
@@ -23,28 +22,23 @@ async def claim(lanes: Lanes, *, limit: int = 100) -> Batch | None:
     return await lanes.claim(limit=limit, limit_bytes=PLENTY, held=[])
 
 
-async def settle(store: MadeStore, lanes: Lanes, batch: Batch, outcome: Outcome = SUCCESS) -> None:
-    """Write one outcome for all, as the engine does."""
-    rows = [Row(each, outcome, None, None) for each in batch.claims]
-    write = store.release if isinstance(outcome, Retry) else store.archive
-    assert [] == await write(batch, rows, again=False)
-    count = len(rows)
-    lanes.settled(Portion(batch.claims, [CONFIRMED] * count, [0.0] * count, [0.0] * count), [outcome] * count)
-
-
 @pytest.fixture
-async def lanes(store: MadeStore) -> Lanes:
+def lanes(claimer: Claimer) -> Lanes:
     """All lanes, owned by the only relay."""
-    lanes = Lanes(store)
-    await lanes.keep()
-    return lanes
+    return claimer.intake.lanes
 
 
-async def test_a_key_has_the_same_lane_here_and_in_the_database(queue: Queue) -> None:
-    """Both sides compute it; a difference would leave keys without an owner."""
-    keys = ["", "a", "order-1", "schlüssel", "鍵", "x" * 5000]
+async def test_a_claimed_head_carries_the_lane_that_the_database_gives_its_key(queue: Queue, lanes: Lanes) -> None:
+    """Whatever its characters: a lane that anybody computed otherwise would leave keys without an owner."""
+    keys = ["", "a", "order-1", "schlüssel", "鍵", "x" * 1024]
     for key in keys:
-        assert lane_of(key) == await queue.value("SELECT queue_message_lane_of(%s)", key)
+        await queue.insert(ordering_key=key)
+
+    heads = await claim(lanes)
+
+    assert heads is not None
+    expected: dict[str, int] = dict(await queue.sql("SELECT key, queue_message_lane_of(key)::int FROM unnest(%s::text[]) AS key", keys))
+    assert expected == {head.ordering_key: head.lane for head in heads.claims}
     assert LANES == await queue.value("SELECT count(*) FROM queue_message_lane")
 
 
@@ -103,7 +97,7 @@ async def test_a_claim_and_a_takeover_at_once_let_one_owner_in(queue: Queue, sto
     assert (await claiming).batch is None
 
 
-async def test_one_message_of_a_key_is_in_flight(queue: Queue, store: MadeStore, lanes: Lanes) -> None:
+async def test_one_message_of_a_key_is_in_flight(queue: Queue, claimer: Claimer, lanes: Lanes) -> None:
     """The successor is claimed when the head was settled, and not before; other keys do not wait."""
     first, second, third = await queue.insert(3, ordering_key="k")
     [other] = await queue.insert(ordering_key="l")
@@ -114,13 +108,13 @@ async def test_one_message_of_a_key_is_in_flight(queue: Queue, store: MadeStore,
     assert await claim(lanes) is None
 
     for expected in (second, third):
-        await settle(store, lanes, heads)
+        await claimer.settle(heads)
         heads = await claim(lanes)
         assert heads is not None
         assert [expected] == ids_of(heads)
 
 
-async def test_a_waiting_head_blocks_its_key_and_no_other(queue: Queue, store: MadeStore, lanes: Lanes) -> None:
+async def test_a_waiting_head_blocks_its_key_and_no_other(queue: Queue, claimer: Claimer, lanes: Lanes) -> None:
     """Whether it waits for another attempt or for its own time, only its key waits with it."""
     await queue.insert(2, ordering_key="retry")
     await queue.insert(ordering_key="delayed", available_at="2999-01-01T00:00:00Z")
@@ -128,37 +122,36 @@ async def test_a_waiting_head_blocks_its_key_and_no_other(queue: Queue, store: M
     heads = await claim(lanes)
     assert heads is not None
     assert ["retry"] == [each.ordering_key for each in heads.claims]
-    await settle(store, lanes, heads, LATER)
+    await claimer.settle(heads, LATER)
     [free] = await queue.insert(ordering_key="free")
     lanes.rediscover()
 
-    assert [free] == ids_of(await claim(lanes))
-    assert await lanes.claim_waiting(limit=100, limit_bytes=PLENTY, held=[]) is None
+    assert [free] == await claimer.found()
 
 
-async def test_a_head_whose_wait_is_over_goes_first(queue: Queue, store: MadeStore, lanes: Lanes) -> None:
+async def test_a_head_whose_wait_is_over_goes_first(queue: Queue, claimer: Claimer, lanes: Lanes) -> None:
     """A retried head comes again before its successor."""
     first, second = await queue.insert(2, ordering_key="k")
     head = await claim(lanes)
     assert head is not None
-    await settle(store, lanes, head, FOR_NOW)
+    await claimer.settle(head, FOR_NOW)
 
-    again = await lanes.claim_waiting(limit=100, limit_bytes=PLENTY, held=[])
-    assert again is not None
-    assert [first] == ids_of(again)
-    await settle(store, lanes, again)
-    assert [second] == ids_of(await claim(lanes))
+    found = []
+    async for again in claimer.batches():
+        found.append(ids_of(again))
+        await claimer.settle(again)
+    assert [[first], [second]] == found
 
 
-async def test_a_parked_key_is_left_alone_until_it_is_resumed(queue: Queue, lanes: Lanes) -> None:
+async def test_a_parked_key_is_left_alone_until_it_is_resumed(queue: Queue, claimer: Claimer) -> None:
     """An operator's hold keeps a key's head in the queue; resuming makes it due."""
     [id_] = await queue.insert(ordering_key="k")
     await queue.sql("SELECT queue_message_key_park('k', 'wait')")
-    assert await claim(lanes) is None
+    assert [] == await claimer.found()
 
     await queue.sql("SELECT queue_message_key_resume('k')")
 
-    assert [id_] == ids_of(await lanes.claim_waiting(limit=100, limit_bytes=PLENTY, held=[]))
+    assert [id_] == await claimer.ids()
 
 
 async def test_a_key_that_commits_late_is_found_below_the_head(queue: Queue, lanes: Lanes) -> None:
@@ -175,54 +168,25 @@ async def test_a_key_that_commits_late_is_found_below_the_head(queue: Queue, lan
 
 async def test_a_lane_given_up_is_looked_at_from_the_left_by_its_new_owner(queue: Queue, make_store: MakeStore) -> None:
     """Successors that the former owner had in mind are found again."""
-    one, two = make_store("one"), make_store("two")
-    await one.register()
+    one, two = [Claimer(make_store(name)) for name in ("one", "two")]
+    await one.store.register()
     _, second = await queue.insert(2, ordering_key="k")
-    lanes = Lanes(one)
-    await lanes.keep()
-    head = await claim(lanes)
+    await one.intake.keep_lanes()
+    head = await claim(one.intake.lanes)
     assert head is not None
-    await settle(one, lanes, head)
-    await one.unregister(holds_locks=False)
-    await two.register()
-    heirs = Lanes(two)
-    await heirs.keep()
+    await one.settle(head)
+    await one.store.unregister(holds_locks=False)
+    await two.store.register()
+    await two.intake.keep_lanes()
 
-    assert [second] == ids_of(await claim(heirs))
-
-
-async def test_a_hundred_thousand_messages_behind_a_parked_head_do_not_slow_their_lane(queue: Queue, store: MadeStore) -> None:
-    """Once passed they are never looked at again: the claim of another key in the same lane reads a handful of rows."""
-    lanes = Lanes(store)
-    await lanes.keep()
-    await queue.insert(100_000, ordering_key="k")
-    head = await claim(lanes)
-    assert head is not None
-    await settle(store, lanes, head, LATER)
-    while await claim(lanes) or lanes.unfinished:
-        pass
-    neighbour = next(f"n{n}" for n in range(10_000) if lane_of(f"n{n}") == lane_of("k"))
-    await queue.insert(ordering_key=neighbour)
-    at = lanes.frontier.head
-    values = {
-        **probe([neighbour, "k"], lanes._bounds.of([neighbour, "k"]), held=[]), "lanes": lanes.owned, "most": 500, "pending": "{}",
-        "head_xid": str(at.xid), "head_seq": at.seq, "after": "-infinity", "seen": 0,
-    }  # fmt: skip
-
-    for name in ("list_keys", "find_heads", "list_waiting_keys"):
-        plan = await explain(queue.connection, store._statements[name], values)
-        # Measured: 2 rows and 40 pages at the most.
-        assert plan.rows_read("queue_message") <= 10, name
-        assert plan.pages < 100, name
-    assert [neighbour] == [each.ordering_key for each in (await claim(lanes) or head).claims]
+    assert [second] == ids_of(await claim(two.intake.lanes))
 
 
 async def test_a_head_that_an_application_has_locked_holds_up_its_key_alone(queue: Queue, lanes: Lanes) -> None:
     """It is stepped over and claimed at the next look after the lock has gone; its successor is not claimed in its place."""
     [first, _] = await queue.insert(2, ordering_key="k")
     [other] = await queue.insert(ordering_key="l")
-    async with await psycopg.AsyncConnection.connect(queue.url) as app:
-        await app.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [first])
+    async with row_held(queue, first):
         assert [other] == ids_of(await claim(lanes))
         assert await claim(lanes) is None
 

@@ -12,10 +12,10 @@ from relay import events
 from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Archive, Batch, Claim, GiveBack, Outcome, Portion, Result, Retry
 from relay.policy import Policy
-from relay.ports import Due, Row
+from relay.ports import Row
 from relay.postgres.database import Session
 from relay.settlement import Settlement
-from tests.support.queue import MadeStore, MakeStore, Queue, positions_of
+from tests.support.queue import MadeStore, MakeStore, Queue, lost, positions_of
 
 COPIED = (
     "xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "available_at", "expires_at",
@@ -69,9 +69,9 @@ async def test_each_message_gets_its_own_result(queue: Queue, store: MadeStore) 
         Archive(Result.DISCARDED, "x"),
     ]
 
-    lost = await store.archive(batch, [Row(c, o, None, None) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
+    left = await store.archive(batch, [Row(c, o, None, None) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
 
-    assert [] == lost
+    assert [] == left
     assert dict(zip(ids, ("success", "rejected", "failed", "discarded"), strict=True)) == await queue.results()
     assert [("failed", "nack", "No."), ("rejected", "big", "17 MB.")] == await queue.sql(
         "SELECT result, error_code, error_detail FROM queue_message_dead ORDER BY result"
@@ -86,13 +86,13 @@ async def test_a_late_settle_does_not_touch_a_message_claimed_anew(queue: Queue,
     [id_] = await queue.insert()
     late = await store.batch()
     await queue.expire(id_)
-    await store.run("sweep_all", now=None)
+    await store.sweep()
     other = make_store("other")
     await other.register()
-    successor = await other.batch(Due.SUSPECT)
+    successor = await other.found_batch("suspect")
 
-    assert [id_] == await store.archive(late, rows(late.claims), again=False)
-    assert [id_] == await store.release(late, rows(late.claims, Retry(1.0, "x", "y")), again=False)
+    assert lost(id_) == await store.archive(late, rows(late.claims), again=False)
+    assert lost(id_) == await store.release(late, rows(late.claims, Retry(1.0, "x", "y")), again=False)
     assert 0 == await store.renew(late, positions_of(late))
     assert successor.token == (await queue.row(id_))["lock_token"]
     assert {} == await queue.results()
@@ -114,7 +114,7 @@ async def test_lost_messages_are_named_beside_those_that_were_settled(queue: Que
     await queue.expire(ids[1])
     await queue.sql("UPDATE queue_message SET lock_token = gen_random_uuid() WHERE id = %s", ids[1])
 
-    assert [ids[1]] == await store.archive(batch, rows(batch.claims), again=False)
+    assert lost(ids[1]) == await store.archive(batch, rows(batch.claims), again=False)
     assert {ids[0]: "success", ids[2]: "success"} == await queue.results()
 
 
@@ -156,8 +156,8 @@ async def test_a_settle_whose_answer_was_lost_is_read_again(queue: Queue, store:
     await queue.expire(ids[1])
     await queue.sql("UPDATE queue_message SET lock_token = gen_random_uuid() WHERE id = %s", ids[1])
 
-    assert [ids[1]] == await store.archive(batch, rows(batch.claims), again=True)
-    assert ids == await store.archive(batch, rows(batch.claims), again=False)
+    assert lost(ids[1]) == await store.archive(batch, rows(batch.claims), again=True)
+    assert lost(*ids) == await store.archive(batch, rows(batch.claims), again=False)
 
 
 async def test_a_settle_whose_answer_was_lost_is_read_again_where_successes_are_not_kept(queue: Queue, make_store: MakeStore) -> None:
@@ -171,11 +171,11 @@ async def test_a_settle_whose_answer_was_lost_is_read_again_where_successes_are_
     await store.archive(batch, told[:2], again=False)
     await queue.sql("UPDATE queue_message_setting SET value = '1' WHERE name = 'max_attempts'")
     await queue.expire(expired)
-    await store.run("sweep_all", now=None)
+    await store.sweep()
     await queue.expire(taken)
     await queue.sql("UPDATE queue_message SET lock_token = gen_random_uuid() WHERE id = %s", taken)
 
-    assert [taken, expired] == await store.archive(batch, told, again=True)
+    assert lost(taken, expired) == await store.archive(batch, told, again=True)
     assert {dead: "failed", expired: "lock_expired"} == await queue.results()
     assert done not in await queue.results()
 
@@ -201,7 +201,7 @@ async def test_a_release_that_others_took_up_is_no_lost_lock(queue: Queue, store
     batch = await store.batch()
     back = rows(batch.claims, outcome)
     await store.release(batch, back, again=False)
-    next_one = await store.batch(Due.WAITING)
+    next_one = await store.found_batch()
     assert [] == await store.release(batch, back, again=True)
 
     await store.archive(next_one, rows(next_one.claims), again=False)
@@ -215,16 +215,16 @@ async def test_a_lock_that_was_lost_before_a_second_release_is_counted(queue: Qu
     batch = await store.batch()
     back = rows(batch.claims, outcome)
     await queue.expire()
-    await store.run("sweep_all", now=None)
+    await store.sweep()
 
-    assert [id_] == await store.release(batch, back, again=True)
-    await store.batch(Due.SUSPECT)
-    assert [id_] == await store.release(batch, back, again=True)
+    assert lost(id_) == await store.release(batch, back, again=True)
+    await store.found_batch("suspect")
+    assert lost(id_) == await store.release(batch, back, again=True)
     await queue.sql("UPDATE queue_message_setting SET value = '1' WHERE name = 'max_attempts'")
     await queue.expire()
-    await store.run("sweep_all", now=None)
+    await store.sweep()
     assert {id_: "lock_expired"} == await queue.results()
-    assert [id_] == await store.release(batch, back, again=True)
+    assert lost(id_) == await store.release(batch, back, again=True)
 
 
 @pytest.mark.parametrize(("outcome", "suspect"), [(GONE, True), (NACKED, False)])
@@ -233,14 +233,14 @@ async def test_a_suspect_that_is_given_back_stays_a_suspect(queue: Queue, store:
     [id_] = await queue.insert()
     await store.batch()
     await queue.expire()
-    await store.run("sweep_all", now=None)
-    batch = await store.batch(Due.SUSPECT)
+    await store.sweep()
+    batch = await store.found_batch("suspect")
 
     assert [] == await store.release(batch, rows(batch.claims, outcome), again=False)
     assert [] == await store.release(batch, rows(batch.claims, outcome), again=True)
 
-    assert ([] if suspect else [id_]) == await store.ids(Due.WAITING)
-    assert ([id_] if suspect else []) == await store.ids(Due.SUSPECT)
+    assert ([] if suspect else [id_]) == await store.found_ids()
+    assert ([id_] if suspect else []) == await store.found_ids("suspect")
 
 
 class Answerless(Session):
@@ -262,8 +262,8 @@ async def test_a_lost_answer_neither_loses_nor_doubles_a_settle(queue: Queue, st
     [id_] = await queue.insert()
     batch = await store.batch()
     told: list[events.Event] = []
-    store._settles = Answerless(queue.url, application_name="answerless")
-    store._sessions.append(store._settles)
+    store._settling._session = session = Answerless(queue.url, application_name="answerless")
+    store._sessions.append(session)
 
     written = [part async for part in Settlement(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS])]
 

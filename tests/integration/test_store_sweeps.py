@@ -1,28 +1,23 @@
-"""What comes back: expired locks of dead relays and of others, suspects one at a time, stranded messages, and the relay's own row."""
+"""What comes back: locks that are over, wherever they stand, suspects one at a time, stranded messages, and the relay's own row."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
 
 from relay import events
-from relay.claims.intake import Intake
-from relay.claims.streams import Streams
 from relay.errors import StoreError
-from relay.inhand import InHand
-from relay.maintenance import LockKeeper, Maintenance
-from relay.message import Position
+from relay.message import START, Position
 from relay.policy import Controls, Policy
-from relay.ports import Due
+from relay.ports import At
 from relay.postgres.upkeep import Upkeep
 from relay.retry import RetryPolicy
-from tests.support.queue import PLENTY, SILENCE, MadeStore, MakeStore, Queue, Where, ids_of, until
+from tests.support.claimers import Claimer, row_held
+from tests.support.queue import END, MadeStore, MakeStore, Queue, ids_of, until
 
-FAR = Position(1 << 40, 0)
+WAITED = {"available_at": "2020-01-01T00:00:00Z"}
 
 
 @pytest.fixture
@@ -38,76 +33,112 @@ async def dead(make_store: MakeStore, queue: Queue) -> MadeStore:
 
 
 @pytest.mark.ids("A12", "A17", "A18", "B9")
-async def test_what_a_dead_relay_held_goes_back_to_the_queue(queue: Queue, dead: MadeStore, upkeep: Upkeep) -> None:
-    """Any living relay frees it; the attempt stays counted and the row says why it came back."""
-    assert (3, 0) == await upkeep.sweep_silent(FAR)
+async def test_what_a_dead_relay_held_goes_back_to_the_queue(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
+    """The scrub of any living relay frees it; the attempt stays counted and the row says why it came back."""
+    assert [] == await claimer.ids()
+    await claimer.round()
 
     rows = await queue.sql("SELECT lock_expires_at, lock_token, locked_by, attempts, available_at <= now(), last_error FROM queue_message")
     assert [(None, None, dead.relay_id, 1, True)] * 3 == [row[:5] for row in rows]
     assert all(row[5].startswith("lock expired at ") for row in rows)
-    assert (0, 0) == await upkeep.sweep_silent(FAR)
+    assert [events.LocksSwept(3, 0)] == claimer.told
+    await claimer.round()
+    assert 1 == len(claimer.told)
 
 
-async def test_what_a_living_relay_holds_is_left_alone(queue: Queue, dead: MadeStore, upkeep: Upkeep) -> None:
-    """Neither a lock that still holds nor one of a relay that was heard lately is touched by the sweep of silent relays."""
-    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now()")
-    assert (0, 0) == await upkeep.sweep_silent(FAR)
-
-    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 s'")
+async def test_a_lock_that_still_holds_is_left_alone(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
+    """Whatever became of the relay that has it."""
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '5 s'")
-    assert (0, 0) == await upkeep.sweep_silent(FAR)
+
+    assert [] == await claimer.ids() + await claimer.found()
+
+    assert [(dead.relay_id, True)] * 3 == await queue.sql("SELECT locked_by, lock_expires_at IS NOT NULL FROM queue_message")
 
 
-async def test_suspects_go_together_once_and_then_alone(queue: Queue, dead: MadeStore, store: MadeStore, upkeep: Upkeep) -> None:
+@pytest.mark.ids("A12", "B9")
+async def test_every_kind_of_lock_that_is_over_goes_out_again(queue: Queue, make_store: MakeStore, claimer: Claimer) -> None:
+    """That of a fresh message, of one that waited and of the head of a key; what follows the head goes after it."""
+    relay = make_store("gone")
+    await relay.register()
+    fresh = await queue.insert(2)
+    assert fresh == await relay.ids()
+    waited = await queue.insert(**WAITED)
+    assert waited == await relay.found_ids()
+    head, successor = await queue.insert(2, ordering_key="k")
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now(), lock_token = id, locked_by = %s WHERE id = %s", relay.relay_id, head)
+    await queue.insert(exchange="other")
+    await claimer.ids()
+    await queue.expire(*fresh, *waited, head)
+    await claimer.round()
+
+    found = []
+    await claimer.round()
+    async for batch in claimer.batches():
+        found += ids_of(batch)
+        await claimer.settle(batch)
+
+    assert sorted([*fresh, *waited, head, successor]) == sorted(found)
+    assert found.index(head) < found.index(successor)
+
+
+async def sizes(claimer: Claimer) -> list[int]:
+    """How many suspects go together: each group is through before the next."""
+    found = []
+    async for batch in claimer.batches():
+        assert "suspect" == batch.source
+        found.append(len(batch.claims))
+        claimer.intake.suspects.settled(batch.claims)
+    return found
+
+
+async def test_suspects_go_together_once_and_then_alone(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
     """A message that kills relays takes no neighbour with it: after the second lost lock each is claimed alone."""
-    await upkeep.sweep_silent(FAR)
-
-    assert [] == await store.ids(Due.WAITING)
-    assert 3 == len(await store.ids(Due.SUSPECT))
-    await queue.expire()
-    await upkeep.sweep_all()
-    suspects = [await store.ids(Due.SUSPECT) for _ in range(4)]
-
-    assert [1, 1, 1, 0] == [len(ids) for ids in suspects]
-    assert 3 == len({id_ for ids in suspects for id_ in ids})
+    await claimer.ids()
+    for expected in ([3], [1, 1, 1]):
+        await queue.expire()
+        await claimer.round()
+        assert [] == await dead.found_ids("waiting")
+        assert expected == await sizes(claimer)
 
 
 async def test_suspects_go_alone_from_the_first_where_few_attempts_are_allowed(
-    queue: Queue, dead: MadeStore, make_store: MakeStore, upkeep: Upkeep
+    queue: Queue, dead: MadeStore, make_store: MakeStore
 ) -> None:
     """No bystander may run out of attempts in a group."""
-    strict = make_store("strict", policy=Policy(retry=RetryPolicy(max_attempts=3)))
-    await strict.register()
-    await upkeep.sweep_silent(FAR)
+    strict = Claimer(make_store("strict", policy=Policy(retry=RetryPolicy(max_attempts=3))))
+    await strict.store.register()
+    await strict.ids()
+    await strict.round()
 
-    assert [1, 1, 1] == [len(await strict.ids(Due.SUSPECT)) for _ in range(3)]
-
-
-def fence(epochs: Mapping[int, int]) -> Where:
-    """Lanes and their epochs, as a relay names them that believes to own them."""
-    return {"lanes": list(epochs), "epochs": list(epochs.values())}
+    assert [1, 1, 1] == await sizes(strict)
 
 
 @pytest.fixture
-async def suspect_head(queue: Queue, store: MadeStore, upkeep: Upkeep) -> str:
+async def suspect_head(queue: Queue, store: MadeStore) -> str:
     """The head of a key, back from an expired lock; a successor waits behind it."""
     first, _ = await queue.insert(2, ordering_key="k")
     assert [first] == await store.heads("k")
     await queue.expire()
-    assert (1, 0) == await upkeep.sweep_all()
+    assert (1, 0) == await store.sweep()
     return first
+
+
+async def suspects(store: MadeStore, lanes: dict[int, int]) -> list[str]:
+    """Claim what is suspect, as a relay does that believes to own these lanes."""
+    found = [one.position for one in (await store.left()).findings if one.kind == "key"]
+    return await store.ids(At(found, "suspect", lanes))
 
 
 async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(
     store: MadeStore, make_store: MakeStore, suspect_head: str
 ) -> None:
     """Coming back from an expired lock does not break the order of its key."""
-    epochs = await store.keep_lanes()
+    lanes = await store.keep_lanes()
     stranger = make_store("stranger")
     await stranger.register()
 
-    assert [] == await stranger.ids(Due.SUSPECT, fence(epochs))
-    assert [suspect_head] == await store.ids(Due.SUSPECT, fence(epochs))
+    assert [] == await suspects(stranger, lanes)
+    assert [suspect_head] == await suspects(store, lanes)
 
 
 async def test_a_suspect_with_a_key_is_not_claimed_under_an_epoch_of_before(queue: Queue, store: MadeStore, suspect_head: str) -> None:
@@ -115,16 +146,16 @@ async def test_a_suspect_with_a_key_is_not_claimed_under_an_epoch_of_before(queu
     before = await store.keep_lanes()
     await queue.sql("UPDATE queue_message_lane SET epoch = epoch + 2")
 
-    assert [] == await store.ids(Due.SUSPECT, fence(before))
-    assert [suspect_head] == await store.ids(Due.SUSPECT, fence(await store.keep_lanes()))
+    assert [] == await suspects(store, before)
+    assert [suspect_head] == await suspects(store, await store.keep_lanes())
 
 
 async def test_a_suspect_with_a_key_and_a_takeover_at_once_let_one_owner_in(queue: Queue, store: MadeStore, suspect_head: str) -> None:
     """As for any head, a takeover that is under way is waited for, then believed."""
-    mine = fence(await store.keep_lanes())
+    mine = await store.keep_lanes()
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("UPDATE queue_message_lane SET owner = 99, epoch = epoch + 1 WHERE lane = queue_message_lane_of('k')")
-        claiming = asyncio.create_task(store.ids(Due.SUSPECT, mine))
+        claiming = asyncio.create_task(suspects(store, mine))
         await until(queue.is_held_up)
         assert not claiming.done()
         await other.commit()
@@ -133,169 +164,132 @@ async def test_a_suspect_with_a_key_and_a_takeover_at_once_let_one_owner_in(queu
     assert (await queue.row(suspect_head))["lock_token"] is None
 
 
-async def test_a_suspect_waits_for_no_lane_but_its_own(queue: Queue, store: MadeStore, suspect_head: str) -> None:
+async def test_a_suspect_waits_for_no_lane_but_its_own(queue: Queue, claimer: Claimer, suspect_head: str) -> None:
     """Lanes in which nothing came back are not locked: neither waited for nor written to at each look."""
-    mine = fence(await store.keep_lanes())
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("SELECT FROM queue_message_lane WHERE lane <> queue_message_lane_of('k') FOR UPDATE")
-        assert [suspect_head] == await asyncio.wait_for(store.ids(Due.SUSPECT, mine), 10)
+        assert [suspect_head] == await asyncio.wait_for(claimer.ids(), 10)
 
 
 @pytest.mark.ids("A11", "A28")
 @pytest.mark.parametrize(("setting", "value"), [("max_attempts", "1"), ("on_lock_expired", "archive")])
 async def test_a_lock_that_expired_once_too_often_ends_in_the_archive(
-    queue: Queue, dead: MadeStore, upkeep: Upkeep, setting: str, value: str
+    queue: Queue, dead: MadeStore, claimer: Claimer, setting: str, value: str
 ) -> None:
     """Past the limit, or by the strict convention at once, the result is lock_expired."""
     await queue.sql("UPDATE queue_message_setting SET value = %s WHERE name = %s", value, setting)
+    await claimer.ids()
+    await claimer.round()
 
-    assert (0, 3) == await upkeep.sweep_silent(FAR)
+    assert [events.LocksSwept(0, 3)] == claimer.told
     assert ["lock_expired"] * 3 == [*(await queue.results()).values()]
 
 
 @pytest.mark.ids("A12")
-async def test_a_lock_set_by_hand_is_swept_too(queue: Queue, upkeep: Upkeep) -> None:
-    """Programs that follow the convention set lock_expires_at and nothing else; the minute's sweep finds it."""
+async def test_a_lock_set_by_hand_is_freed_too(queue: Queue, claimer: Claimer) -> None:
+    """Programs that follow the convention set lock_expires_at and nothing else; a round of the scrub finds it."""
     [id_] = await queue.insert()
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s'")
+    await claimer.ids()
 
-    assert (1, 0) == await upkeep.sweep_all()
-    row = await queue.row(id_)
-    assert (None, 1) == (row["lock_expires_at"], row["attempts"])
+    assert [id_] == await claimer.found()
+
+    assert 2 == (await queue.row(id_))["attempts"]
 
 
-async def test_the_sweep_begins_where_the_relay_last_claimed_below(queue: Queue, make_store: MakeStore, upkeep: Upkeep) -> None:
-    """A claim below what was reported lowers the relay's position at once, so its death a moment later loses sight of nothing."""
-    old = await queue.insert(available_at="2020-01-01T00:00:00Z")
-    [new] = await queue.insert()
-    store = make_store("low")
-    await store.register()
-    position = Position(int((await queue.row(new))["xid"]), 0)
-    assert await store.heartbeat(low=position, head=position, top=position, state="{}")
-
-    assert old == await store.ids(Due.WAITING)
-
+async def test_what_a_claim_locked_whose_answer_was_lost_goes_out_again(queue: Queue, claimer: Claimer) -> None:
+    """Nobody has it in hand; the relay that claimed it frees it itself when its lock is over."""
+    ids = await queue.insert(2)
+    with pytest.raises(StoreError):
+        await answer_lost(queue, claimer.store)
+    await claimer.ids()
     await queue.expire()
-    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '10 s' WHERE id = %s", store.relay_id)
-    assert (1, 0) == await upkeep.sweep_silent(FAR)
+
+    assert ids == await claimer.found()
 
 
-async def test_our_own_locks_are_looked_for_after_a_claim_whose_answer_was_lost(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
-    """Else what we hold is ours to renew, and no backlog is walked for it; then it is in nobody's hand."""
-    await queue.insert(2)
-    await store.batch()
+async def answer_lost(queue: Queue, store: MadeStore) -> None:
+    """A claim that gets through unheard."""
+    fetch = store._claims.fetch
+
+    async def unheard(statement: bytes, values: dict[str, object]) -> None:
+        await fetch(statement, values)
+        store._claims.fetch = fetch  # type: ignore[method-assign]
+        raise StoreError("The answer was lost.")
+
+    store._claims.fetch = unheard  # type: ignore[method-assign, assignment]
+    await store.take()
+
+
+async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
+    """Its stream stands still far below, and its own locks that are over are freed; they go out after it is resumed."""
+    [paused] = await queue.insert(exchange="audit")
+    assert [paused] == await dead.ids()
     await queue.expire()
-    assert (0, 0) == await upkeep.sweep_silent(FAR)
+    claimer.intake.hold(["audit"])
+    await claimer.ids()
 
-    async with await psycopg.AsyncConnection.connect(queue.url) as other:
-        await other.execute("LOCK TABLE queue_message")
-        with pytest.raises(StoreError):
-            await store.take()
+    found = await claimer.found()
 
-    assert (2, 0) == await upkeep.sweep_silent(FAR)
-
-
-class WithoutTheMinute(Upkeep):
-    """The chores but for the minute's sweep, which in a long queue looks no further than the lowest heads."""
-
-    async def sweep_all(self) -> tuple[int, int]:
-        """Nothing."""
-        return 0, 0
+    assert (3, [events.LocksSwept(4, 0)]) == (len(found), claimer.told)
+    assert paused not in found
+    claimer.intake.suspects.clear()  # else they wait until those in flight are through
+    claimer.intake.hold([])
+    assert [paused] == await claimer.found()
 
 
-async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Queue, dead: MadeStore, store: MadeStore) -> None:
-    """Its stream stands still far below, and nothing of its backlog is walked; the age of the queue counts it all the same."""
-    intake, told = Intake(store=store, poll_interval=1), asyncio.Queue[events.Event]()
-    await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 min'")
-    intake.hold(["audit"])
-    await queue.sql("SELECT queue_message_pause('audit')")
-    [paused], [_] = await queue.insert(exchange="audit"), await queue.insert()
-    await dead.take(where={"except": ["audit"]})
-    await queue.insert()
-    assert await intake.claim(100, PLENTY)
-    tended = WithoutTheMinute(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
-    in_hand = InHand(window=10, window_bytes=10)
-    keeper = LockKeeper(store=tended, in_hand=in_hand, lock_seconds=lambda: 30.0, silent=dict, emit=told.put_nowait)
-    chores = Maintenance(
-        store=tended, intake=intake, keeper=keeper, state=dict, gauges=lambda status: None, emit=told.put_nowait, nudge=lambda: None
-    )
-    await queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s' WHERE locked_by = %s", dead.relay_id)
-    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 min' WHERE id = %s", dead.relay_id)
-
-    tending = asyncio.create_task(chores.run())
-    async with asyncio.timeout(10):
-        while not isinstance(event := await told.get(), events.LocksSwept):
-            pass
-    await until(lambda: heard(queue, store))
-    tending.cancel()
-    await asyncio.gather(tending, return_exceptions=True)
-
-    assert events.LocksSwept(4, 0) == event
-    below = "SELECT xid < (SELECT low_xid FROM queue_message_relay WHERE id = %s) FROM queue_message WHERE id = %s"
-    assert await queue.value(below, store.relay_id, paused)
-    assert await queue.value("SELECT queue_message_oldest() = created_at FROM queue_message WHERE id = %s", paused)
-
-
-async def heard(queue: Queue, store: MadeStore) -> bool:
-    """Whether a heartbeat came."""
-    return bool(await queue.value("SELECT low_xid > '0' FROM queue_message_relay WHERE id = %s", store.relay_id))
-
-
-async def test_a_stranded_message_is_made_due(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
-    """SKIP LOCKED stepped over a row whose other claimer then rolled back: it stands below every head, and is found."""
+async def test_a_stranded_message_goes_out_after_a_round(queue: Queue, claimer: Claimer) -> None:
+    """SKIP LOCKED stepped over a row whose other claimer then rolled back: it stands below the head, and is found, counted and claimed."""
     first, second = await queue.insert(2)
-    async with await psycopg.AsyncConnection.connect(queue.url) as other:
-        await other.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [first])
-        assert [second] == await store.ids()
-        await other.rollback()
-    head = Position(int((await queue.row(second))["xid"]), 1 << 40)
-    await store.heartbeat(low=Position(0, 0), head=head, top=head, state="{}")
+    async with row_held(queue, first):
+        assert [second] == await claimer.ids()
+        assert [] == await claimer.found()
+    assert [] == await claimer.ids()
 
-    assert 1 == await upkeep.free_stranded(FAR)
-    assert [first] == await store.ids(Due.WAITING)
-    assert 0 == await upkeep.free_stranded(FAR)
+    assert [first] == await claimer.found()
+    await claimer.round()
+    assert [events.StrandedFound(1)] == claimer.told
 
 
-async def test_what_a_head_has_not_passed_is_not_stranded(queue: Queue, store: MadeStore, make_store: MakeStore, upkeep: Upkeep) -> None:
-    """Only what stands below the lowest head of all living relays is looked at."""
-    [id_] = await queue.insert()
-    await store.heartbeat(low=Position(0, 0), head=FAR, top=FAR, state="{}")
-    slow = make_store("slow")
-    await slow.register()
+async def test_what_the_head_has_not_passed_is_not_stranded(queue: Queue, claimer: Claimer) -> None:
+    """The scrub looks no further than the head of the main stream."""
+    await queue.insert()
 
-    assert 0 == await upkeep.free_stranded(FAR)
-    await slow.unregister(holds_locks=False)
-    async with await psycopg.AsyncConnection.connect(queue.url) as writer:
-        await writer.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [id_])
-        assert 0 == await upkeep.free_stranded(FAR)
-    assert 1 == await upkeep.free_stranded(FAR)
+    await claimer.round()
+
+    assert [] == claimer.intake.backlog.next(10, [])
 
 
-async def test_what_a_relay_will_still_claim_is_not_stranded(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
-    """A pending transaction that ends while claims stand still, as when the broker is away, is left to the next claim.
+async def test_what_a_stream_of_its_own_has_before_it_is_not_stranded(queue: Queue, store: MadeStore) -> None:
+    """The head of the main stream has passed it; only below its own stream's head does nothing else find it."""
+    await queue.insert(exchange="orders")
+    await queue.insert(exchange="audit")
 
-    What was stepped over below it is stranded.
-    """
-    streams = Streams(store)
-    async with AsyncExitStack() as stack:
-        claimer, early = [await stack.enter_async_context(await psycopg.AsyncConnection.connect(queue.url)) for _ in range(2)]
-        [over] = await queue.insert()
-        await claimer.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [over])
+    found = [[one.exchange for one in (await store.left(heads={"audit": head})).findings] for head in (START, END)]
+
+    assert [["orders"], ["orders", "audit"]] == found
+
+
+async def test_a_late_transaction_is_claimed_by_its_stream_and_what_was_passed_over_below_it_by_the_scrub(
+    queue: Queue, claimer: Claimer
+) -> None:
+    """One that ends while claims stand still, as when the broker is away, is left to the next claim: each message is found once."""
+    [over] = await queue.insert()
+    async with row_held(queue, over), await psycopg.AsyncConnection.connect(queue.url) as early:
         await early.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
         [id_] = await queue.insert()
-        assert [id_] == ids_of(await streams.claim(limit=100, limit_bytes=PLENTY))
-        await claimer.rollback()
+        assert [id_] == await claimer.ids()
         await early.commit()
-    await store.heartbeat(low=streams.low, head=streams.head, top=streams.top, state="{}")
 
-    assert 1 == await upkeep.free_stranded(streams.low)
+    await claimer.round()
+    waiting = claimer.intake.backlog.next(10, [])
 
-    assert [over] == await store.ids(Due.WAITING)
-    assert 1 == len(ids_of(await streams.claim(limit=100, limit_bytes=PLENTY)))
-    assert 0 == await upkeep.free_stranded(streams.low)
+    row = await queue.row(over)
+    assert [Position(int(row["xid"]), row["seq"])] == waiting
+    assert 2 == len(await claimer.ids())
 
 
-async def test_a_relay_that_holds_locks_leaves_its_row_behind(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+async def test_a_relay_that_holds_locks_leaves_its_row_behind(queue: Queue, store: MadeStore) -> None:
     """Others free what it kept, and its lanes are free at once."""
     await queue.insert()
     await store.batch()
@@ -313,10 +307,10 @@ async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: Made
     """A heartbeat that finds no row makes a new one under a new id."""
     before = store.relay_id
     await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 day'")
-    await upkeep.sweep_all()
+    await upkeep.sweep_minute()
     assert [] == await queue.sql("SELECT id FROM queue_message_relay")
 
-    await upkeep.heartbeat(low=Position(1, 1), head=Position(2, 2), top=Position(2, 2), state={"broker": "up"})
+    await upkeep.heartbeat({"broker": "up"})
 
     assert before != store.relay_id
     assert [(store.relay_id,)] == await queue.sql("SELECT id FROM queue_message_relay")
@@ -325,7 +319,7 @@ async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: Made
 async def test_the_policy_is_read_from_the_database(queue: Queue, store: MadeStore) -> None:
     """Settings reach the relay as a policy; held exchanges by name, limits with their figures and how many relays share them."""
     told = []
-    upkeep = Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: told.append((policy, settings)))
+    upkeep = Upkeep(store=store, needs=1, adopt=lambda policy, settings: told.append((policy, settings)))
     await queue.sql("SELECT queue_message_config_set('max_attempts', '3'), queue_message_pause('audit')")
 
     await queue.sql("SELECT queue_message_limit('orders', 0.25)")
@@ -340,7 +334,7 @@ async def test_a_schema_that_is_too_old_is_told(store: MadeStore, upkeep: Upkeep
     await upkeep.check_schema()
 
     with pytest.raises(StoreError, match=r"this relay needs 10000: run `relay migrate`\."):
-        await Upkeep(store=store, silence=SILENCE, needs=10_000, adopt=lambda policy, settings: None).check_schema()
+        await Upkeep(store=store, needs=10_000, adopt=lambda policy, settings: None).check_schema()
 
 
 async def test_two_tasks_take_turns_on_a_connection(queue: Queue, store: MadeStore) -> None:

@@ -14,7 +14,7 @@ LOCK = """
 """
 RELEASE = "UPDATE queue_message SET lock_expires_at = NULL, lock_token = NULL, locked_by = NULL"
 UNCHANGEABLE = {
-    "id": "gen_random_uuid()", "xid": "'99999999'", "exchange": "'other'", "routing_key": "'other'", "content": """'{"n": 2}'""",
+    "id": "gen_random_uuid()", "xid": "'2'", "exchange": "'other'", "routing_key": "'other'", "content": """'{"n": 2}'""",
     "body": "'x', content = '{}'", "options": """'{"priority": 1}'""", "ordering_key": "'other'", "created_at": "now() + interval '1 s'",
     "replay_of": "gen_random_uuid()",
 }  # fmt: skip

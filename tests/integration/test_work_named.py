@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relay.ports import Due
+from relay.ports import ById
 from tests.support.queue import MadeStore, MakeStore, Queue, until
 from tests.support.relays import RelayProcess, Relays
 
@@ -93,9 +93,9 @@ async def test_a_claim_by_id_locks_a_message_once(inbox_queue: Queue, store: Mad
     ordered = await inbox_queue.insert(ordering_key="k")
     other = make_store("other")
     await other.register()
-    asked = {"ids": [ready, *waits, *ordered, NOBODYS]}
-    assert [ready] == await store.ids(Due.BY_ID, asked)
-    assert [] == await other.ids(Due.BY_ID, asked)
+    asked = ById([ready, *waits, *ordered, NOBODYS])
+    assert [ready] == await store.ids(asked)
+    assert [] == await other.ids(asked)
 
 
 @pytest.mark.ids("B6")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator
-from functools import cache
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+from zlib import crc32
 
-from relay.claims.lanes import LANES, lane_of
-from tests.simulation.rows import START, Archived, At, Lane, RelayRow, Row
+from tests.simulation.rows import START, Archived, At, ClockSeen, Lane, RelayRow, Row
+from tests.simulation.transaction import BlockedError, Transaction
 
 GOOD, BAD = ("orders", "audit", "mail"), "bad"
 """Exchanges: those that may have their troubles, and one that is never as it should be."""
 LIMITED = GOOD[:2]
 """Those that operators limit."""
+KEYS = ("k0", "k1", "k2", "Grüße", "鍵")
+OWN = 1000
+"""The first transaction of this cluster."""
 EPOCH = 1_700_000_000.0
 """The database's time when the loop's is 0."""
-lane = cache(lane_of)
+LAST: At = (2**63, 0)
+"""Behind every message."""
+LANES = 64
 POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
 
 
@@ -41,127 +44,57 @@ class Watch(Protocol):
         """It is about to leave the queue."""
 
 
-class BlockedError(Exception):
-    """The statement waits for a lock of somebody else."""
-
-
-class Transaction:
-    """What one client does between begin and end; its changes are there for others when it commits."""
-
-    __slots__ = ("_changes", "_database", "_held", "_lanes", "done", "rows", "xid")
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._changes: list[Callable[[], object]] = []
-        self._held: list[Row] = []
-        self._lanes: list[Lane] = []
-        self.xid = 0
-        self.rows: list[Row] = []
-        self.done = False
-
-    def insert(self, row: Row) -> None:
-        """Insert a message that others see after the commit."""
-        row.at = (self._begin_to_write(), self._database.next_seq())
-        self.rows.append(row)
-
-    def free(self, row: Row) -> bool:
-        """Nobody else has it locked."""
-        return row.tx is None or row.tx is self
-
-    def hold(self, row: Row) -> None:
-        """Lock a row until the end.
-
-        Raises:
-            BlockedError: somebody else has it.
-        """
-        if not self.free(row):
-            raise BlockedError
-        row.tx = self
-        self._held.append(row)
-
-    def hold_lane(self, lane: Lane, *, share: bool) -> None:
-        """Lock a lane's row, for itself or with others.
-
-        Raises:
-            BlockedError: somebody else has it.
-        """
-        if lane.tx not in {None, self} or (not share and lane.sharers.keys() - {self}):
-            raise BlockedError
-        if share:
-            lane.sharers[self] = None
-        else:
-            lane.tx = self
-        self._lanes.append(lane)
-
-    def then(self, change: Callable[[], object]) -> None:
-        """Do something at the commit."""
-        self._begin_to_write()
-        self._changes.append(change)
-
-    def commit(self) -> None:
-        """Let others see what was done."""
-        database = self._database
-        database.commits += 1
-        for row in self.rows:
-            database.add(row)
-        for change in self._changes:
-            change()
-        self.rollback()
-
-    def rollback(self) -> None:
-        """Let nobody see it."""
-        self.done = True
-        self._database.running.pop(self.xid, None)
-        for row in self._held:
-            row.tx = None
-        for lane in self._lanes:
-            lane.sharers.pop(self, None)
-            lane.tx = None if lane.tx is self else lane.tx
-
-    def _begin_to_write(self) -> int:
-        if not self.xid:
-            self.xid = self._database.next_xid()
-            self._database.running[self.xid] = self
-        return self.xid
-
-
 class Database:
-    """Tables, settings, and who is at work."""
+    """Tables, settings, and who is at work.
 
-    def __init__(self, now: Callable[[], float], watch: Watch) -> None:
-        self._now = now
+    Args:
+        moment: seconds that no clock counts but the loop's.
+        watch: hears of every change.
+        salt: what lanes are computed from beside their keys, as by an encoding that no relay knows.
+
+    """
+
+    commits = 0
+    no_partition = False
+    _xid = OWN
+    _seq = 0
+    _relay = 0
+
+    def __init__(self, moment: Callable[[], float], watch: Watch, salt: int = 0) -> None:
+        self.moment = moment
         self.watch = watch
+        self._salt = salt
+        self.settle_in: Callable[[Row], object] = lambda _row: None
+        """Hears of a message of another cluster that is where it stays."""
+        self.ahead = 0.0
+        """Seconds by which the server's clock was set ahead."""
         self.rows: dict[At, Row] = {}
         self.order: list[At] = []
         self.ordered: list[At] = []
         """Those with a key, of all keys, in claim order."""
         self.by_key: dict[str, list[At]] = {}
         self.locks: dict[At, Row] = {}
-        self.waits: dict[bool, list[tuple[float, At]]] = {False: [], True: []}
-        """Those that were ever told to wait, locked or not, by the end of their wait: those without a key, and those with one."""
-        self.suspects: dict[At, Row] = {}
-        """Those that came back from an expired lock."""
+        self.waits: list[tuple[float, At]] = []
+        """Those that were ever told to wait, locked or not, by the end of their wait."""
         self.archive: dict[str, Archived] = {}
         self.relays: dict[int, RelayRow] = {}
         self.lanes = [Lane(number) for number in range(LANES)]
         self.settings = dict(POLICY)
         self.paused: dict[str, None] = {}
         self.limited: dict[str, float] = {}
+        self.decided_at: dict[str, float] = {}
+        """The moment when an operator last decided about an exchange."""
         self.parked: dict[str, None] = {}
         self.refused: dict[str, None] = {}
         """Ids of messages whose values the archive does not take."""
         self.odd: dict[str, None] = {}
-        """Ids of messages that the archive has refused, or that somebody has locked beside the relays: a head may have passed those."""
-        self.no_partition = False
+        """Ids of messages that the archive has ever refused: their settles come back for them later and later."""
+        self.clock_seen = ClockSeen()
         self.running: dict[int, Transaction] = {}
-        self.commits = 0
-        self._xid = 1000
-        self._seq = 0
-        self._relay = 0
 
     def now(self) -> float:
         """Seconds since the epoch, by the database's clock."""
-        return EPOCH + self._now()
+        return EPOCH + self.moment() + self.ahead
 
     def begin(self) -> Transaction:
         """Begin a transaction; it has an xid from its first write on."""
@@ -196,87 +129,97 @@ class Database:
         self._relay += 1
         return self._relay
 
+    def lane(self, key: str) -> int:
+        """Compute the lane of an ordering key."""
+        return crc32(key.encode(), self._salt) % LANES
+
+    @property
+    def xmax(self) -> int:
+        """The next transaction: whatever claims to be no older has another cluster's ids."""
+        return self._xid
+
     def add(self, row: Row) -> None:
         """Put a message where others see it."""
-        row.visible, row.since = self.commits, self.now()
+        row.visible, row.since = self.commits, self.moment()
+        row.lane = None if row.key is None else self.lane(row.key)
+        self._place(row)
+        self.watch.committed(row)
+
+    def renumber(self, row: Row, at: At) -> None:
+        """Give a message another position, as one with another cluster's ids gets it."""
+        self._displace(row)
+        row.at, row.since = at, self.moment()
+        self._place(row)
+
+    def _place(self, row: Row) -> None:
         self.rows[row.at] = row
         insort(self.order, row.at)
+        if row.lock_expires_at is not None:
+            self.locks[row.at] = row
         if row.key is not None:
             insort(self.ordered, row.at)
             insort(self.by_key.setdefault(row.key, []), row.at)
         if row.available_at is not None:
-            insort(self.waits[row.key is not None], (row.available_at, row.at))
-        self.watch.committed(row)
+            insort(self.waits, (row.available_at, row.at))
+
+    def _displace(self, row: Row) -> None:
+        del self.rows[row.at]
+        _remove(self.order, row.at)
+        self.locks.pop(row.at, None)
+        if row.available_at is not None:
+            _remove(self.waits, (row.available_at, row.at))
+        if row.key is not None:
+            _remove(self.ordered, row.at)
+            _remove(self.by_key[row.key], row.at)
 
     def lock(self, row: Row, until: float, token: str, relay: int) -> None:
         """Give a relay a message's lock."""
         self.locks[row.at] = row
-        self.suspects.pop(row.at, None)
+        row.locked_at = self.moment()
         row.lock_expires_at, row.lock_token, row.locked_by = until, token, relay
 
     def unlock(self, row: Row, relay: int | None, available_at: float) -> None:
         """Take a lock off; who had it stays noted on what comes back from an expired one."""
         self.locks.pop(row.at, None)
         row.lock_expires_at, row.lock_token, row.locked_by = None, None, relay
-        if relay is not None:
-            self.suspects[row.at] = row
         self.wait(row, available_at)
         if row.key is not None and (head := self.rows[self.by_key[row.key][0]]) is not row:
             # It had been overtaken: committed late, it waited for this one.
-            head.since = self.now()
+            head.since = self.moment()
 
     def wait(self, row: Row, until: float) -> None:
         """Let a message be due at a moment."""
-        waits = self.waits[row.key is not None]
         if row.available_at is not None:
-            _remove(waits, (row.available_at, row.at))
+            _remove(self.waits, (row.available_at, row.at))
         row.available_at = until
-        insort(waits, (until, row.at))
+        insort(self.waits, (until, row.at))
 
     def move(self, row: Row, result: str, code: str | None, handled_by: str, claimed_at: float | None = None) -> None:
         """Move a message to the archive."""
         self.watch.archived(row, result)
-        del self.rows[row.at]
-        _remove(self.order, row.at)
-        self.locks.pop(row.at, None)
-        self.suspects.pop(row.at, None)
-        if row.available_at is not None:
-            _remove(self.waits[row.key is not None], (row.available_at, row.at))
-        if row.key is not None:
-            _remove(self.ordered, row.at)
-            keyed = self.by_key[row.key]
-            _remove(keyed, row.at)
-            if keyed:
-                self.rows[keyed[0]].since = self.now()
+        self._displace(row)
+        if row.key is not None and (keyed := self.by_key[row.key]):
+            self.rows[keyed[0]].since = self.moment()
         self.archive[row.id] = Archived(row, result, code, handled_by, claimed_at)
 
-    def above(self, at: At, *, ordered: bool = False) -> Iterator[Row]:
-        """Rows above a position in claim order."""
+    def between(self, after: At, below: At, *, ordered: bool = False) -> Iterator[Row]:
+        """Rows above a position and below another one, in claim order."""
         order = self.ordered if ordered else self.order
-        return (self.rows[order[place]] for place in range(bisect_right(order, at), len(order)))
+        return (self.rows[order[place]] for place in range(bisect_right(order, after), bisect_left(order, below)))
 
-    def of(self, xids: Collection[int], *, ordered: bool = False) -> Iterator[Row]:
-        """Rows of some transactions, in claim order."""
-        order = self.ordered if ordered else self.order
-        for xid in sorted(xids):
-            yield from map(self.rows.__getitem__, order[bisect_left(order, (xid,)) : bisect_left(order, (xid + 1,))])
-
-    def over(self, *, ordered: bool) -> Iterator[Row]:
-        """Unlocked messages whose wait is over, by the end of their wait, that are no suspects."""
-        waits, rows = self.waits[ordered], self.rows
-        due = islice(waits, bisect_left(waits, (self.now(), (math.inf,))))
-        return (row for _, at in due if (row := rows[at]).lock_expires_at is None and row.locked_by is None)
-
-    def back(self) -> list[Row]:
-        """Suspects whose wait is over, by its end."""
-        now = self.now()
-        due = ((row.available_at, row.at, row) for row in self.suspects.values() if row.available_at is not None)
-        return [row for until, _, row in sorted(due) if until <= now]
+    def due(self, after: float) -> Iterator[Row]:
+        """Messages whose wait ended after a time, by its end."""
+        waits = self.waits
+        return (self.rows[waits[place][1]] for place in range(bisect_right(waits, (after, LAST)), bisect_right(waits, (self.now(), LAST))))
 
     def head_of(self, key: str) -> Row | None:
         """The lowest message of a key, in any state."""
         keyed = self.by_key.get(key)
         return self.rows[keyed[0]] if keyed else None
+
+    def is_head(self, row: Row) -> bool:
+        """Nothing of its key stands before it; of a message without a key there is nothing to ask."""
+        return row.key is None or self.by_key[row.key][0] == row.at
 
     def locked(self) -> list[Row]:
         """Rows with a lock, in claim order."""
@@ -284,8 +227,8 @@ class Database:
 
     def alive(self, seconds: float) -> list[int]:
         """Relays whose heartbeat was heard within so many seconds."""
-        since = self.now() - seconds
-        return [number for number, relay in self.relays.items() if relay.heartbeat_at > since]
+        now = self.now()
+        return [number for number, relay in self.relays.items() if now - seconds < relay.heartbeat_at < now + seconds]
 
 
 def _remove(order: list[Any], item: object) -> None:
@@ -293,4 +236,4 @@ def _remove(order: list[Any], item: object) -> None:
     del order[bisect_left(order, item)]
 
 
-__all__ = ["START", "Archived", "At", "BlockedError", "Database", "Lane", "RelayRow", "Row", "Transaction", "Watch", "lane"]
+__all__ = ["START", "Archived", "At", "BlockedError", "ClockSeen", "Database", "Lane", "RelayRow", "Row", "Transaction", "Watch"]

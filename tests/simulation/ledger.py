@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.simulation.clock import Process
-from tests.simulation.database import EPOCH, GOOD, Database, Row, lane
+from tests.simulation.database import GOOD, Database, Row
 from tests.simulation.rates import Rates
 
 
@@ -36,7 +36,7 @@ class Ledger:
 
     def __init__(self, excused: Callable[[Row], bool]) -> None:
         self.database: Database
-        self.rates = Rates(lambda: self.database.now())  # noqa: PLW0108 - the database comes later
+        self.rates = Rates(lambda: self.database.moment())  # noqa: PLW0108 - the database comes later
         self._excused = excused
         self._rows: dict[str, Row] = {}
         self.rolled_back: dict[str, None] = {}
@@ -63,7 +63,9 @@ class Ledger:
         """One valid token at a time, and of a key its head only, by the owner of its lane."""
         if row.lock_expires_at is not None and row.lock_expires_at > self.database.now():
             raise BrokenError(f"{row.id} was locked while relay {row.locked_by} still held it.")
-        if row.key is not None and self.database.lanes[lane(row.key)].owner != relay:
+        if row.at[0] >= self.database.xmax:
+            raise BrokenError(f"{row.id} was locked under the id of another cluster's transaction.")
+        if row.lane is not None and self.database.lanes[row.lane].owner != relay:
             raise BrokenError(f"{row.id} was locked by relay {relay}, which does not own the lane of {row.key}.")
         if row.key in self.database.parked:
             # Parked between the look for heads and the claim: the next one waits.
@@ -95,7 +97,7 @@ class Ledger:
     def written(self, id_: str, process: Process | None, at: float) -> None:
         """Nothing is written whose lock has been taken off, but by a process whose clock stood still meanwhile."""
         row = self._rows.get(id_)
-        if row is None or process is None or process.ahead < 0 or not 0 < row.free_at < EPOCH + at:
+        if row is None or process is None or process.ahead < 0 or not 0 < row.free_at < at:
             return
         if row.lock_token is None or row.locked_by != process.number():
             raise BrokenError(f"{row} was written by relay {process.number()}, which had lost its lock before.")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
 
-from relay.app import SILENCE
-from tests.simulation.database import BAD, EPOCH, LIMITED, Database, Row
+from relay.postgres.store import LAG
+from tests.simulation.database import BAD, LIMITED, Database, Row
 from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError
-from tests.simulation.relay import SimulatedRelay
+from tests.simulation.liveness import FOUND
 
 HEARD = 0.3
 """Seconds in which a message is claimed while a relay holds the gate."""
-SWEPT = 5.0
-"""Seconds after its lock has expired in which a message is free again, while some relay is well."""
-SILENCE_SWEPT = SILENCE + 3.0
-"""Seconds after the last heartbeat of who holds it, where that stands still or is gone."""
+
+
+OVERLAP = LAG - 0.1
+"""Seconds after its wait is over in which a message that commits is still found by the scan of waits, less what statements take."""
 
 
 class Promises:
@@ -23,13 +23,11 @@ class Promises:
 
     Args:
         database: the queue.
-        relays: those that run or stand still.
 
     """
 
-    def __init__(self, database: Database, relays: Callable[[], Iterable[SimulatedRelay]]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._relays = relays
         self.patience: float | None = None
         """Seconds in which whatever is good goes out, where nothing else happens that could delay it; else None."""
         self.flooding: str | None = None
@@ -45,43 +43,28 @@ class Promises:
         Raises:
             BrokenError: one has stayed too long.
         """
-        now = self._database.now()
-        expired = now - SWEPT
-        for row in self._database.locks.values():
-            if row.lock_expires_at is not None and row.lock_expires_at < expired and self._somebody_sweeps(row):
-                raise BrokenError(f"{row} is locked long after that, and nobody frees it.")
         if self.patience is not None:
-            self._check_good(now - self.patience)
+            self._check_good(self.patience)
         if self.hearing is not None and self.hearing.holder is not None:
-            self._check_heard(self.hearing, now - HEARD)
+            self._check_heard(self.hearing, self._database.moment() - HEARD)
 
-    def _somebody_sweeps(self, row: Row) -> bool:
-        """A relay has been well since the lock expired, and has claimed as far as that before: whose it is, as long as that is heard of."""
-        assert row.lock_expires_at is not None
-        relays = list(self._relays())
-        own = [relay for relay in relays if relay.id == row.locked_by and not relay.process.stopped]
-        holder = self._database.relays.get(row.locked_by or 0)
-        if not own and holder is not None and holder.heartbeat_at + SILENCE_SWEPT > self._database.now():
-            return False
-        return any(self._is_well(relay, row.lock_expires_at) and row.at[0] <= relay.top(SWEPT).xid for relay in own or relays)
-
-    def _is_well(self, relay: SimulatedRelay, since: float) -> bool:
-        """Nothing has happened to it."""
-        return not relay.process.stopped and relay.stopping_at is None and EPOCH + relay.upset_at < since
-
-    def _check_good(self, before: float) -> None:
+    def _check_good(self, patience: float) -> None:
         """P5: a bad message keeps nobody but those that stand behind it under its key."""
         database = self._database
+        now, clock = database.moment(), database.now() - database.moment()
         for row in database.rows.values():
-            if row.since < before and (row.available_at or 0.0) < before and self._is_good(row):
-                raise BrokenError(f"{row} is still there, {database.now() - row.since:.1f} s after it could have gone.")
+            due = -math.inf if row.available_at is None else row.available_at - clock
+            # What committed long after its wait was over only a round of the scrub finds.
+            longest = patience + FOUND if math.isfinite(due) and row.since > due + OVERLAP else patience
+            if max(row.since, due) < now - longest and self._is_good(row):
+                raise BrokenError(f"{row} is still there, {now - max(row.since, due):.1f} s after it could have gone.")
 
     def _check_heard(self, hearing: Hearing, before: float) -> None:
         """While a relay holds the gate, what was committed before and since is claimed at once, but where a notification was lost.
 
         Of what was committed before nobody was told: ordered messages wait until the owner of their lane looks by itself.
         """
-        held, lost = EPOCH + hearing.held_since, EPOCH + hearing.lost_at
+        held, lost = hearing.held_since, hearing.lost_at
         for row in self._database.rows.values() if held < before else ():
             told = row.key is None or row.since > held
             if lost < row.since < before and told and row.ready and self._is_good(row):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -13,7 +12,7 @@ from pydantic import SecretStr
 from relay import events
 from relay.amqp.publisher import RabbitPublisher
 from relay.app import GRACE, Relay
-from relay.message import START, Position
+from relay.message import Position
 from relay.postgres.wakeup import Listener
 from relay.settings import Settings
 from tests.simulation.clock import Process, SimulatedLoop, Time
@@ -21,7 +20,11 @@ from tests.simulation.server import Client, FakeSession, Server
 
 DRAIN = 20.0
 WALK = 12
-"""Messages that a claim looks at: so few that walks are cut."""
+"""Messages that a claim looks at: so few that walks are cut, as every other bound is small here."""
+SCAN = 30
+"""Messages that a page of a scan looks at."""
+POLL = 1.0
+"""Seconds between two looks of a relay that rests."""
 
 
 class Unset(Settings):
@@ -33,7 +36,7 @@ class Unset(Settings):
         return []
 
 
-SETTINGS = Unset(name="relay", http_port=None, window=40, batch_size=10, drain_seconds=DRAIN)
+SETTINGS = Unset(name="relay", http_port=None, window=40, batch_size=10, drain_seconds=DRAIN, poll_interval=POLL)
 
 
 class Silence:
@@ -55,7 +58,17 @@ class Uncounted:
         self.sink = self.present = self.watch = self.queue = lambda *_, **__: None
 
 
-STAND_INS = {"relay.app.LogSink": Silence, "relay.app.Metrics": Uncounted}
+STAND_INS: dict[str, object] = {
+    "relay.app.LogSink": Silence,
+    "relay.app.Metrics": Uncounted,
+    "relay.postgres.store.PAGE": SCAN,
+    "relay.postgres.store.MAX_FINDINGS": 8,
+    "relay.postgres.store.LOOK": WALK,
+    "relay.claims.lanes.PAGE": WALK,
+    "relay.claims.cursor.MAX_LATE": 2,
+    "relay.claims.suspects.MAX_FOUND": 20,
+    "relay.claims.suspects.MAX_GROUP": 6,
+}
 """By what they stand for."""
 
 
@@ -67,8 +80,10 @@ class App(Relay):
         super().__init__(SETTINGS.model_copy(update={"name": name, "amqp_url": SecretStr(url)}))
         self.store = cast("Any", self._store)
         self.store._claims, self.store._settles, self.store._control = self.store._sessions = sessions
+        self.store._settling._session, self.store._settling._control = self.store._sessions[1:]
         self.intake = cast("Any", self._intake)
-        self.intake._clock = self.intake.lanes._clock = self.intake.limits.clock = clock.monotonic
+        self.intake._clock = self.intake.suspects._clock = self.intake.limits.clock = clock.monotonic
+        self.intake.backlog._most = self.intake.lanes.asked._most = 2 * SCAN
         self.intake.streams.walk = WALK
         self.intake.streams._share._clock = clock.monotonic
 
@@ -131,7 +146,6 @@ class SimulatedRelay:
         self.stopped_at = 0.0
         """When it was last made to stand still."""
         self.stops = 0
-        self._tops: deque[tuple[float, Position]] = deque()
         self._loop = loop
         self._app = self.process.context.run(App, self.name, self.url, [FakeSession(server, self.client) for _ in range(3)], Time(loop))
         self.task = loop.spawn(self.process, self._main())
@@ -146,17 +160,15 @@ class SimulatedRelay:
         """Neither ended nor killed."""
         return not (self.task.done() or self.process.dead)
 
-    def look(self) -> None:
-        """Note how far it has claimed, whatever it remembers of that itself."""
-        top = cast("Position", self._app.intake.streams.top)
-        if not self._tops or top > self._tops[-1][1]:
-            self._tops.append((self._loop.now, top))
+    @property
+    def head(self) -> Position:
+        """How far it has come in claim order; everything up to there the scrub looks after."""
+        return cast("Position", self._app.intake.streams.main.head)
 
-    def top(self, seconds: float) -> Position:
-        """Up to where it had claimed so many seconds ago."""
-        while len(self._tops) > 1 and self._tops[1][0] <= self._loop.now - seconds:
-            self._tops.popleft()
-        return self._tops[0][1] if self._tops and self._tops[0][0] <= self._loop.now - seconds else START
+    @property
+    def full(self) -> bool:
+        """It has no room for what the scrub might find."""
+        return bool(self._app.intake.full)
 
     @property
     def kept(self) -> int:
@@ -166,7 +178,7 @@ class SimulatedRelay:
     @property
     def unheard(self) -> bool:
         """It may leave more, and says so."""
-        return bool(self._app.store.unheard)
+        return bool(self._app.store.left_locked)
 
     def stop(self) -> None:
         """SIGTERM: the first one drains, the second one cuts."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tests.simulation.database import Transaction
+    from tests.simulation.transaction import Transaction
 
 At = tuple[int, int]
 START: At = (0, 0)
@@ -20,6 +21,7 @@ class Row:
     exchange: str
     routing_key: str = ""
     key: str | None = None
+    lane: int | None = None
     available_at: float | None = None
     expires_at: float | None = None
     size: int = 2
@@ -31,12 +33,16 @@ class Row:
     last_error: str | None = None
     tx: Transaction | None = None
     """Whose change is not committed yet; for others the row stands as it is, and is locked."""
-    visible: int = 0
-    """When others could see it first, in commits."""
+    visible: float = 0
+    """When others could see it first, in commits; never as long as it is not certain that every relay sees it where it stands."""
     since: float = 0.0
-    """When others could see it first, or when it became the head of its key."""
+    """The moment when others could see it first, or when it became the head of its key."""
+    locked_at: float = 0.0
+    """The moment when it was locked or its lock renewed."""
+    held_until: float = 0.0
+    """The moment when somebody beside the relays lets it go, or has done so."""
     free_at: float = 0.0
-    """When it last lost a lock to its expiry."""
+    """The moment when it last lost a lock to its expiry."""
 
     def __repr__(self) -> str:
         state = f"locked by {self.locked_by} until {self.lock_expires_at}" if self.lock_expires_at else f"due at {self.available_at}"
@@ -46,6 +52,10 @@ class Row:
     def ready(self) -> bool:
         """Neither locked nor ever told to wait."""
         return self.lock_expires_at is None and self.available_at is None
+
+    def is_due(self, now: float) -> bool:
+        """Not locked, and its wait is over."""
+        return self.lock_expires_at is None and (self.available_at is None or self.available_at <= now)
 
 
 class Archived(NamedTuple):
@@ -63,9 +73,6 @@ class RelayRow:
     """A relay's own row."""
 
     heartbeat_at: float
-    low: At = START
-    head: At = START
-    top: At = START
     left: bool = False
     able: bool = False
     """It says that it reaches the broker."""
@@ -80,3 +87,12 @@ class Lane:
     epoch: int = 0
     tx: Transaction | None = None
     sharers: dict[Transaction, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ClockSeen:
+    """What sweeps saw of the server's clock: `queue_message_clock_seen`."""
+
+    seen_at: float = -math.inf
+    moved_at: float | None = None
+    until: float = -math.inf

@@ -10,7 +10,8 @@ from tests.simulation.broker import DEADLY, NOWHERE
 from tests.simulation.database import LIMITED
 from tests.simulation.ending import finish
 from tests.simulation.ledger import Counts
-from tests.simulation.promises import SWEPT
+from tests.simulation.liveness import FREED
+from tests.simulation.troubles import HOUR, hold_exchange, hold_messages, restore, set_clock
 from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, STATES, World
 
 Act = Callable[[World, Random], object]
@@ -66,9 +67,9 @@ def _lose_claim(world: World, chance: Random) -> None:
     world.begin()
     world.insert(chance.choice(GOOD))
     world.flood(chance.choice(GOOD), 30)
-    world.step(SWEPT + 1.0)
+    world.step(FREED + 1.0)
     for place in range(len(world.living)):
-        world.lose_statement(place, "pending", "after", 0.0)
+        world.lose_statement(place, "late", "after", 0.0)
     world.commit(-1)
     while all(relay.client.fates for relay in world.living):
         world.step(0.005)
@@ -98,12 +99,12 @@ def _die(world: World, chance: Random) -> None:
     """Relays are killed soon after a claim of what an operator had held, far below where they had come to."""
     held = chance.choice(GOOD)
     world.pause(held, True)
-    world.step(SWEPT)
+    world.step(FREED)
     for _ in range(20):
         world.insert(held)
     for exchange in GOOD:
         world.flood(exchange, 10)
-    world.step(SWEPT)
+    world.step(FREED)
     world.broker.become(held, "silent")
     world.pause(held, False)
     while not any(row.exchange == held for row in world.database.locks.values()):
@@ -161,6 +162,14 @@ ACTS: dict[str, Act] = {
     "sweep": lambda world, chance: world.sweep(),
     "insert ordered": lambda world, chance: world.insert(chance.choice(GOOD), chance.choice(KEYS)),
     "flood audit": lambda world, chance: world.flood("audit", chance.randrange(400, 800)),
+    "hold long": lambda world, chance: world.hold(chance.randrange(1, 4), chance.random() * 20, locked=True),
+    "restore": lambda world, chance: world.restore(chance.randrange(1, 10), higher=_flip(chance)),
+    "renumber": lambda world, chance: world.renumber(),
+    "clock": lambda world, chance: world.set_clock(chance.choice((0.0, HOUR, -HOUR, 30.0, -30.0))),
+    "restore and renumber": restore,
+    "set clock": set_clock,
+    "hold exchange": hold_exchange,
+    "hold messages": hold_messages,
     "stall": _stall,
     "die": _die,
     "sleep": _sleep,
@@ -176,6 +185,7 @@ MENUS: dict[str, dict[str, float]] = {
         "freeze": 0.3, "thaw": 0.6, "jump": 0.1, "drain": 0.3, "statement": 4, "database": 0.4, "restart": 0.1, "partition": 0.3,
         "accept": 0.3, "hold": 0.5, "policy": 0.5, "drop": 1, "broker": 0.5, "block": 0.5, "slow": 0.3, "exchange": 2, "well": 3,
         "pause": 0.7, "park": 0.7, "skip": 0.3, "sweep": 0.2, "deafen": 0.1, "cut ear": 0.2,
+        "hold long": 0.3, "restore": 0.2, "renumber": 0.3, "clock": 0.1,
     },
     "bad messages": {
         "insert": 40, "insert refused": 1, "pass": 6, "begin": 3, "commit": 4, "roll back": 1, "savepoint": 1, "partition": 0.5,
@@ -188,6 +198,10 @@ MENUS: dict[str, dict[str, float]] = {
     "lanes": {"insert ordered": 30, "pass": 10, "begin": 2, "commit": 3, "stall": 1},
     "deaths": {"insert": 30, "pass": 10, "die": 0.7},
     "held messages": {"insert": 30, "pass": 10, "hold": 3},
+    "messages that somebody holds": {"insert": 30, "pass": 10, "hold messages": 0.5},
+    "exchanges that are held": {"insert": 30, "pass": 10, "hold exchange": 0.5},
+    "restores": {"insert": 30, "pass": 10, "restore and renumber": 0.5},
+    "clocks that are set": {"insert": 30, "pass": 10, "set clock": 0.4},
     "relays that stand still": {"insert": 30, "pass": 15, "sleep": 1},
     "lost claims": {"insert": 30, "pass": 10, "lose claim": 0.5},
     "floods": {"insert": 30, "pass": 10, "flood audit": 0.3},

@@ -10,24 +10,24 @@ from random import Random
 from typing import Any, NamedTuple
 
 from relay.errors import StoreError
-from relay.ports import Due
+from relay.postgres.settling import BRIEF
 from relay.postgres.statements import Statements
-from tests.simulation.claims import CLAIMS, Found, Values, find_heads, list_keys, list_waiting_keys, look
+from tests.simulation.claims import CLAIMS, Found, Values, source_of
 from tests.simulation.clock import SimulatedLoop
 from tests.simulation.database import BlockedError, Database, Transaction
+from tests.simulation.scans import SCANS
 from tests.simulation.sweeps import SWEEPS
 from tests.simulation.writes import WRITES
 
 LOCK_TIMEOUT = 1.0
+PATIENCE = {BRIEF: 0.1}
+"""Seconds that a statement waits for a row where it says so."""
 Run = Callable[[Database, Transaction, Values], Found]
 CARRIED_OUT: dict[str, Run] = {
     **WRITES,
     **SWEEPS,
     **CLAIMS,
-    "find_heads": find_heads,
-    "list_keys": list_keys,
-    "list_waiting_keys": list_waiting_keys,
-    "look": look,
+    **SCANS,
     "read_version": lambda _database, _tx, _values: [(10**6,)],
 }
 GROUPS = {
@@ -35,11 +35,11 @@ GROUPS = {
     "settle": ("settle",),
     "release": ("release",),
     "ordered": ("ordered",),
-    "pending": ("pending", "others_pending"),
+    "late": ("late",),
     "renew": ("renew_locks",),
     "heartbeat": ("heartbeat",),
     "lanes": ("renew_lanes", "acquire_lanes", "yield_lanes"),
-    "sweep": ("sweep_silent", "sweep_all", "free_stranded"),
+    "scan": ("scan_due", "scan_left", "free_expired"),
     "find": ("find_archived", "find_released", "find_heads", "list_keys", "look"),
 }
 
@@ -61,11 +61,12 @@ def _names() -> dict[bytes, str]:
     """Statements as a relay sends them, by their text."""
     statements = Statements("public")
     names = {statements[file.name.removesuffix(".sql")]: file.name.removesuffix(".sql") for file in _files()}
-    return names | {statements.claim(due.value): due.value for due in Due}
+    names |= {statements.claim(due): due for due in ("fresh", "at", "by_id")}
+    return names | {statements.scan(name): f"scan_{name}" for name in ("due", "left")}
 
 
 def _files() -> list[Any]:
-    parts = ("due_", "claim.sql", "size.sql", "step.sql", "reached.sql")
+    parts = ("due_", "claim.sql", "scan", "size.sql")
     found = [
         file for file in (files("relay.postgres") / "queries").iterdir() if file.name.endswith(".sql") and not file.name.startswith(parts)
     ]
@@ -179,7 +180,7 @@ class Server:
             self.loop.world_later(fate.seconds, partial(self._end, tx, found, answer, fate))
 
     def _wait(self, client: Client, what: tuple[str, Values], answer: asyncio.Future[Found], fate: Fate | None, waited: float) -> None:
-        if waited < LOCK_TIMEOUT:
+        if waited < PATIENCE.get(what[1].get("patience", ""), LOCK_TIMEOUT):
             self.loop.world_later(0.05, partial(self._carry_out, client, *what, answer, fate, waited + 0.05))
             return
         client.note(what[0])
@@ -223,12 +224,13 @@ class FakeSession:
         """
         async with self._turn:
             answer: asyncio.Future[Found] = self._server.loop.create_future()
+            name = source_of(NAMES[statement], values)
             if not self._client.dead:
-                self._server.submit(self._client, NAMES[statement], values, answer)
+                self._server.submit(self._client, name, values, answer)
             try:
                 return await answer
             except asyncio.CancelledError:
-                self._client.forget(NAMES[statement], values)
+                self._client.forget(name, values)
                 raise
 
     async def open(self) -> None:

@@ -1,16 +1,16 @@
-"""What frees and moves messages beside a relay's claims, by the tables in memory: `sql/0007_control.sql`, `sql/0009_sweep.sql`."""
+"""What frees and moves messages beside a relay's claims, by the tables in memory: `sql/0007_control.sql`, `sql/0025_bounded_status.sql`."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 
-from tests.simulation.claims import Found, Values, position
-from tests.simulation.database import Database, Row, Transaction
+from tests.simulation.claims import Found, Values, positions
+from tests.simulation.database import LAST, Database, Row, Transaction
 
-EVERYTHING = (2**62, 0)
+RENUMBERED = 2
+"""The id of messages that had another cluster's: no transaction ever has it."""
 
 
 def wake_key(database: Database, tx: Transaction, key: str) -> None:
@@ -33,24 +33,58 @@ def wake_successors(database: Database, tx: Transaction, values: Values) -> Foun
     return [(None,) for _ in values["keys"]]
 
 
-def sweep(database: Database, tx: Transaction, rows: Iterable[Row]) -> tuple[int, int]:
-    """`queue_message_sweep`: of these rows free those whose lock has expired; return released, archived."""
+def free_expired(database: Database, tx: Transaction, values: Values) -> Found:
+    """`free_expired.sql`."""
+    return [_freed(database, tx, [database.rows[at] for at in positions(values) if at in database.rows])]
+
+
+def sweep_minute(database: Database, tx: Transaction, values: Values) -> Found:
+    """`sweep_minute.sql` over a short queue: everything."""
+    del values
+    _note_clock(database)
+    return [_freed(database, tx, database.locked())]
+
+
+def _freed(database: Database, tx: Transaction, rows: Iterable[Row]) -> tuple[int, int]:
+    """`queue_message_free_expired`: of these rows free those whose lock is over; return released, archived."""
     now = database.now()
-    expired = [row for row in rows if row.lock_expires_at is not None and row.lock_expires_at <= now and tx.free(row)]
+    expired = [row for row in rows if is_over(database, row) and tx.free(row)]
     strict = database.settings["on_lock_expired"] == "archive"
     allowed = 0 if strict else int(database.settings["max_attempts"])
     dead = [row for row in expired if row.attempts >= allowed]
     for row in expired:
         tx.hold(row)
-        tx.then(partial(_bury if row.attempts >= allowed else _free, database, row))
+        tx.then(partial(_bury, database, row) if row.attempts >= allowed else partial(_free, database, row, now))
     return len(expired) - len(dead), len(dead)
 
 
-def _free(database: Database, row: Row) -> None:
+def _note_clock(database: Database) -> None:
+    """`queue_message_note_clock`: see that the clock was set back."""
+    now, seen = database.now(), database.clock_seen
+    heard = max((relay.heartbeat_at for relay in database.relays.values()), default=-math.inf)
+    ahead = now + float(database.settings["lock_seconds"])
+    if seen.seen_at > ahead or (seen.moved_at is None and heard > ahead):
+        seen.moved_at = now
+        seen.until = max(seen.until, seen.seen_at, heard) + ahead - now + 60.0
+    elif now > seen.until:
+        seen.moved_at, seen.until = None, -math.inf
+    seen.seen_at = now
+
+
+def is_over(database: Database, row: Row) -> bool:
+    """`queue_message_lock_over`: a lock that lies further ahead than any can is over if its holder is silent."""
+    now, moved_at = database.now(), database.clock_seen.moved_at
+    if row.lock_expires_at is None or row.lock_expires_at <= now or row.locked_by is None or moved_at is None:
+        return row.lock_expires_at is not None and row.lock_expires_at <= now
+    lock_time = float(database.settings["lock_seconds"])
+    return row.lock_expires_at > now + lock_time + 10.0 and now >= moved_at + lock_time and row.locked_by not in database.alive(lock_time)
+
+
+def _free(database: Database, row: Row, now: float) -> None:
     database.watch.expired(row)
-    row.free_at = database.now()
+    row.free_at = database.moment()
     row.last_error = f"lock expired at {row.lock_expires_at}"
-    database.unlock(row, row.locked_by or 0, database.now())
+    database.unlock(row, row.locked_by or 0, now)
 
 
 def _bury(database: Database, row: Row) -> None:
@@ -69,48 +103,12 @@ def _wake_head(database: Database, key: str) -> None:
         _wake(database, head)
 
 
-def sweep_silent(database: Database, tx: Transaction, values: Values) -> Found:
-    """`sweep_silent.sql`: relay by relay, each from its lowest position."""
-    now, below, locked = database.now(), (int(values["below_xid"]), 0), database.locked()
-    swept = (0, 0)
-    for number, relay in sorted(database.relays.items()):
-        own, age = number == values["own"], now - relay.heartbeat_at
-        if not own and not values["silence"] < age < values["forgotten"]:
-            continue
-        apart = own or values["lock_seconds"] <= age <= values["lock_seconds"] + values["apart"]
-        held = [row for row in locked if row.locked_by == number]
-        found = [row for row in held if relay.low <= row.at and (row.at < below or (apart and row.key is not None))]
-        found += [row for row in held if apart and row.available_at is not None and row not in found]
-        more = sweep(database, tx, found)
-        swept = (swept[0] + more[0], swept[1] + more[1])
-    return [swept]
-
-
-def sweep_all(database: Database, tx: Transaction, values: Values) -> Found:
-    """`sweep_all.sql` over a small table: everything."""
-    del values
-    return [sweep(database, tx, database.locked())]
-
-
 def forget_relays(database: Database, tx: Transaction, values: Values) -> Found:
     """`forget_relays.sql`."""
     since = database.now() - values["forgotten"]
     for number in [number for number, relay in database.relays.items() if relay.heartbeat_at < since]:
         tx.then(partial(database.relays.pop, number, None))
     return []
-
-
-def free_stranded(database: Database, tx: Transaction, values: Values) -> Found:
-    """`free_stranded.sql`."""
-    bound = min((database.relays[number].head for number in database.alive(values["silence"])), default=(-1, 0))
-    below, xmin = position(values, "below"), database.xmin
-    places = islice(database.order, min(bisect_right(database.order, bound), bisect_left(database.order, min(below, (xmin, 0)))))
-    rows = map(database.rows.__getitem__, places)
-    stranded = [row for row in rows if row.ready and row.key is None and tx.free(row)]
-    for row in stranded:
-        tx.hold(row)
-        tx.then(partial(_wake, database, row))
-    return [(row.at[1],) for row in stranded]
 
 
 def skip_key(database: Database, tx: Transaction, key: str) -> bool:
@@ -138,6 +136,20 @@ def none(database: Database, tx: Transaction, values: Values) -> Found:
     return [(0, 0)]
 
 
+def renumber(database: Database, tx: Transaction, values: Values) -> Found:
+    """`renumber.sql`: messages with another cluster's higher ids get a lower one than any of this one, in their order; locks stay."""
+    foreign = list(database.between((database.xmax, 0), LAST))
+    for row in foreign[: values["most"]]:
+        tx.hold(row)
+        tx.then(partial(_renumber, database, row))
+    return [(len(foreign[: values["most"]]), len(foreign) > values["most"])]
+
+
+def _renumber(database: Database, row: Row) -> None:
+    database.renumber(row, (RENUMBERED, database.next_seq()))
+    database.settle_in(row)
+
+
 def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:
     """`read_gauges.sql`."""
     del tx, values
@@ -146,11 +158,11 @@ def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:
 
 SWEEPS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "wake_successors": wake_successors,
-    "sweep_silent": sweep_silent,
-    "sweep_all": sweep_all,
+    "free_expired": free_expired,
+    "sweep_minute": sweep_minute,
     "forget_relays": forget_relays,
-    "free_stranded": free_stranded,
     "ensure_partitions": ensure_partitions,
     "retain": none,
+    "renumber": renumber,
     "read_gauges": read_gauges,
 }

@@ -8,13 +8,14 @@ from contextlib import nullcontext
 import pytest
 
 from relay.claims.bounds import Bound, Head
-from relay.claims.intake import ALONE_PATIENCE, Intake
+from relay.claims.intake import Intake
+from relay.claims.suspects import ALONE_PATIENCE
 from relay.message import SUCCESS, Batch
-from relay.ports import Due, Seen
+from relay.ports import At, Seen
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
 from tests.simulation.world import GOOD, KEYS, TROUBLE, World
-from tests.support.fakes import FakeClaims, a_batch, a_claim, a_portion, at_once
+from tests.support.fakes import FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
 
 class Clock:
@@ -29,23 +30,25 @@ class Clock:
 
 def test_a_suspect_that_a_silent_queue_keeps_holds_no_other_suspect() -> None:
     """One that goes alone was waited for without an end: those of other exchanges now follow first, then those of its own."""
-    silent, other, own = (a_batch(a_claim(exchange=name, attempts=3)) for name in ("silent", "other", "silent"))
-    store, clock = FakeClaims({Due.SUSPECT: [silent, other, own]}), Clock()
+    store, clock = FakeClaims(), Clock()
     intake = Intake(store=store, poll_interval=1.0, clock=clock)
+    silent, own, other = (_suspect(intake, store, name) for name in ("silent", "silent", "other"))
     assert silent in _claims(intake)
     assert _claims(intake) == [None] * 9
 
     clock.now += ALONE_PATIENCE
+    store.script["suspect"] = [other]
     assert other in _claims(intake)
 
-    assert [{"silent"}] == [set(_left_out(where)) for due, where in zip(store.asked, store.wheres, strict=False) if due is Due.SUSPECT][1:]
+    assert [silent.claims[0].position, other.claims[0].position] == [at for one in _asked_at(store) for at in one.positions]
+    assert own.claims[0].position not in [at for one in _asked_at(store) for at in one.positions]
 
 
 def test_a_suspect_that_is_through_lets_the_next_one_go_although_one_is_kept() -> None:
     """While a silent queue kept one, the others followed each other every two seconds only, however soon each was through."""
-    silent, *others = (a_batch(a_claim(exchange=name, attempts=3)) for name in ("silent", "orders", "audit"))
-    store, clock = FakeClaims({Due.SUSPECT: [silent, *others]}), Clock()
+    store, clock = FakeClaims(), Clock()
     intake = Intake(store=store, poll_interval=1.0, clock=clock)
+    silent, *others = (_suspect(intake, store, name) for name in ("silent", "orders", "audit"))
     assert silent in _claims(intake)
     clock.now += ALONE_PATIENCE
     assert others[0] in _claims(intake)
@@ -66,21 +69,21 @@ def test_a_relay_that_stumbles_over_the_simulation_says_so(monkeypatch: pytest.M
 
 def test_keys_of_an_exchange_that_is_let_go_during_a_claim_are_not_forgotten() -> None:
     """They were listed again at once, under what had been held when that claim began, and dropped until the minute's look at every key."""
-    store, keys = Resuming(), ["k"]
+    store, keys = Resuming(), {"k": 0}
     store.lanes, store.seen = dict.fromkeys(range(64), 1), Seen(fresh=False, ordered=True, waiting=False)
     intake = Intake(store=store, poll_interval=1.0)
     intake.hold(["orders"])
 
     def let_go() -> None:
         intake.hold([])
-        store.keys += keys
+        store.keys |= keys
 
     store.let_go = let_go
     at_once(intake.keep_lanes())
     intake.lanes._strange["other"] = None
     _claims(intake)
-    assert [] == [found for found in store.found_under if found == (keys, ["orders"])]
-    assert (keys, []) in store.found_under
+    assert [] == [found for found in store.found_under if found == (["k"], ["orders"])]
+    assert (["k"], []) in store.found_under
 
 
 class Resuming(FakeClaims):
@@ -107,9 +110,28 @@ def _claims(intake: Intake) -> list[Batch | None]:
     return [at_once(intake.claim(10, 1000)) for _ in range(9)]
 
 
-def _left_out(where: object) -> list[str]:
-    assert isinstance(where, dict)
-    return list(where["except"])
+def _suspect(intake: Intake, store: FakeClaims, exchange: str) -> Batch:
+    """One that has lost two locks, which a scan finds; its batch is the next of its kind."""
+    batch = a_batch(a_claim(exchange=exchange, attempts=3))
+    store.script.setdefault("suspect", []).append(batch)
+    intake.found([a_finding("suspect", position=batch.claims[0].position, exchange=exchange, trusted=False)])
+    return batch
+
+
+def _asked_at(store: FakeClaims) -> list[At]:
+    return [one for one in store.wanted if isinstance(one, At)]
+
+
+def test_a_message_that_is_due_and_cannot_be_claimed_is_not_looked_for_without_a_pause() -> None:
+    """Each scan found it again as long as scans overlap, and each find made the next scan due at once."""
+    with World(1, keep_trace=True).running() as world:
+        world.start()
+        world.step(30.0)
+        world.park(KEYS[0], True)
+        world.insert(GOOD[0], KEYS[0], wait=0.1)
+        world.lines.clear()
+        world.step(3.0)
+        assert 1 <= sum("scan_due" in what for _, what in world.lines) < 15
 
 
 def test_the_clock_of_a_relay_that_stood_still_does_not_go_back() -> None:
@@ -148,7 +170,9 @@ def test_a_claim_whose_answer_was_lost_excuses_no_other_lock_that_a_relay_leaves
         world.insert(GOOD[0])
         while world.living[0].client.fates:
             world.step(0.001)
+        world.step(0.01)
         world.broker.block(True)
+        world.step(1.0)  # The relay has heard of it, and claims no more.
         for _ in range(left):
             world.insert(GOOD[0])
         world.step(world.lock_seconds + TROUBLE)

@@ -10,16 +10,16 @@ from typing import Any
 
 from tests.simulation.broker import FakeBroker
 from tests.simulation.clock import SimulatedLoop, Time, standing_in
-from tests.simulation.database import BAD, GOOD, Database, Row
+from tests.simulation.database import BAD, GOOD, KEYS, Database, Row
 from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.liveness import FOUND, Liveness
 from tests.simulation.people import People
 from tests.simulation.promises import Promises
 from tests.simulation.relay import STAND_INS, SimulatedRelay
 from tests.simulation.server import FATES, GROUPS, Fate, Server
 
 EXCHANGES = (*GOOD, BAD)
-KEYS = ("k0", "k1", "k2", "k3", "k4")
 STATES = ("well", "full", "silent", "missing")
 TROUBLE = 6.0
 """Seconds beyond the lock time for which what happened to a relay may still let its locks expire."""
@@ -40,15 +40,17 @@ class World(People):
         """What has happened and when: all of it, or what is not in the digest yet."""
         self._keep_trace = keep_trace
         self.ledger = Ledger(self._excused)
-        self.database = Database(self.loop.time, self.ledger)
+        self.database = Database(self.loop.time, self.ledger, salt=seed % 2**32)
         self.ledger.database = self.database
+        self.database.settle_in = self._settle_in
         self.server = Server(self.loop, self.database, self.chance, self.trace)
         self.broker = FakeBroker(self.loop, self.chance, self.ledger, self.trace)
         self.hearing = Hearing(self.loop, self.chance)
         self.relays: list[SimulatedRelay] = []
         self.loop.set_exception_handler(self._note_failure)
         self._failure: BaseException | None = None
-        self.promises = Promises(self.database, lambda: self.living)
+        self.promises = Promises(self.database)
+        self.liveness = Liveness(self.database, lambda: self.living, lambda: self._rough_at)
         self._rough_at = 0.0
         """When a broker last was not as it should be."""
         self._started = 0
@@ -91,15 +93,15 @@ class World(People):
         self.loop.advance(self.loop.now + seconds)
         if self._failure is not None:
             raise self._failure
-        if self._rough:
+        if self._rough or self.database.no_partition or self.database.refused:
             self._rough_at = self.loop.now
         for relay in self.relays:
             self._bury(relay)
             self._check_end(relay)
-            relay.look()
         self.relays = [relay for relay in self.relays if relay.alive or not relay.process.dead]
         self.ledger.check()
         self.promises.check()
+        self.liveness.check()
 
     def start(self) -> None:
         """One more relay."""
@@ -185,13 +187,19 @@ class World(People):
         if not statement or self.loop.now < relay.client.away_until:
             relay.trouble_at = self.loop.now
 
+    def _settle_in(self, row: Row) -> None:
+        """From when a round of the scrub has seen it, a message of another cluster stands before what is inserted."""
+        self.loop.world_later(FOUND, lambda: setattr(row, "visible", self.database.commits))
+
     def _note_failure(self, loop: object, context: dict[str, Any]) -> None:
         """A promise that breaks inside the loop ends the run at the next step."""
         del loop
         self._failure = self._failure or context.get("exception") or BrokenError(context["message"])
 
     def _excused(self, row: Row) -> bool:
-        """Its relay is gone or stands still, was in trouble lately, or has never heard of this very lock."""
+        """Its relay is gone or stands still, was in trouble lately, or has never heard of this very lock, or somebody held the message."""
+        if self.loop.now - row.held_until < self.lock_seconds + TROUBLE:
+            return True
         for relay in self.living:
             if relay.id == row.locked_by:
                 troubled = self.loop.now - relay.trouble_at < self.lock_seconds + TROUBLE
@@ -216,6 +224,8 @@ class World(People):
         if self.loop.now - relay.upset_at < TROUBLE + self.lock_seconds:
             return
         locked = [row for row in self.database.locked() if row.locked_by == relay.id]
+        if any(row.held_until > (relay.stopping_at or 0.0) for row in locked):
+            return
         known = [row for row in locked if not (relay.unheard and row.lock_token in relay.client.unheard)]
         if not len(known) <= relay.kept <= len(locked):
             raise BrokenError(f"{relay.name} left {locked} locked, and kept {relay.kept}.")

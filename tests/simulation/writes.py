@@ -9,17 +9,18 @@ from functools import partial
 from typing import Any
 
 from relay.errors import StoreError
-from tests.simulation.claims import Found, Values, position, positions
-from tests.simulation.database import Database, Lane, RelayRow, Row, Transaction
+from tests.simulation.claims import Found, Values, positions
+from tests.simulation.database import At, Database, Lane, RelayRow, Row, Transaction
 
 SHARED_WITHIN = 6.0
 """Seconds since its last heartbeat in which a relay has its part of a limit."""
 
 
 def settle(database: Database, tx: Transaction, values: Values) -> Found:
-    """`settle.sql`: to the archive, fenced by the token.
+    """`settle.sql`: to the archive, fenced by the token; with `skip` past rows that another session holds.
 
     Raises:
+        BlockedError: another session holds one of the rows.
         StoreError: the archive does not take one of the rows.
     """
     named = positions(values)
@@ -27,17 +28,22 @@ def settle(database: Database, tx: Transaction, values: Values) -> Found:
     codes = values["codes"] or [None] * len(named)
     if database.no_partition:
         raise StoreError("The archive has no partition for today.", no_partition=True)
-    lost: Found = []
+    left: Found = []
     for at, result, code in zip(named, results, codes, strict=True):
         row = database.rows.get(at)
-        if row is None or not fenced(row, values):
-            lost.append(at)
+        if row is None or not fenced(row, values) or (values["skip"] and not tx.free(row)):
+            left.append(_left(row, at, values))
             continue
         tx.hold(row)
         if row.id in database.refused:
             raise StoreError("The archive refuses a value.", row_is_guilty=True)
         tx.then(partial(_archive, database, row, (result, code), values))
-    return lost
+    return left
+
+
+def _left(row: Row | None, at: At, values: Values) -> tuple[int, int, bool]:
+    """What is not written: another session holds it, or it is not ours any more."""
+    return (*at, row is not None and fenced(row, values))
 
 
 def fenced(row: Row, values: Values) -> bool:
@@ -53,22 +59,23 @@ def _archive(database: Database, row: Row, outcome: tuple[str, str | None], valu
 
 
 def release(database: Database, tx: Transaction, values: Values) -> Found:
-    """`release.sql`: back to the queue, fenced by the token."""
-    lost: Found = []
+    """`release.sql`: back to the queue, fenced by the token; past rows that another session holds."""
+    left: Found = []
     for index, at in enumerate(positions(values)):
         row = database.rows.get(at)
-        if row is None or not fenced(row, values):
-            lost.append(at)
+        if row is None or not fenced(row, values) or not tx.free(row):
+            left.append(_left(row, at, values))
             continue
         tx.hold(row)
-        tx.then(partial(_release, database, row, {name: values[name][index] for name in ("delays", "given_back", "errors")}, values))
-    return lost
+        back = {name: values[name][index] for name in ("given_back", "errors")}
+        tx.then(partial(_release, database, row, back | {"due_at": database.now() + values["delays"][index]}, values))
+    return left
 
 
 def _release(database: Database, row: Row, back: Mapping[str, Any], values: Values) -> None:
     database.watch.fenced(row, values["token"])
     relay = row.locked_by if values["suspect"] and back["given_back"] else None
-    database.unlock(row, relay, database.now() + back["delays"])
+    database.unlock(row, relay, back["due_at"])
     row.attempts -= back["given_back"]
     row.last_error = back["errors"] or row.last_error
 
@@ -99,17 +106,21 @@ def find_archived(database: Database, tx: Transaction, values: Values) -> Found:
 
 
 def renew_locks(database: Database, tx: Transaction, values: Values) -> Found:
-    """`renew_locks.sql`."""
-    rows = [row for at in positions(values) if (row := database.rows.get(at)) and fenced(row, values)]
-    for row in rows:
+    """`renew_locks.sql`: past rows that another session holds."""
+    left: Found = []
+    for at in positions(values):
+        row = database.rows.get(at)
+        if row is None or not fenced(row, values) or not tx.free(row):
+            left.append(_left(row, at, values))
+            continue
         tx.hold(row)
         tx.then(partial(_renew, database, row, values))
-    return [(len(rows),)]
+    return left
 
 
 def _renew(database: Database, row: Row, values: Values) -> None:
     database.watch.fenced(row, values["token"])
-    row.lock_expires_at = database.now() + values["lock_seconds"]
+    row.lock_expires_at, row.locked_at = database.now() + values["lock_seconds"], database.moment()
 
 
 def register_relay(database: Database, tx: Transaction, values: Values) -> Found:
@@ -143,19 +154,16 @@ def _own(lane: Lane, owner: int | None) -> None:
 
 
 def heartbeat(database: Database, tx: Transaction, values: Values) -> Found:
-    """`heartbeat.sql`: what a claim has lowered since the last report stays for this time."""
+    """`heartbeat.sql`."""
     relay = database.relays.get(values["relay_id"])
     if relay is None:
         return []
-    low = relay.low if relay.low < position(values, "told") else position(values, "low")
-    tx.then(partial(_report, database, relay, low, values))
-    return [low]
+    tx.then(partial(_report, database, relay, values["state"]))
+    return [(values["relay_id"],)]
 
 
-def _report(database: Database, relay: RelayRow, low: tuple[int, int], values: Values) -> None:
-    relay.heartbeat_at, relay.low = database.now(), low
-    relay.head, relay.top = position(values, "head"), position(values, "top")
-    relay.able = json.loads(values["state"]).get("broker") == "up"
+def _report(database: Database, relay: RelayRow, state: str) -> None:
+    relay.heartbeat_at, relay.able = database.now(), json.loads(state).get("broker") == "up"
 
 
 def renew_lanes(database: Database, tx: Transaction, values: Values) -> Found:
@@ -220,5 +228,6 @@ WRITES: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "renotify": nothing,
     "run_schedules": lambda _database, _tx, _values: [(0, None)],
     "list_failing_schedules": nothing,
+    "list_failing_keys": nothing,
     "fold_keys": lambda _database, _tx, _values: [(0, 0, 0, None)],
 }

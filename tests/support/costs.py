@@ -12,7 +12,7 @@ from tests.support.queue import Queue
 COSTS = """
     SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::float8, coalesce(sum(rows), 0)::float8
     FROM pg_stat_statements JOIN pg_database AS mine ON mine.oid = dbid
-    WHERE datname = current_database() AND query LIKE '%lowered AS (%' AND query LIKE '%(xid, seq) > (%'
+    WHERE datname = current_database() AND query LIKE '%range AS MATERIALIZED (%' AND query LIKE '%claimed AS (%'
 """
 """Pages that claims of new messages looked at, and messages that they returned."""
 

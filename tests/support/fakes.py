@@ -10,14 +10,16 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from typing import Any, TypeVar
 
 from relay.claims.bounds import Bound, Head
-from relay.claims.frontier import Frontier
+from relay.claims.cursor import Cursor
 from relay.errors import StoreError
-from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Verdict
-from relay.ports import Claimed, Due, Listed, Place, Row, Seen, Written
+from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict
+from relay.ports import Claimed, Finding, Fresh, Left, Listed, Page, Row, Seen, Wanted, Written
 
 Answer = TypeVar("Answer")
+ABOVE = Position(10**9, 1)
+"""Where a listed key's lowest message is: above every bound."""
 NOWHERE = "1:1:"
-A_HEAD = Head(Position(50, 1), locked=False, ready=True)
+A_HEAD = Head(Position(50, 1), 0, ready=True)
 _numbers = itertools.count(1)
 
 
@@ -38,7 +40,13 @@ def a_claim(**given: Any) -> Claim:
     return plain._replace(**given)
 
 
-def a_batch(*claims: Claim, count: int = 1, source: str = "above_head", deadline: float = 1e12) -> Batch:
+def a_finding(kind: str = "waiting", **given: Any) -> Finding:
+    """What a scan has seen; every field can be given."""
+    plain = Finding(kind, Position(1, next(_numbers)), "orders", None, None, trusted=True)
+    return plain._replace(**given)
+
+
+def a_batch(*claims: Claim, count: int = 1, source: str = "fresh", deadline: float = 1e12) -> Batch:
     """The claims, or that many plain ones, under one token."""
     return Batch(f"token-{next(_numbers)}", list(claims) or [a_claim() for _ in range(count)], 1000.0, 10.0, deadline, source)
 
@@ -50,43 +58,47 @@ def a_portion(claims: Sequence[Claim], result: PublishResult = CONFIRMED) -> Por
 
 
 class FakeClaims:
-    """Answers claims from a script by kind, and keeps what was asked."""
+    """Answers claims from a script by source, and keeps what was asked.
 
-    def __init__(self, script: Mapping[Due, Sequence[Batch | Exception | None]] | None = None) -> None:
-        self._script = {due: list(answers) for due, answers in (script or {}).items()}
-        self.asked: list[Due | str] = []
-        self.wheres: list[Mapping[str, object]] = []
-        self.limits: list[tuple[int, int]] = []
+    Claims of one exchange's own stream have the source "branch".
+    """
+
+    def __init__(self, script: Mapping[str, Sequence[Batch | Exception | None]] | None = None) -> None:
+        self.script = {source: list(answers) for source, answers in (script or {}).items()}
+        self.asked: list[str] = []
+        self.wanted: list[Wanted] = []
+        self.limits: list[tuple[str, int]] = []
+        """The source of each claim, and how many messages it asked for."""
         self.lanes: dict[int, int] = {}
         self.woken: list[str] = []
-        self.keys: list[str] = []
+        self.keys: dict[str, int] = {}
         """Listed at the next look above the lanes' head."""
-        self.waiting_keys: list[str] = []
-        """Listed at the next look at waiting messages."""
         self.heads: dict[str, Head] = {}
         self.found: list[list[str]] = []
         """The keys of each look for heads."""
+        self.held: list[list[str]] = []
+        """The exchanges that each look or scan leaves out."""
+        self.due: list[Finding] = []
+        """What the next scan of waits finds."""
         self.seen = Seen(fresh=False, ordered=False, waiting=False)
-        self.exhausted = False
-        """Claims that find something find all there is."""
+        self.full = True
+        """Claims of fresh messages that find something leave something."""
 
     async def reject_unprintable(self) -> None:
         """Nothing is unprintable here."""
 
-    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
+    async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """Give the next answer of the script, nothing when it is at its end."""
-        self.asked.append(due)
-        self.wheres.append(where)
-        self.limits.append((limit, limit_bytes))
-        answers = self._script.get(due, [])
+        source = "branch" if isinstance(wanted, Fresh) and wanted.only else wanted.source
+        self.asked.append(source)
+        self.wanted.append(wanted)
+        self.limits.append((source, limit))
+        answers = self.script.get(source, [])
         answer = answers.pop(0) if answers else None
         if isinstance(answer, Exception):
             raise answer
-        return Claimed(answer, NOWHERE, exhausted=self.exhausted or answer is None)
-
-    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
-        """As `claim`."""
-        return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
+        full = self.full and answer is not None and isinstance(wanted, Fresh)
+        return Claimed(answer, NOWHERE, full, answer.claims[-1].position if answer else None)
 
     async def keep_lanes(self) -> dict[int, int]:
         """Return the lanes that the test gave."""
@@ -96,65 +108,52 @@ class FakeClaims:
         """Note the keys."""
         self.woken += keys
 
-    async def list_keys(self, *, lanes: Collection[int], head: Position, pending: Collection[int], most: int) -> Listed:
+    async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """Return the keys that the test gave, once."""
         self.asked.append("list_keys")
-        keys, self.keys = self.keys, []
-        return Listed(keys, "90:90:", None, more=False, more_late=False)
-
-    async def list_waiting_keys(
-        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
-    ) -> tuple[list[str], Place | None]:
-        """Return the keys that the test gave, once."""
-        self.asked.append("list_waiting_keys")
-        self.wheres.append({"except": held})
-        keys, self.waiting_keys = self.waiting_keys, []
-        return keys, None
+        keys, self.keys = self.keys, {}
+        return Listed({key: (lane, ABOVE) for key, lane in keys.items()}, "90:90:", None)
 
     async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
         """Return the heads that the test gave, of any other key one that is ready."""
         self.asked.append("find_heads")
         self.found.append(list(keys))
+        self.held.append(list(held))
         return "90:90:", {key: self.heads.get(key, A_HEAD) for key in keys}
 
-    async def look(self, *, fresh: Frontier, apart: Sequence[str], held: Sequence[str], lanes: Collection[int], ordered: Frontier) -> Seen:
+    async def scan_due(self, *, after: str, held: Sequence[str], lanes: Collection[int]) -> Page:
+        """Return what the test gave, once."""
+        self.asked.append("scan_due")
+        self.held.append(list(held))
+        found, self.due = self.due, []
+        return Page(found, None, after, cut=False)
+
+    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
         """Say what the test says."""
         self.asked.append("look")
+        self.held.append(list(held))
         return self.seen
 
 
-class WaitingKeys(FakeClaims):
-    """Keys of messages whose wait is over, page by page, as often as they are asked for."""
-
-    def __init__(self, keys: int, head: Head) -> None:
-        super().__init__()
-        self.all = [f"k{n}" for n in range(keys)]
-        self.heads = dict.fromkeys(self.all, head)
-
-    async def list_waiting_keys(
-        self, *, lanes: Collection[int], held: Sequence[str], after: Place, most: int
-    ) -> tuple[list[str], Place | None]:
-        """The page behind a place."""
-        self.asked.append("list_waiting_keys")
-        end = after.seen + most
-        return self.all[after.seen : end], Place("", end) if end < len(self.all) else None
-
-
 class FakeSettles:
-    """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id."""
+    """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id.
+
+    Ids that begin with `lost` are not ours any more; those in `busy` another session holds.
+    """
 
     def __init__(self, *script: StoreError | None, guilty: str = "") -> None:
         self._script = list(script)
         self._guilty = guilty
+        self.busy: set[str] = set()
         self.archived: list[Row] = []
         self.released: list[Row] = []
         self.again: list[bool] = []
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """Write to the archive."""
         return self._write(self.archived, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """Put back."""
         return self._write(self.released, rows, again=again)
 
@@ -162,15 +161,16 @@ class FakeSettles:
         """Nobody is guilty any more."""
         self._guilty = ""
 
-    def _write(self, to: list[Row], rows: Sequence[Row], *, again: bool) -> list[str]:
+    def _write(self, to: list[Row], rows: Sequence[Row], *, again: bool) -> list[Left]:
         self.again.append(again)
         error = self._script.pop(0) if self._script else None
         if any(row.claim.id == self._guilty for row in rows):
             error = StoreError("Refused.", row_is_guilty=True)
         if error:
             raise error
-        to += rows
-        return [row.claim.id for row in rows if row.claim.id.startswith("lost")]
+        to += [row for row in rows if row.claim.id not in self.busy]
+        left = [row.claim.id for row in rows if row.claim.id in self.busy or row.claim.id.startswith("lost")]
+        return [Left(id_, id_ in self.busy) for id_ in left]
 
 
 class FakeIntake:

@@ -38,4 +38,5 @@ MENU: Mapping[int, str] = {
     31: "old and new relay side by side; migration under load",
     32: "`relay receive`: kill -9, PostgreSQL and RabbitMQ killed, connections cut",
     33: "`relay work`: kill -9, PostgreSQL killed, locks that expire while handlers work",
+    34: "a dump or a logical copy taken into another cluster, with higher or lower transaction ids",
 }

@@ -98,6 +98,7 @@ SIGNS: Mapping[int, Signs] = {
     31: Signs("none: two versions side by side are no trouble", "`database_down` says to run `relay migrate`", "each relay's version"),
     32: Signs("`relay_broker_up` 0", "`receive_failed`, `broker_down`", "none: a receiver claims nothing"),
     33: Signs("`relay_failures_total` rises", "`maintenance_failed`, `locks_swept`", "worker `silent`"),
+    34: Signs("none: messages keep their order and go out", "`messages_renumbered`", "none: messages keep their order and go out"),
 }
 """By number of the fault."""
 

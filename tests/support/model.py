@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from relay.message import Batch, Position
-from relay.ports import Claimed, Due
+from relay.message import Batch, Position, Range
+from relay.ports import Claimed, Fresh, Wanted
 from tests.support.fakes import a_batch, a_claim
-
-WALKS = {Due.OTHERS_ABOVE_HEAD, Due.OTHERS_PENDING, Due.EXCHANGE_ABOVE_HEAD, Due.EXCHANGE_PENDING}
 
 
 @dataclass
@@ -57,37 +55,26 @@ class ModelQueue:
         running = sorted(self.running)
         return f"{running[0] if running else self._next_xid}:{self._next_xid}:{','.join(map(str, running))}"
 
-    async def claim(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
-        """Claim as the statements do."""
+    async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
+        """Claim as the statement of fresh messages does."""
         del limit_bytes
-        snapshot, walk = self.snapshot, int(str(where["walk"]))
-        placed = sorted(at for at in self.committed if _placed(due, at, where))
-        walked = placed[:walk] if due in WALKS else placed
-        ready = [at for at in walked if at not in self.claimed and _wanted(self.committed[at], where)]
-        found = ready[:limit]
-        full = due in WALKS and len(walked) == walk and len(found) < limit
+        assert isinstance(wanted, Fresh)
+        snapshot = self.snapshot
+        walked = [self._walked(one, wanted.walk) for one in wanted.ranges]
+        found = [at for positions, _ in walked for at in positions if self._is_wanted(at, wanted)][:limit]
         self.claimed |= {at: self.committed[at] for at in found}
         batch = self._batch(found) if found else None
         self.meanwhile()
-        return Claimed(batch, snapshot, exhausted=len(found) < limit and not full, walked=walked[-1] if full else None)
+        return Claimed(batch, snapshot, full=len(found) == limit, last=max(found, default=None), bounds=[bound for _, bound in walked])
 
-    async def claim_low(self, due: Due, *, limit: int, limit_bytes: int, where: Mapping[str, object]) -> Claimed:
-        """As `claim`."""
-        return await self.claim(due, limit=limit, limit_bytes=limit_bytes, where=where)
+    def _walked(self, one: Range, walk: int) -> tuple[list[Position], Position | None]:
+        """What is looked at in a range, and the first position behind it."""
+        inside = sorted(at for at in self.committed if one.after < at and at.xid < min(one.below, self._next_xid))
+        return inside[:walk], inside[walk] if len(inside) > walk else None
+
+    def _is_wanted(self, at: Position, wanted: Fresh) -> bool:
+        exchange = self.committed[at]
+        return at not in self.claimed and exchange not in wanted.excluded and wanted.only in {None, exchange}
 
     def _batch(self, found: list[Position]) -> Batch:
         return a_batch(*(a_claim(xid=at.xid, seq=at.seq, exchange=self.committed[at]) for at in found))
-
-
-def _placed(due: Due, at: Position, where: Mapping[str, object]) -> bool:
-    if due in {Due.ABOVE_HEAD, Due.OTHERS_ABOVE_HEAD, Due.EXCHANGE_ABOVE_HEAD}:
-        return at > Position(int(str(where["head_xid"])), int(str(where["head_seq"])))
-    xids, seqs = (map(int, str(where[name]).strip("{}").split(",")) for name in ("pending", "reached"))
-    reached = dict(zip(xids, seqs, strict=True))
-    return at.xid in reached and (due not in WALKS or at.seq > reached[at.xid])
-
-
-def _wanted(exchange: str, where: Mapping[str, object]) -> bool:
-    left_out = where.get("except", ())
-    assert isinstance(left_out, list | tuple)
-    return exchange not in left_out and exchange == where.get("exchange", exchange)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
+from relay.errors import StoreError
 from relay.message import Position
 from relay.policy import Policy
-from tests.simulation.claims import Found
-from tests.simulation.database import Database, Row, Transaction
+from tests.simulation.claims import Found, source_of
+from tests.simulation.database import BlockedError, Database, Row, Transaction
 from tests.simulation.server import CARRIED_OUT, NAMES
 from tests.simulation.sweeps import skip_key
 from tests.support.queue import MadeStore, MakeStore, Queue
@@ -163,9 +164,11 @@ class DirectSession:
         """Run one statement."""
         tx = self._database.begin()
         try:
-            found = CARRIED_OUT[NAMES[statement]](self._database, tx, values)
-        except BaseException:
+            found = CARRIED_OUT[source_of(NAMES[statement], values)](self._database, tx, values)
+        except BaseException as error:
             tx.rollback()
+            if isinstance(error, BlockedError):
+                raise StoreError("Another session holds a lock.", in_passing=True) from error
             raise
         tx.commit()
         return found
@@ -277,6 +280,7 @@ class Memory:
         """See `Place`."""
         store: Any = MadeStore(conninfo="", schema="public", name=name, policy=lambda: policy or Policy())
         store._claims = store._settles = store._control = session = DirectSession(self._database)
+        store._settling._session = store._settling._control = session
         store._sessions = [session]
         await store.register()
         return store  # type: ignore[no-any-return]

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from relay.events import Event
-from relay.message import Claim, Position
+from relay.message import Claim
 from relay.policy import Policy
-from relay.ports import Claimed, Due
+from relay.ports import Claimed, Wanted
+from relay.postgres.parameters import wanted_of
 from relay.postgres.store import Store
 from tests.support.fakes import Clock
 from tests.support.queue import FIRST, PLENTY
@@ -23,7 +24,8 @@ from tests.support.queue import FIRST, PLENTY
 ROLES = ("claim", "settle", "control")
 NAMES = [file.name.removesuffix(".sql") for file in (files("relay.postgres") / "queries").iterdir()]
 Answer = Sequence[Sequence[object]] | BaseException | Callable[[], Any]
-FAR = Position(99, 9)
+DUE = ("due_fresh", "due_at", "due_by_id")
+SCANS = ("scan_due", "scan_left")
 NONE_DUE = (None,) * len(Claim._fields)
 
 
@@ -55,26 +57,14 @@ class Played:
             )
 
     async def claim(
-        self, *claims: Claim, due: Due = Due.ABOVE_HEAD, limit: int = 10, limit_bytes: int = PLENTY, answer: Answer | None = None
+        self, *claims: Claim, wanted: Wanted = FIRST, limit: int = 10, limit_bytes: int = PLENTY, answer: Answer | None = None
     ) -> Claimed:
         """Claim these, in this order, or meet another answer."""
-        self.answers[f"due_{due.value}"].append(answer or due_rows(*claims))
-        return await self.store.claim(due, limit=limit, limit_bytes=limit_bytes, where=FIRST)
-
-    def looks_for_locks(self) -> bool:
-        """Whether it does after more sweeps than cover a lock, as long as they may look below a lost claim."""
-        for _ in range(100):
-            self.store.swept()
-        return self.store.unheard
+        self.answers[f"due_{wanted_of(wanted)[0]}"].append(answer or due_rows(*claims))
+        return await self.store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
 
     def _count(self) -> None:
         self.put_back += 1
-
-    async def low(self, low: Position = FAR) -> Position:
-        """How low the relay says that it may hold locks, where that is all it knows; the database agrees."""
-        self.answers["heartbeat"].append([low])
-        assert await self.store.heartbeat(low=low, head=FAR, top=FAR, state="running")
-        return Position(int(self.values[-1]["low_xid"]), self.values[-1]["low_seq"])
 
     async def _say(self, role: str, word: str) -> None:
         self.asked.append((role, word))
@@ -92,13 +82,14 @@ class Played:
     def _name(self, statement: bytes) -> str:
         statements = self.store._statements
         found = (name for name in NAMES if not name.startswith("due_") and statements[name] == statement)
-        due = (name for name in NAMES if name.startswith("due_") and statements.claim(name[4:]) == statement)
-        return next(found, None) or next(due)
+        due = (name for name in DUE if statements.claim(name[4:]) == statement)
+        scans = (name for name in SCANS if statements.scan(name[5:]) == statement)
+        return next(found, None) or next(due, None) or next(scans)
 
 
-def due_rows(*claims: Claim, found: int | None = None, reached: Sequence[object] = ()) -> list[tuple[object, ...]]:
+def due_rows(*claims: Claim, found: int | None = None, bounds: Sequence[object] | None = None) -> list[tuple[object, ...]]:
     """What a claim statement answers: a header in the first row, and that one alone where nothing is due."""
-    header = ("20:20:", len(claims) if found is None else found, 5000.0, *reached)
+    header = ("20:20:", len(claims) if found is None else found, 5000.0, *([] if bounds is None else [bounds]))
     rows = [(*claim, None, *header[1:]) for claim in claims] or [(*NONE_DUE, None, *header[1:])]
     return [(*rows[0][: len(NONE_DUE)], *header), *rows[1:]]
 

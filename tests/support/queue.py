@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,22 +13,20 @@ import pytest
 from psycopg import sql
 
 from relay.claims.bounds import NOWHERE
-from relay.message import Batch, Claim
+from relay.claims.cursor import LAST_SEQ, LAST_XID, Cursor
+from relay.message import START, Batch, Claim, Position
 from relay.policy import Policy
-from relay.ports import Claimed, Due
+from relay.ports import At, Claimed, Fresh, Left, Page, Wanted
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 
 PLENTY = 1 << 30
 PATIENCE = 60.0
 """Seconds after which what a test waits for does not come any more, on any machine."""
-SILENCE = 6.0
-"""Seconds without a heartbeat after which a relay counts as silent, as in production."""
-FIRST: Mapping[str, object] = {
-    "head_xid": "0", "head_seq": 0, "except": [], "only": None, "lanes": [], "epochs": [], "reached": "{}", "walk": 10_000,
-}  # fmt: skip
-"""From the left, no exchange left out, no lane owned, and a long way to walk."""
-Where = Mapping[str, object]
+FIRST = Fresh(Cursor().ranges(), 10_000)
+"""From the left, no exchange excluded, and a long way to walk."""
+END = Position(LAST_XID, LAST_SEQ)
+"""Behind every message."""
 Found = list[tuple[Any, ...]]
 
 
@@ -99,15 +97,46 @@ MakeStore = Callable[..., "MadeStore"]
 class MadeStore(Store):
     """A store with short ways to claim."""
 
-    async def take(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100, limit_bytes: int = PLENTY) -> Claimed:
-        """Claim from the left unless `where` says otherwise."""
-        return await self.claim_low(due, limit=limit, limit_bytes=limit_bytes, where={**FIRST, **(where or {})})
+    async def take(self, wanted: Wanted = FIRST, *, limit: int = 100, limit_bytes: int = PLENTY) -> Claimed:
+        """Claim from the left unless something else is wanted."""
+        return await self.claim(wanted, limit=limit, limit_bytes=limit_bytes)
 
-    async def batch(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> Batch:
+    async def batch(self, wanted: Wanted = FIRST, *, limit: int = 100) -> Batch:
         """Claim what must be there."""
-        batch = (await self.take(due, where, limit=limit)).batch
+        batch = (await self.take(wanted, limit=limit)).batch
         assert batch is not None
         return batch
+
+    async def ids(self, wanted: Wanted = FIRST, *, limit: int = 100) -> list[str]:
+        """Claim and return the ids."""
+        return ids_of((await self.take(wanted, limit=limit)).batch)
+
+    async def due(self, *, held: Sequence[str] = (), after: str = "-infinity") -> Page:
+        """One page of the messages whose wait is over, in every lane that is ours."""
+        return await self.scan_due(after=after, held=held, lanes=range(64))
+
+    async def left(self, *, after: Position = START, held: Sequence[str] = (), heads: Mapping[str, Position] | None = None) -> Page:
+        """One page of the scan of the whole queue, in every lane."""
+        return await self.scan_left(after=after, to=END, held=held, heads=heads or {}, lanes=range(64))
+
+    async def found(self, kind: str = "waiting", *, limit: int = 100, limit_bytes: int = PLENTY, held: Sequence[str] = ()) -> Claimed:
+        """Claim what a scan of the whole queue finds of a kind."""
+        positions = [one.position for one in (await self.left(held=held)).findings if one.kind == kind]
+        return await self.take(At(positions, kind), limit=limit, limit_bytes=limit_bytes)
+
+    async def found_batch(self, kind: str = "waiting") -> Batch:
+        """Claim what a scan of the whole queue must find of a kind."""
+        batch = (await self.found(kind)).batch
+        assert batch is not None
+        return batch
+
+    async def found_ids(self, kind: str = "waiting", *, held: Sequence[str] = ()) -> list[str]:
+        """Claim what a scan of the whole queue finds of a kind, and return the ids."""
+        return ids_of((await self.found(kind, held=held)).batch)
+
+    async def sweep(self) -> tuple[int, int]:
+        """Free every lock that is over, as the scrub does."""
+        return await self.free_expired([one.position for one in (await self.left()).findings if one.kind == "expired"])
 
     async def heads(self, *keys: str) -> list[str]:
         """Take lanes, claim the heads of these keys and return their ids."""
@@ -117,14 +146,7 @@ class MadeStore(Store):
         """Claim the heads of these keys that are ready, as the owner of the lanes with their epochs."""
         lanes = lanes or await self.keep_lanes()
         _, found = await self.find_heads(keys, [NOWHERE] * len(keys), held=[])
-        positions = [head.position for head in found.values() if head.ready]
-        at = {"xids": [str(position.xid) for position in positions], "seqs": [str(position.seq) for position in positions]}
-        where = {name: "{" + ",".join(numbers) + "}" for name, numbers in at.items()}
-        return await self.take(Due.ORDERED, {**where, "lanes": list(lanes), "epochs": list(lanes.values())}, limit_bytes=limit_bytes)
-
-    async def ids(self, due: Due = Due.ABOVE_HEAD, where: Where | None = None, *, limit: int = 100) -> list[str]:
-        """Claim and return the ids."""
-        return ids_of((await self.take(due, where, limit=limit)).batch)
+        return await self.take(At([head.position for head in found.values() if head.ready], "ordered", lanes), limit_bytes=limit_bytes)
 
 
 @asynccontextmanager
@@ -145,6 +167,16 @@ async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = PA
 def ids_of(batch: Batch | None) -> list[str]:
     """Ids of a batch in its order, none for no batch."""
     return [claim.id for claim in batch.claims] if batch else []
+
+
+def lost(*ids: str) -> list[Left]:
+    """What a settle or a release says of messages that are not ours any more."""
+    return [Left(id_, busy=False) for id_ in ids]
+
+
+def busy(*ids: str) -> list[Left]:
+    """What it says of messages whose rows another session holds."""
+    return [Left(id_, busy=True) for id_ in ids]
 
 
 def positions_of(batch: Batch) -> list[tuple[int, int]]:
@@ -190,4 +222,4 @@ async def store(make_store: MakeStore) -> MadeStore:
 @pytest.fixture
 def upkeep(store: MadeStore) -> Upkeep:
     """What maintenance asks of the database, in the place of that relay."""
-    return Upkeep(store=store, silence=SILENCE, needs=1, adopt=lambda policy, settings: None)
+    return Upkeep(store=store, needs=1, adopt=lambda policy, settings: None)

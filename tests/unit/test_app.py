@@ -11,8 +11,6 @@ import pytest
 
 from relay import events
 from relay.app import Relay
-from relay.maintenance import SWEEP_SOONEST
-from relay.postgres.lowest import UNHEARD
 from relay.settings import load
 
 
@@ -22,24 +20,13 @@ def relay() -> Relay:
     return Relay(load({"RELAY_POLL_INTERVAL": "3600"}, None))
 
 
-def test_the_store_counts_sweeps_by_the_time_that_lies_between_two_of_them(relay: Relay) -> None:
-    """At the least, so that the last one comes when the locks of a lost claim have expired."""
-    relay._store._lowest.lose("waiting")
-    for left in range(math.ceil((30 + UNHEARD) / SWEEP_SOONEST), -1, -1):
-        assert relay._store.unheard
-        relay._store.swept()
-        assert relay._store.unheard == (left > 0)
-
-
 def test_what_a_claim_puts_back_is_looked_for_at_once(relay: Relay) -> None:
     """By every source that may find it, where all of them rest for an hour."""
     sources = relay._intake._turns
     for source in sources:
         source.look_at, source.gap = math.inf, 3600.0
     relay._store._shelf._on_put_back()
-    assert {"waiting", "suspect", "lanes_waiting", "limited_waiting", "limited_suspect"} == {
-        source.name for source in sources if source.look_at == 0.0 and not source.rests(3600.0)
-    }
+    assert {"due", "waiting", "suspect"} == {source.name for source in sources if source.look_at == 0.0 and not source.rests(3600.0)}
 
 
 def connected(relay: Relay) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relay.claims import bounds as module
 from relay.claims.bounds import NOWHERE, Bound, Bounds, Head
-from relay.claims.frontier import Snapshot
+from relay.claims.cursor import Snapshot
 from relay.message import Position
 
 STEPS = st.lists(
@@ -45,7 +45,7 @@ def test_a_look_from_the_bound_on_finds_the_head_of_the_whole_key(steps: list[tu
             [bound] = bounds.of(["k"])
             head = min(visible, default=None)
             assert head == seen_from(bound, visible)
-            heads = {"k": Head(head, locked=False, ready=True)} if head else {}
+            heads = {"k": Head(head, 0, ready=True)} if head else {}
             bounds.learn(["k"], heads, Snapshot(next_xid, frozenset(running)))
         elif step == "settle":
             visible -= {min(visible)} if visible else set()
@@ -73,9 +73,22 @@ def test_only_the_keys_seen_last_are_remembered() -> None:
 def test_a_long_transaction_does_not_hold_a_bound_down() -> None:
     """It is remembered by its id; one close below the head is not, the bound goes below it."""
     bounds = Bounds()
-    head = {"k": Head(Position(100, 7), locked=True, ready=False)}
+    head = {"k": Head(Position(100, 7), 0, ready=False)}
 
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 150})))
     assert [Bound(Position(100, 7), (50,))] == bounds.of(["k"])
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 99, 150})))
     assert [Bound(Position(99, 0), (50,))] == bounds.of(["k"])
+
+
+def test_a_message_that_was_seen_below_a_bound_makes_the_key_looked_at_whole() -> None:
+    """One above it changes nothing, nor does one of a key that is not known."""
+    bounds = Bounds()
+    bounds.learn(["k"], {}, Snapshot(50, frozenset()))
+
+    bounds.seen("k", Position(50, 0))
+    bounds.seen("other", Position(1, 1))
+    assert [Bound(Position(50, 0), ()), NOWHERE] == bounds.of(["k", "other"])
+    bounds.seen("k", Position(49, 9))
+
+    assert [NOWHERE] == bounds.of(["k"])

@@ -60,7 +60,7 @@ async def test_a_claim_asks_for_the_room_and_tells_what_it_found(monkeypatch: py
 
     assert (batch, 0.0) == await rig.claim()
     assert [(7, 900)] == rig.intake.rooms
-    assert [events.BatchClaimed("above_head", 2, batch.size, 0.5)] == rig.told
+    assert [events.BatchClaimed("fresh", 2, batch.size, 0.5)] == rig.told
     assert not rig.claimer.failed
 
 

@@ -16,11 +16,13 @@ from pydantic import BaseModel, ValidationError
 
 from relay.client import JsonText, Message, MessageError, Options
 from relay.client_message import HEADERS_LIMIT, checked, time_ordered_uuid
+from relay.client_rows import as_json, columns
 from relay.options import plan
 from tests.support.poison import POISON, Poison
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 BEYOND = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=5)))
+BOTH = "available_at and delay are both given;"
 PAYLOADS = ("content", "body")
 KNOWN = {"exchange", "routing_key", "options", "content", "body"}
 FIELDS = [entry for entry in POISON if set(entry.columns) <= KNOWN and entry.encodable]
@@ -119,6 +121,12 @@ def test_what_can_be_delivered_is_taken_and_means_the_same(entry: Poison) -> Non
         ({"exchange": "x\0"}, "exchange holds a NUL character, which PostgreSQL cannot store; leave it out"),
         ({"exchange": "x", "ordering_key": "k" * 1025}, "ordering_key is 1025 bytes long; the limit is 1024 bytes"),
         ({"exchange": "x", "available_at": datetime(2031, 1, 1)}, "available_at: input should have timezone info"),  # noqa: DTZ001
+        (
+            {"exchange": "x", "available_at": LATER, "delay": timedelta(hours=1)},
+            f"{BOTH} a message waits until a time or for a length of time",
+        ),
+        ({"exchange": "x", "delay": timedelta(seconds=-1)}, "delay is -1.15741e-05 days; it must be from 0 to 36500 days"),
+        ({"exchange": "x", "delay": timedelta(days=36501)}, "delay is 36501 days; it must be from 0 to 36500 days"),
         ({"exchange": "x", "body": b"1", "content": 1}, "body and content are both given; leave content out, a message has one payload"),
         ({"exchange": "x", "body": "text"}, "body: input should be a valid bytes"),
         ({"exchange": 1, "key": 2}, "exchange: input should be a valid string; key: extra inputs are not permitted"),
@@ -130,6 +138,46 @@ def test_a_wrong_message_is_one_sentence(fields: dict[str, Any], sentence: str) 
         checked(fields)
 
     assert sentence == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [5, 5.0, Decimal(5), True, "5", " -5.5 ", "1e9", "20310131", b"5", timedelta(seconds=5), date(2031, 1, 31)]
+)
+@pytest.mark.parametrize("name", ["available_at", "expires_at"])
+def test_a_time_is_no_number(name: str, given: object) -> None:
+    """Five would be five seconds after 1970, which is never meant."""
+    kind = "a number" if isinstance(given, str) else type(given).__name__
+    hint = "; for a length of time there is delay" if name == "available_at" else ""
+
+    with pytest.raises(MessageError) as caught:
+        checked({"exchange": "orders", name: given})
+    assert f"{name} must be a time with a time zone such as 2031-01-31T12:00:00Z, not {kind}{hint}" == str(caught.value)
+
+
+@pytest.mark.parametrize("given", [5, 5.0, Decimal(5), True, "5", "PT5S", b"5", LATER])
+def test_a_delay_is_a_timedelta(given: object) -> None:
+    """Nobody can tell whether five are seconds, minutes or milliseconds."""
+    with pytest.raises(MessageError) as caught:
+        checked({"exchange": "orders", "delay": given})
+    assert f"delay must be a timedelta such as timedelta(minutes=5), not {type(given).__name__}" == str(caught.value)
+
+
+def test_a_time_may_be_text_and_a_delay_may_be_nothing() -> None:
+    """Text with a time zone is a time, and no time at all is one that has come."""
+    message = checked({"exchange": "orders", "available_at": "2031-01-31T12:00:00+01:00", "delay": None})
+
+    assert datetime(2031, 1, 31, 11, tzinfo=UTC) == message.available_at
+    assert timedelta() == checked({"exchange": "orders", "delay": timedelta()}).delay
+
+
+def test_a_delay_reaches_the_database_as_a_length() -> None:
+    """The client's clock has no part in it, and a day has 24 hours whatever the time zone of the session."""
+    messages = [Message(exchange="orders", delay=timedelta(days=1, microseconds=1)), Message(exchange="orders", available_at=LATER)]
+
+    assert ([None, LATER], [86400.000001, None]) == (columns(messages)["available_ats"], columns(messages)["delays"])
+    assert [(None, 86400.000001), ("2999-01-01T00:00:00+00:00", None)] == [
+        (entry["available_at"], entry["delay"]) for entry in json.loads(as_json(messages))
+    ]
 
 
 @pytest.mark.parametrize("given", [None, "shop", 7, [("exchange", "shop")]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -57,6 +57,7 @@ def test_a_call_may_say_all_of_it_anew() -> None:
     assert given == {name: getattr(message, name) for name in given}
     assert {"type": "invoice.paid", "priority": 3, "headers": {"version": 1, "tenant": "a"}} == message.options.given()
     assert "billing" == InvoicePaid(invoice=8).to_message().exchange
+    assert timedelta(minutes=5) == InvoicePaid(invoice=8).to_message(delay=timedelta(minutes=5)).delay
 
 
 def test_subclasses_inherit_what_they_do_not_say_anew() -> None:

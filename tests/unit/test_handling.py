@@ -20,12 +20,12 @@ FAR = 1e12
 def batch(count: int, deadline: float = FAR) -> Batch:
     """Claims, numbered."""
     claims = [Claim(1, seq, str(seq), "e", "k", b"{}", False, None, None, None, 1, None) for seq in range(count)]
-    return Batch("token", claims, 0.0, 0.0, deadline, "above_head")
+    return Batch("token", claims, 0.0, 0.0, deadline, "fresh")
 
 
 def handling(run: Any, *, group: int = 1, concurrency: int = 4, seconds: float | None = None, **more: Any) -> Handling:
     """Over a handler of the test's."""
-    told = {"left_locked": lambda _: None, "stuck": lambda: None, **more}
+    told = {"left_locked": lambda: None, "stuck": lambda: None, **more}
     return Handling(run=run, group=group, concurrency=concurrency, seconds=seconds, **told)
 
 
@@ -115,9 +115,24 @@ async def test_nothing_begins_under_a_lock_that_is_about_to_expire() -> None:
     assert {0: "unwritten deadline"} == await results(handling(run), batch(1, deadline=0.0))
 
 
+async def test_a_lock_that_is_about_to_expire_keeps_no_neighbour_of_its_group_from_its_handler() -> None:
+    """Another session held that one row when the locks were renewed: each of the group goes by itself."""
+    groups: list[int] = []
+
+    async def run(_: Batch, claims: Sequence[Claim]) -> None:
+        groups.append(len(claims))
+
+    work = batch(3)
+    work.behind[work.claims[1].position] = 0.0
+    found = await results(handling(run, group=3), work)
+
+    assert {0: "confirmed", 1: "unwritten deadline", 2: "confirmed"} == found
+    assert [1, 1] == groups
+
+
 async def test_handlers_that_heed_no_end_are_told_of_when_all_places_are_taken() -> None:
     """Each keeps its place, and its message is left to its lock."""
-    go, left, stuck = asyncio.Event(), list[str](), list[bool]()
+    go, left, stuck = asyncio.Event(), list[bool](), list[bool]()
 
     async def run(_: Batch, claims: Sequence[Claim]) -> None:
         assert claims
@@ -127,11 +142,11 @@ async def test_handlers_that_heed_no_end_are_told_of_when_all_places_are_taken()
             except asyncio.CancelledError:
                 continue
 
-    handled = handling(run, concurrency=2, seconds=0.01, left_locked=left.append, stuck=lambda: stuck.append(True))
+    handled = handling(run, concurrency=2, seconds=0.01, left_locked=lambda: left.append(True), stuck=lambda: stuck.append(True))
     found, hangs = await results(handled, batch(2)), handled.hangs
     go.set()
     assert {0: "overdue time_limit", 1: "overdue time_limit"} == found
-    assert (["above_head"] * 2, [True], True) == (left, stuck, hangs)
+    assert ([True] * 2, [True], True) == (left, stuck, hangs)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from relay.inhand import InHand
-from relay.message import Position
 from tests.support.fakes import a_batch, a_claim
 
 
@@ -69,7 +68,7 @@ def test_two_batches_may_hold_the_same_position() -> None:
 
     in_hand.remove(first, [claim])
 
-    assert (1, Position(claim.xid, claim.seq)) == (in_hand.messages, in_hand.lowest())
+    assert (1, [(second, [claim.position])]) == (in_hand.messages, in_hand.due_for_renewal(1e15, 1.0))
 
 
 def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
@@ -84,14 +83,40 @@ def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
     assert [(soon, [tuple(claim.position) for claim in soon.claims[1:]])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
 
 
-def test_the_lowest_position_is_over_all_batches() -> None:
-    """A sweep of this relay's locks may begin there."""
-    in_hand = InHand(window=10, window_bytes=100)
-    assert in_hand.lowest() is None
-    for xid in (7, 3, 5):
-        in_hand.add(a_batch(a_claim(xid=xid, seq=9), a_claim(xid=xid, seq=2)))
+def test_a_lock_that_was_not_renewed_with_the_others_is_due_alone() -> None:
+    """Another session held its row: its own deadline counts, until it has been renewed or is settled."""
+    in_hand, batch = InHand(window=10, window_bytes=100), a_batch(count=3, deadline=100.0)
+    in_hand.add(batch)
+    first, second, third = ((claim.xid, claim.seq) for claim in batch.claims)
+    batch.renewed([first, second, third], 200.0, left=[second, third])
 
-    assert Position(3, 2) == in_hand.lowest()
+    assert [(batch, [second, third])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    batch.renewed([second, third], 210.0, left=[third])
+    assert [(batch, [third])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    in_hand.remove(batch, batch.claims[2:])
+    assert [] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    assert [(batch, [first, second])] == in_hand.due_for_renewal(now=190.0, margin=15.0)
+
+
+def test_renewing_what_was_behind_moves_no_other_deadline() -> None:
+    """The locks of the others were not asked for."""
+    batch = a_batch(count=2, deadline=100.0)
+    first, second = ((claim.xid, claim.seq) for claim in batch.claims)
+    batch.renewed([first, second], 200.0, left=[second])
+    batch.renewed([second], 300.0, left=[])
+
+    assert (200.0, {}) == (batch.deadline, batch.behind)
+
+
+def test_a_row_that_stays_held_keeps_its_first_deadline() -> None:
+    """However often the others are renewed."""
+    batch = a_batch(count=2, deadline=100.0)
+    first, second = ((claim.xid, claim.seq) for claim in batch.claims)
+    for deadline in (200.0, 300.0):
+        batch.renewed([first, second], deadline, left=[second])
+
+    assert [[False, True], [False, True]] == [[batch.is_overdue(claim, now) for claim in batch.claims] for now in (100.0, 299.0)]
+    assert [False, False] == [batch.is_overdue(claim, 99.0) for claim in batch.claims]
 
 
 def test_an_exchange_is_forgotten_with_its_last_message() -> None:
@@ -120,10 +145,10 @@ def test_what_was_let_go_of_in_part_is_counted_once() -> None:
 
 
 def test_a_batch_that_was_looked_into_is_let_go_of_whole_all_the_same() -> None:
-    """Its locks were renewed, or its lowest position was asked for, before it was settled."""
+    """Its locks were renewed before it was settled."""
     in_hand, batch = InHand(window=10, window_bytes=100), a_batch(count=3)
     in_hand.add(batch)
-    assert in_hand.lowest() == batch.claims[0].position
+    assert [(batch, [claim.position for claim in batch.claims])] == in_hand.due_for_renewal(1e15, 1.0)
     in_hand.remove(batch, batch.claims)
 
-    assert (0, 0, None, []) == (in_hand.messages, in_hand.size, in_hand.lowest(), in_hand.due_for_renewal(1e15, 1.0))
+    assert (0, 0, []) == (in_hand.messages, in_hand.size, in_hand.due_for_renewal(1e15, 1.0))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from relay.claims.cursor import Cursor
 from relay.claims.intake import Intake
 from relay.claims.source import FIRST_GAP
-from relay.claims.streams import WALK
 from relay.errors import StoreError
-from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Result
-from relay.ports import Due, Seen
-from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_portion, at_once
+from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Position, Result
+from relay.ports import At, Fresh, Page
+from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
 MANY = 20
 
@@ -36,32 +34,43 @@ def claim(intake: Intake) -> Batch | None:
     return at_once(intake.claim(100, 1000))
 
 
+def sources(intake: Intake, claims: int) -> list[str]:
+    """Where the next batches come from."""
+    return [batch.source for _ in range(claims) if (batch := claim(intake))]
+
+
+def waiting(intake: Intake, messages: int) -> None:
+    """A scan has found so many messages whose wait is over."""
+    intake.found(a_finding() for _ in range(messages))
+
+
 def test_a_full_source_does_not_starve_another(clock: Clock) -> None:
     """Streams that never run dry leave every second claim to waiting messages that never run dry either."""
-    store = FakeClaims(
-        {Due.ABOVE_HEAD: [a_batch(source="f") for _ in range(MANY)], Due.WAITING: [a_batch(source="w") for _ in range(MANY)]}
-    )
+    store = FakeClaims({name: [a_batch(source=name) for _ in range(MANY)] for name in ("fresh", "waiting")})
     intake = intake_of(store, clock)
+    waiting(intake, 1000)
 
-    sources = [batch.source for _ in range(10) if (batch := claim(intake))]
+    found = sources(intake, 10)
 
-    assert [5, 5] == [sources.count("f"), sources.count("w")]
+    assert [5, 5] == [found.count("fresh"), found.count("waiting")]
 
 
-def test_five_full_sources_get_a_fifth_each(clock: Clock) -> None:
-    """Streams, lanes, waiting messages, waiting heads of keys and suspects take turns."""
-    kinds = (Due.ABOVE_HEAD, Due.ORDERED, Due.WAITING, Due.SUSPECT)
-    store = FakeClaims({due: [a_batch(source=due.value) for _ in range(MANY)] for due in kinds})
+def test_four_full_sources_get_a_fourth_each(clock: Clock) -> None:
+    """Streams, lanes, waiting messages and suspects take turns."""
+    kinds = ("fresh", "ordered", "waiting", "suspect")
+    store = FakeClaims({name: [a_batch(source=name) for _ in range(MANY)] for name in kinds})
     intake = intake_of(store, clock)
-    sources = []
-    for _ in range(25):
-        store.keys = store.waiting_keys = ["k"]
+    waiting(intake, 5000)
+    found = []
+    for _ in range(20):
+        store.keys = {"k": 0}
+        intake.found([a_finding("suspect")])
         batch = claim(intake)
         assert batch is not None
-        sources.append(batch.source)
+        found.append(batch.source)
         intake.settled(a_portion(batch.claims), [SUCCESS])
 
-    assert [5, 10, 5, 5] == [sources.count(due.value) for due in kinds]
+    assert [5, 5, 5, 5] == [found.count(name) for name in kinds]
 
 
 def test_a_source_that_came_up_empty_is_asked_later_and_later(clock: Clock) -> None:
@@ -75,7 +84,7 @@ def test_a_source_that_came_up_empty_is_asked_later_and_later(clock: Clock) -> N
         clock.now += gaps[-1]
 
     assert pytest.approx([min(FIRST_GAP * 2**n, 1.0) for n in range(8)]) == gaps
-    assert (7, 1) == (store.asked.count(Due.ABOVE_HEAD), store.asked.count("look"))
+    assert (7, 1) == (store.asked.count("fresh"), store.asked.count("look"))
 
 
 def idle(intake: Intake, clock: Clock, looks: int = 8) -> None:
@@ -101,15 +110,8 @@ def test_a_relay_that_rests_looks_with_one_statement(clock: Clock) -> None:
     assert ["look"] * 3 == store.asked
 
 
-@pytest.mark.parametrize(
-    ("seen", "asked"),
-    [
-        ("fresh", {Due.ABOVE_HEAD}),
-        ("ordered", {"list_keys"}),
-        ("waiting", {Due.WAITING, Due.SUSPECT, "list_waiting_keys"}),
-    ],
-)
-def test_what_a_look_saw_is_asked_for_at_once_and_alone(clock: Clock, seen: str, asked: set[Due | str]) -> None:
+@pytest.mark.parametrize(("seen", "asked"), [("fresh", "fresh"), ("ordered", "list_keys"), ("waiting", "scan_due")])
+def test_what_a_look_saw_is_asked_for_at_once_and_alone(clock: Clock, seen: str, asked: str) -> None:
     """A source that comes up empty all the same goes on resting."""
     store = FakeClaims()
     intake = intake_of(store, clock)
@@ -121,23 +123,36 @@ def test_what_a_look_saw_is_asked_for_at_once_and_alone(clock: Clock, seen: str,
         assert claim(intake) is None
         clock.now += 1.0
 
-    assert {*asked, "look"} == {*store.asked}
-    assert 2 * (len(asked) + 1) == len(store.asked)
+    assert ["look", asked] * 2 == store.asked
 
 
-def test_a_resumed_exchange_is_asked_for_until_it_has_caught_up(clock: Clock) -> None:
+def test_an_exchange_that_floods_is_asked_for_although_the_relay_rests(clock: Clock) -> None:
     """The look sees the main stream alone."""
-    store = FakeClaims({Due.EXCHANGE_ABOVE_HEAD: [None] * 8 + [a_batch()]})
+    store = FakeClaims({"branch": [None] * 8 + [a_batch()]})
     intake = intake_of(store, clock)
     intake.hold({"audit"})
     idle(intake, clock)
-    intake.hold(set())
-    intake.streams._branches["audit"].caught_up = None
     store.asked.clear()
 
     claim(intake)
+    assert ["look", "fresh"] == store.asked
 
-    assert Due.EXCHANGE_ABOVE_HEAD in store.asked
+
+def test_a_resumed_exchange_is_asked_for_at_once(clock: Clock) -> None:
+    """From where it was held, and merged when it has caught up."""
+    store = FakeClaims({"branch": [a_batch()]})
+    intake = intake_of(store, clock)
+    intake.hold({"audit"})
+    idle(intake, clock)
+    store.asked.clear()
+
+    intake.hold(set())
+
+    assert claim(intake)
+    assert {"branch"} <= {*store.asked}
+    assert ["audit"] == [*intake.streams.heads]
+    assert claim(intake) is None
+    assert {} == intake.streams.heads
 
 
 def test_nothing_is_asked_before_its_time(clock: Clock) -> None:
@@ -163,11 +178,11 @@ def test_a_hint_is_followed_at_once_and_asks_for_fresh_messages_alone(clock: Clo
 
     assert 0.0 == intake.until_next_look()
     assert claim(intake) is None
-    assert {Due.ABOVE_HEAD, "list_keys"} == {*store.asked}
+    assert {"fresh", "list_keys"} == {*store.asked}
 
 
 def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
-    """A sweep that freed something hints at the sources of waiting messages."""
+    """Freed locks and payloads that were put back hint at the scan of waits."""
     store = FakeClaims()
     intake = intake_of(store, clock)
     assert claim(intake) is None
@@ -176,14 +191,120 @@ def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
     intake.hint_waiting()
 
     assert claim(intake) is None
-    assert {Due.WAITING, Due.SUSPECT, "list_waiting_keys"} == {*store.asked}
+    assert ["scan_due"] == store.asked
+
+
+def test_what_a_scan_of_waits_finds_is_claimed_by_its_position(clock: Clock) -> None:
+    """In the same turn, without another look."""
+    batch = a_batch(source="waiting")
+    store = FakeClaims({"waiting": [batch]})
+    store.due = [a_finding(position=Position(7, 1)), a_finding(position=Position(5, 2))]
+    intake = intake_of(store, clock)
+
+    assert batch is claim(intake)
+    assert At([Position(7, 1), Position(5, 2)], "waiting") == store.wanted[-1]
+
+
+class Pages(FakeClaims):
+    """Waits in pages of which nothing can be claimed, or one finding each."""
+
+    def __init__(self, *kinds: str | None) -> None:
+        super().__init__()
+        self.pages = list(kinds)
+        self.afters: list[str] = []
+
+    async def scan_due(self, *, after: str, **asked: object) -> Page:
+        """The next page."""
+        del asked
+        self.afters.append(after)
+        kind = self.pages.pop(0) if self.pages else None
+        time = str(len(self.afters))
+        return Page([a_finding(kind)] if kind else [], None, time, cut=bool(self.pages))
+
+
+def test_a_scan_of_waits_goes_on_where_its_page_ended(clock: Clock) -> None:
+    """At once, as long as there is more, whether or not something was found."""
+    store = Pages(None, None, "waiting", None)
+    intake = intake_of(store, clock)
+
+    for _ in range(5):
+        assert claim(intake) is None
+
+    assert ["-infinity", "1", "2", "3"] == store.afters
+
+
+def test_what_waits_for_a_limit_is_not_looked_for_all_the_time(clock: Clock) -> None:
+    """Each scan sees it again, as it goes over the last seconds once more."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    intake.limit({"orders": 0.001}, 1)
+    began, due = clock.now, [a_finding() for _ in range(10)]
+    while clock.now < began + 2.0:
+        store.due = list(due)
+        claim(intake)
+        clock.now += max(0.001, intake.until_next_look())
+
+    assert store.asked.count("scan_due") < 12
+
+
+def test_waits_are_scanned_from_the_left_after_a_new_connection(clock: Clock) -> None:
+    """Another server may have another clock."""
+    store = Pages()
+    intake = intake_of(store, clock)
+    claim(intake)
+
+    intake.reset()
+    claim(intake)
+
+    assert ["-infinity", "-infinity"] == store.afters
+
+
+def test_what_a_scan_finds_goes_where_it_is_claimed(clock: Clock) -> None:
+    """Keys to the lanes, suspects apart, all else by its position."""
+    store = FakeClaims()
+    intake = intake_of(store, clock)
+    kinds = {kind: a_finding(kind) for kind in ("waiting", "stranded", "suspect")}
+
+    intake.found([*kinds.values(), a_finding("key", key="k", lane=3)])
+    for _ in range(5):
+        claim(intake)
+
+    asked = {one.source: one.positions for one in store.wanted if isinstance(one, At)}
+    assert [kinds["waiting"].position, kinds["stranded"].position] == asked["waiting"]
+    assert [kinds["suspect"].position] == asked["suspect"]
+    assert [["k"]] == store.found
+
+
+def test_what_stands_in_a_late_transaction_is_not_stranded(clock: Clock) -> None:
+    """Its stream asks for it; what has waited is claimed all the same."""
+    intake = intake_of(FakeClaims(), clock)
+    intake.streams.main.late[7] = 0
+
+    intake.found([a_finding("stranded", position=Position(7, 1)), a_finding("waiting", position=Position(7, 2))])
+
+    assert [Position(7, 2)] == intake.backlog.next(10, ())
+
+
+def test_there_is_no_room_while_an_exchange_or_the_keys_have_none(clock: Clock) -> None:
+    """Half of it is kept for one more page."""
+    intake = intake_of(FakeClaims(), clock)
+    full = []
+    for messages in (5000, 1):
+        waiting(intake, messages)
+        full.append(intake.full)
+    assert [False, True] == full
+
+    intake = intake_of(FakeClaims(), clock)
+    intake.found(a_finding("key", key=f"k{n}", lane=3) for n in range(10_001))
+    assert intake.full
 
 
 def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> None:
     """One at a time until it is settled, while everything else goes on."""
     first, second = a_batch(source="s"), a_batch(source="s")
-    store = FakeClaims({Due.SUSPECT: [first, second], Due.ABOVE_HEAD: [a_batch() for _ in range(MANY)]})
+    store = FakeClaims({"suspect": [first, second], "fresh": [a_batch() for _ in range(MANY)]})
     intake = intake_of(store, clock)
+    intake.found(a_finding("suspect", trusted=False) for _ in range(2))
     found = [claim(intake) for _ in range(6)]
     assert first in found
     assert second not in found
@@ -196,8 +317,9 @@ def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> Non
 def test_a_suspect_that_was_given_back_frees_the_place_too(clock: Clock) -> None:
     """Whatever became of it, the next one may go."""
     first, second = a_batch(), a_batch()
-    store = FakeClaims({Due.SUSPECT: [first, second]})
+    store = FakeClaims({"suspect": [first, second]})
     intake = intake_of(store, clock)
+    intake.found(a_finding("suspect", trusted=False) for _ in range(2))
     assert first is claim(intake)
 
     intake.settled(a_portion(first.claims), [GiveBack("gone", "It went.")])
@@ -205,39 +327,45 @@ def test_a_suspect_that_was_given_back_frees_the_place_too(clock: Clock) -> None
     assert second is claim(intake)
 
 
-def test_after_a_new_connection_everything_is_asked_from_the_left(clock: Clock) -> None:
-    """Frontiers, lanes and the suspect are forgotten."""
-    store = FakeClaims({Due.SUSPECT: [a_batch(), a_batch()]})
+def test_a_suspect_head_is_claimed_under_the_fence_of_its_lane(clock: Clock) -> None:
+    """One message of its key is in flight then."""
+    store = FakeClaims({"suspect": [a_batch(a_claim(ordering_key="k"))]})
+    store.heads = {"k": A_HEAD._replace(lane=3, suspect=True)}
     intake = intake_of(store, clock)
+    store.keys = {"k": 3}
+
+    for _ in range(3):
+        claim(intake)
+    assert At([A_HEAD.position], "suspect", {3: 1}) in store.wanted
+    intake.found([a_finding("key", key="k", lane=3)])
     claim(intake)
-    assert claim(intake) is None
+
+    assert [["k"]] == store.found
+
+
+def test_after_a_new_connection_everything_is_asked_from_the_left(clock: Clock) -> None:
+    """Cursors, lanes, the backlog and the suspects are forgotten."""
+    store = FakeClaims({"suspect": [a_batch(), a_batch()], "fresh": [a_batch()]})
+    intake = intake_of(store, clock)
+    intake.found([a_finding("suspect"), a_finding("waiting")])
+    while claim(intake):
+        pass
+    intake.found([a_finding("waiting")])
     store.asked.clear()
-    store.wheres.clear()
+    store.wanted.clear()
 
     intake.reset()
 
     assert ([], 0.0) == (intake.lanes.owned, intake.until_next_look())
-    assert claim(intake) is not None
-    assert {"head_xid": "0", "head_seq": 0, "except": [], "walk": WALK} in store.wheres
-    assert not {"list_keys", "list_waiting_keys"} & {*store.asked}
-
-
-def test_what_may_be_locked_is_swept_after_a_new_connection_too(clock: Clock) -> None:
-    """A claim whose answer was lost stands below the highest head of before, although all streams begin again."""
-    batch = a_batch()
-    intake = intake_of(FakeClaims({Due.ABOVE_HEAD: [batch]}), clock)
-    assert batch is claim(intake)
-    top = intake.streams.top
-
-    intake.reset()
-
-    assert START == intake.streams.head < top == intake.streams.top
+    assert claim(intake) is None
+    assert [Cursor().ranges()] == [one.ranges for one in store.wanted if isinstance(one, Fresh)]
+    assert {"fresh", "scan_due"} == {*store.asked}
 
 
 def test_a_failing_database_is_told_and_the_source_asked_again(clock: Clock) -> None:
     """A claim that did not get through is no empty claim."""
     batch = a_batch()
-    store = FakeClaims({Due.ABOVE_HEAD: [StoreError("Gone."), batch]})
+    store = FakeClaims({"fresh": [StoreError("Gone."), batch]})
     intake = intake_of(store, clock)
 
     with pytest.raises(StoreError):
@@ -247,34 +375,37 @@ def test_a_failing_database_is_told_and_the_source_asked_again(clock: Clock) -> 
 
 
 def test_held_exchanges_are_left_out_by_every_source(clock: Clock) -> None:
-    """Holding reaches the claims of fresh, waiting, suspect and ordered messages alike."""
+    """Fresh, waiting, suspect and ordered messages alike, and looks too."""
     store = FakeClaims()
+    store.keys = {"k": 3}
     intake = intake_of(store, clock)
 
     intake.hold({"audit"})
-    claim(intake)
+    intake.found(a_finding(kind, exchange="audit") for kind in ("waiting", "suspect"))
+    idle(intake, clock)
 
-    assert {("audit",)} == {tuple(where["except"]) for where in store.wheres}  # type: ignore[arg-type]
+    assert [["audit"]] == [one.excluded for one in store.wanted if isinstance(one, Fresh)][:1]
+    assert {("audit",)} == {tuple(held) for held in store.held}
+    assert [] == [one for one in store.wanted if isinstance(one, At) and one.source != "ordered"]
 
 
 def test_what_was_let_go_is_looked_for_at_once(clock: Clock) -> None:
     """Resuming hints at every source and at the lanes from the left; holding hints at none."""
-    store = FakeClaims()
-    intake = intake_of(store, clock)
-    intake.hold({"audit"})
+    intake = intake_of(FakeClaims(), clock)
+    assert not intake.hold({"audit"})
     claim(intake)
     assert intake.until_next_look() > 0
 
-    intake.hold(set())
+    assert intake.hold(set())
 
-    assert 0.0 == intake.until_next_look()
+    assert (0.0, START) == (intake.until_next_look(), intake.lanes.cursor.head)
 
 
 def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:
     """Settling the head of a key makes the lanes due."""
-    head, successor = a_batch(a_claim(ordering_key="k")), a_batch(a_claim(ordering_key="k"))
-    store = FakeClaims({Due.ORDERED: [head, successor]})
-    store.keys = ["k"]
+    head, successor = a_batch(a_claim(ordering_key="k", lane=3)), a_batch(a_claim(ordering_key="k", lane=3))
+    store = FakeClaims({"ordered": [head, successor]})
+    store.keys = {"k": 3}
     intake = intake_of(store, clock)
     assert head is claim(intake)
     assert claim(intake) is None
@@ -285,25 +416,18 @@ def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:
     assert [["k"], ["k"]] == store.found
 
 
-class ListedOnce(FakeClaims):
-    """What is listed is above the lanes' head, where a look sees it, until then."""
-
-    async def look(self, **asked: Any) -> Seen:
-        """See it as long as it is not listed."""
-        self.seen = self.seen._replace(ordered=bool(self.keys))
-        return await super().look(**asked)
-
-
 def test_a_look_at_many_keys_comes_to_its_end_although_the_relay_rested_before(clock: Clock) -> None:
     """They stand below the lanes' head meanwhile, where no other look sees them; there was no hint of any."""
     found = a_batch(a_claim(ordering_key="last"))
-    store = ListedOnce({Due.ORDERED: [found]})
+    store = FakeClaims({"ordered": [found]})
     intake = intake_of(store, clock)
     idle(intake, clock)
     blocked = [f"k{n}" for n in range(1500)]
-    store.keys, store.heads = [*blocked, "last"], dict.fromkeys(blocked, A_HEAD._replace(ready=False))
+    store.keys, store.heads = dict.fromkeys([*blocked, "last"], 0), dict.fromkeys(blocked, A_HEAD._replace(ready=False))
+    store.seen = store.seen._replace(ordered=True)
+    began, batches = clock.now, [claim(intake)]
+    store.seen = store.seen._replace(ordered=False)
 
-    began, batches = clock.now, []
     while clock.now < began + 3.0:
         batches.append(claim(intake))
         clock.now += max(0.001, intake.until_next_look())

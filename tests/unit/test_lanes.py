@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from relay.claims.frontier import Snapshot
-from relay.claims.lanes import KEYS_PER_CLAIM, PAGE, PATROL_SHARE, Lanes, lane_of
-from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Retry
-from relay.ports import Due, Listed
-from tests.support.fakes import A_HEAD, FakeClaims, WaitingKeys, a_batch, a_claim, a_portion, at_once
+from relay.claims.backlog import Backlog
+from relay.claims.bounds import Bound, Head
+from relay.claims.lanes import KEYS_PER_CLAIM, Lanes
+from relay.claims.limits import Limits
+from relay.claims.suspects import Suspects
+from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry
+from relay.ports import At, Listed
+from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
-LOCKED = A_HEAD._replace(locked=True, ready=False)
 BLOCKED = A_HEAD._replace(ready=False)
+LANE = 3
 
 
-def lanes_of(store: FakeClaims, *owned: int) -> Lanes:
+def lanes_of(store: FakeClaims, *owned: int, limits: Limits | None = None) -> Lanes:
     """Lanes with the given numbers, or all."""
     store.lanes = dict.fromkeys(owned or range(64), 1)
-    lanes = Lanes(store)
+    limits = limits or Limits(Clock())
+    lanes = Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Suspects(limits, Clock()))
     at_once(lanes.keep())
     return lanes
 
@@ -29,32 +35,35 @@ def claim(lanes: Lanes, limit: int = 100) -> Batch | None:
 
 def settled(lanes: Lanes, *keys: str, outcome: Outcome = SUCCESS) -> bool:
     """One message of each key was settled."""
-    return lanes.settled(a_portion([a_claim(ordering_key=key) for key in keys]), [outcome] * len(keys))
+    return lanes.settled(a_portion([a_claim(ordering_key=key, lane=LANE) for key in keys]), [outcome] * len(keys))
+
+
+def listed(*keys: str) -> dict[str, int]:
+    """Keys, all of one lane."""
+    return dict.fromkeys(keys, LANE)
 
 
 def test_without_lanes_nothing_is_claimed() -> None:
     """A relay that owns none costs the database no statement."""
     store = FakeClaims()
-    lanes = Lanes(store)
+    limits = Limits(Clock())
 
-    assert claim(lanes) is None
-    assert at_once(lanes.claim_waiting(limit=1, limit_bytes=1, held=[])) is None
+    assert claim(Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Suspects(limits))) is None
     assert [] == store.asked
 
 
 def test_a_claim_names_its_lanes_with_their_epochs_and_the_heads_that_were_found() -> None:
     """The database checks them once more."""
     store = FakeClaims()
-    store.lanes = {3: 7, lane_of("a"): 2, lane_of("c"): 4}
-    store.keys = ["a", "b", "c"]
-    store.heads = {"a": A_HEAD._replace(position=Position(60, 2)), "b": BLOCKED}
-    epochs = dict(sorted({lane_of("a"): 2, lane_of("c"): 4}.items()))
-    lanes = Lanes(store)
+    store.keys = {"a": 5, "b": 9, "c": 4}
+    store.heads = {"a": A_HEAD._replace(position=Position(60, 2), lane=5), "b": BLOCKED, "c": A_HEAD._replace(lane=4)}
+    lanes = lanes_of(store, 3, 4, 5)
+    store.lanes = {3: 7, 4: 2, 5: 4}
     at_once(lanes.keep())
 
     claim(lanes)
 
-    assert {"lanes": [*epochs], "epochs": [*epochs.values()], "xids": "{60,50}", "seqs": "{2,1}"} == store.wheres[-1]
+    assert [At([Position(60, 2), A_HEAD.position], "ordered", {4: 2, 5: 4})] == store.wanted
 
 
 @pytest.mark.parametrize("outcome", [Retry(1.0, "x", "y"), GiveBack("x", "y")])
@@ -69,16 +78,18 @@ def test_a_head_that_stays_in_the_queue_frees_nothing(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("outcome", [SUCCESS, Retry(1.0, "x", "y")])
-def test_a_key_in_flight_is_asked_for_when_it_is_settled(outcome: Outcome) -> None:
-    """One message of a key is in flight, even where an earlier one is committed late; whatever was listed meanwhile is not forgotten."""
-    store = FakeClaims({Due.ORDERED: [a_batch(a_claim(ordering_key="k"))]})
-    store.keys = ["k"]
+@pytest.mark.parametrize("seen", ["listed", "found"])
+def test_a_key_in_flight_is_asked_for_when_it_is_settled(outcome: Outcome, seen: str) -> None:
+    """One message of a key is in flight, even where an earlier one is committed late; whatever was seen meanwhile is not forgotten."""
+    store = FakeClaims({"ordered": [a_batch(a_claim(ordering_key="k"))]})
+    store.keys = listed("k")
     lanes = lanes_of(store)
     assert claim(lanes) is not None
-    store.keys = ["k"]
+    if seen == "listed":
+        store.keys = listed("k")
+    else:
+        lanes.found(a_finding("key", key="k", lane=LANE))
     assert claim(lanes) is None
-    store.waiting_keys = ["k"]
-    assert at_once(lanes.claim_waiting(limit=1, limit_bytes=1, held=[])) is None
     assert [["k"]] == store.found
 
     assert settled(lanes, "k", outcome=outcome)
@@ -100,28 +111,65 @@ def test_a_key_without_a_ready_head_is_asked_for_once() -> None:
     assert [["k"]] == store.found
 
 
-def test_a_key_whose_head_somebody_else_holds_is_asked_for_again_when_the_lanes_are_renewed() -> None:
-    """The owner of before may settle it and die before it can tell."""
+def test_a_key_that_a_scan_has_found_is_asked_for() -> None:
+    """Whatever became of its turn: one of a lane that is not ours is left to its owner."""
     store = FakeClaims()
-    store.keys, store.heads = ["k"], {"k": LOCKED}
+    lanes = lanes_of(store, 1, 2)
+
+    lanes.found(a_finding("key", key="ours", lane=2))
+    lanes.found(a_finding("key", key="theirs", lane=3))
+    claim(lanes)
+
+    assert [["ours"]] == store.found
+
+
+class Noting(FakeClaims):
+    """Notes from where heads are looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bounds: list[Sequence[Bound]] = []
+
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+        """As any."""
+        self.bounds.append(bounds)
+        return await super().find_heads(keys, bounds, held=held)
+
+
+def test_what_a_scan_has_found_below_a_bound_corrects_it() -> None:
+    """A restored or rewritten message may stand lower than anything that was seen of its key."""
+    store = Noting()
     lanes = lanes_of(store)
-    claim(lanes)
-    claim(lanes)
-    assert [["k"]] == store.found
+    store.heads = {"k": BLOCKED}
+    for position in (Position(60, 1), Position(40, 1), Position(20, 1)):
+        lanes.found(a_finding("key", key="k", lane=LANE, position=position))
+        claim(lanes)
 
-    assert at_once(lanes.keep())
+    assert [[Bound(START, ())], [Bound(START, ())], [Bound(START, ())]] == store.bounds
+    lanes.found(a_finding("key", key="k", lane=LANE, position=Position(60, 1)))
+    claim(lanes)
+    assert [Bound(A_HEAD.position, ())] == store.bounds[-1]
+
+
+def test_a_head_whose_lock_has_expired_before_goes_as_a_suspect() -> None:
+    """It is not claimed together with other heads, and its key is not asked for meanwhile."""
+    store = FakeClaims()
+    store.keys = listed("a", "b")
+    suspect = A_HEAD._replace(lane=LANE, suspect=True, trusted=True, exchange="orders")
+    store.heads = {"a": suspect, "b": A_HEAD._replace(position=Position(60, 2), lane=LANE)}
+    lanes = lanes_of(store)
 
     claim(lanes)
-    assert [["k"]] * 2 == store.found
-    store.heads = {}
-    at_once(lanes.keep())
-    claim(lanes)
-    assert not at_once(lanes.keep())
+
+    assert [At([Position(60, 2)], "ordered", {LANE: 1})] == store.wanted
+    [found] = lanes._suspects.next(10, ())
+    assert (A_HEAD.position, "orders", "a", LANE, True) == (found.position, found.exchange, found.key, found.lane, found.trusted)
+    assert ["b"] == lanes.asked.first(10)
 
 
 def test_a_head_that_changed_between_the_look_and_the_lock_is_looked_for_again() -> None:
     """The claim got nothing, or not all that was found: what is left is asked for at the next look."""
-    store = FakeClaims({Due.ORDERED: [None, a_batch(a_claim(ordering_key="a"))]})
+    store = FakeClaims({"ordered": [None, a_batch(a_claim(ordering_key="a"))]})
     lanes = lanes_of(store)
     settled(lanes, "a", "b")
 
@@ -157,9 +205,9 @@ def test_a_look_asks_for_so_many_keys_at_once() -> None:
 
 
 def test_many_blocked_keys_leave_other_sources_their_turn() -> None:
-    """A claim looks at a few thousand keys at the most, and says that it has not come to the end."""
+    """A claim looks at a thousand keys at the most, and says that it has not come to the end."""
     store = FakeClaims()
-    store.keys = [f"k{n}" for n in range(10 * KEYS_PER_CLAIM)]
+    store.keys = listed(*(f"k{n}" for n in range(10 * KEYS_PER_CLAIM)))
     store.heads = dict.fromkeys(store.keys, BLOCKED)
     lanes = lanes_of(store)
 
@@ -170,23 +218,9 @@ def test_many_blocked_keys_leave_other_sources_their_turn() -> None:
     assert (5, 10) == (looks, len(store.found))
 
 
-def test_a_look_at_waiting_keys_that_cannot_go_comes_to_its_end() -> None:
-    """Each page is asked for once, and all of it is looked for before the next one; then other looks begin anew."""
-    store = WaitingKeys(PAGE + 100, BLOCKED)
-    lanes = lanes_of(store)
-
-    for looks in range(1, 3):
-        for _ in range(100):
-            assert at_once(lanes.claim_waiting(limit=1000, limit_bytes=1000, held=[])) is None
-            if not lanes.unfinished:
-                break
-        assert 2 * looks == store.asked.count("list_waiting_keys")
-        assert looks * (PAGE + 100) == sum(map(len, store.found))
-
-
 def test_a_backlog_of_some_keys_does_not_keep_new_ones_from_being_listed() -> None:
     """Heads that are settled at once free their keys again and again."""
-    store = FakeClaims({Due.ORDERED: [a_batch(a_claim(ordering_key="hot")) for _ in range(20)]})
+    store = FakeClaims({"ordered": [a_batch(a_claim(ordering_key="hot")) for _ in range(20)]})
     lanes = lanes_of(store)
     settled(lanes, "hot")
     for _ in range(10):
@@ -196,10 +230,31 @@ def test_a_backlog_of_some_keys_does_not_keep_new_ones_from_being_listed() -> No
     assert 2 <= store.asked.count("list_keys")
 
 
+def test_a_list_that_was_cut_short_goes_on_where_it_ended() -> None:
+    """Page by page, at once."""
+    asked: list[Position] = []
+
+    class Pages(FakeClaims):
+        async def list_keys(self, *, ranges: Sequence[Range], **others: object) -> Listed:
+            del others
+            asked.append(ranges[-1].after)
+            last = Position(len(asked) * 10, 1) if len(asked) < 3 else None
+            return Listed({f"k{len(asked)}": (LANE, ABOVE)}, "90:90:", last)
+
+    store = Pages()
+    store.heads = dict.fromkeys(("k1", "k2", "k3"), BLOCKED)
+    lanes = lanes_of(store)
+    while claim(lanes) is None and lanes.unfinished:
+        pass
+
+    assert [START, Position(10, 1), Position(20, 1)] == asked
+    assert [["k1"], ["k2"], ["k3"]] == store.found
+
+
 def test_a_key_of_a_foreign_lane_is_left_to_its_owner() -> None:
     """The lane went to another relay while the head was in flight: its owner gets a note in the database."""
     store = FakeClaims()
-    lanes = lanes_of(store, *({*range(64)} - {lane_of("k")}))
+    lanes = lanes_of(store, 1, 2)
 
     settled(lanes, "k")
     claim(lanes)
@@ -212,86 +267,88 @@ def test_a_key_of_a_foreign_lane_is_left_to_its_owner() -> None:
 def test_a_change_of_lanes_looks_from_the_left_and_drops_the_keys_of_others() -> None:
     """Gained lanes have heads there; unchanged ones are not walked again."""
     store = FakeClaims()
-    lanes = lanes_of(store, 1, lane_of("k"))
+    lanes = lanes_of(store, 1, LANE)
     settled(lanes, "k")
-    lanes.frontier.head = Position(50, 1)
-    at_once(lanes.keep())
-    assert Position(50, 1) == lanes.frontier.head
+    lanes.cursor.head = Position(50, 1)
+    assert not at_once(lanes.keep())
+    assert Position(50, 1) == lanes.cursor.head
     store.lanes = {1: 1, 2: 1}
 
     assert at_once(lanes.keep())
 
-    assert START == lanes.frontier.head
+    assert START == lanes.cursor.head
     claim(lanes)
     assert [] == store.found
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-def test_keys_of_lanes_that_were_given_up_while_they_were_listed_are_not_asked_for(waiting: bool) -> None:
+def test_after_a_new_connection_only_what_is_in_flight_is_known() -> None:
+    """The lanes may be somebody else's by now."""
+    store = FakeClaims({"ordered": [a_batch(a_claim(ordering_key="mine"))]})
+    store.keys = listed("mine", "k")
+    lanes = lanes_of(store)
+    claim(lanes)
+
+    lanes.reset()
+
+    assert ([], START, 0) == (lanes.owned, lanes.cursor.head, len(lanes.asked))
+    at_once(lanes.keep())
+    store.keys = listed("mine")
+    assert claim(lanes) is None
+    assert [["mine", "k"]] == store.found
+
+
+def test_keys_of_lanes_that_were_given_up_while_they_were_listed_are_not_asked_for() -> None:
     """They would be looked for again and again, and never be ours to claim."""
     lanes: Lanes
 
     class Meanwhile(FakeClaims):
-        def _give_up(self) -> list[str]:
-            self.lanes = dict.fromkeys({*range(64)} - {lane_of("theirs")}, 1)
-            at_once(lanes.keep())
-            return ["theirs", "ours"]
-
         async def list_keys(self, **asked: object) -> Listed:
             del asked
-            return Listed(self._give_up(), "90:90:", None, more=False, more_late=False)
-
-        async def list_waiting_keys(self, **asked: object) -> tuple[list[str], None]:
-            del asked
-            return self._give_up(), None
+            self.lanes = dict.fromkeys({*range(64)} - {9}, 1)
+            at_once(lanes.keep())
+            return Listed({"theirs": (9, ABOVE), "ours": (8, ABOVE)}, "90:90:", None)
 
     store = Meanwhile()
     lanes = lanes_of(store)
-    at_once((lanes.claim_waiting if waiting else lanes.claim)(limit=10, limit_bytes=1000, held=[]))
+    claim(lanes)
     claim(lanes)
 
     assert {"ours"} == {key for keys in store.found for key in keys}
 
 
 def test_a_list_under_way_does_not_undo_a_look_from_the_left() -> None:
-    """Its answer moves the frontier that it began with, not the new one."""
+    """Its answer moves the cursor that it began with, not the new one."""
     lanes: Lanes
 
     class Meanwhile(FakeClaims):
         async def list_keys(self, **asked: object) -> Listed:
             del asked
             lanes.rediscover()
-            return Listed([], "90:90:", None, more=False, more_late=False)
+            return Listed({}, "90:90:", None)
 
     lanes = lanes_of(Meanwhile())
     claim(lanes)
 
-    assert START == lanes.frontier.head
+    assert START == lanes.cursor.head
 
 
-def test_a_patrol_asks_for_every_key_once_more_and_takes_a_small_share_of_the_time() -> None:
-    """Page by page from the left when nothing else is to do; a long one is followed by a long pause."""
-    now = 0.0
+def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:
+    """The keys are not asked for meanwhile; each has its turn."""
+    clock = Clock()
+    limits = Limits(clock)
+    limits.set({"slow": 1.0}, 1)
+    clock.now += 1
+    store = FakeClaims()
+    store.keys = listed("a", "b", "c")
+    store.heads = {
+        key: A_HEAD._replace(position=Position(50, n), lane=LANE, exchange=exchange)
+        for n, (key, exchange) in enumerate([("a", "slow"), ("b", "slow"), ("c", "quick")])
+    }
+    lanes = lanes_of(store, limits=limits)
 
-    class Slow(FakeClaims):
-        async def list_keys(self, *, head: Position, **asked: object) -> Listed:
-            del asked
-            nonlocal now
-            self.asked.append(f"list above {head.xid}")
-            now += 0.1
-            page = head == START
-            return Listed(["k"] if page else [], "90:90:", Position(40, 1) if page else None, more=page, more_late=False)
+    claim(lanes)
 
-    store = Slow()
-    store.lanes, store.heads = dict.fromkeys(range(64), 1), {"k": BLOCKED}
-    lanes = Lanes(store, clock=lambda: now)
-    at_once(lanes.keep())
-    lanes.frontier.passed(None, Snapshot(90, frozenset()), exhausted=True)
-
-    for pause in (0.0, 1.0, 0.2 / PATROL_SHARE):
-        now += pause
-        lanes.patrol()
-        assert claim(lanes) is None
-
-    patrol = ["list above 89", "list above 0", "find_heads", "list above 89", "list above 40"]
-    assert [*patrol, "list above 89", *patrol] == store.asked
+    assert [At([Position(50, 0), Position(50, 2)], "ordered", {LANE: 1})] == store.wanted
+    assert {"slow"} == lanes._backlog.throttled
+    limits.took(a_batch(a_claim(exchange="slow")))
+    assert {"b": LANE} == lanes._backlog._keys["slow"]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.claims.aside import Aside
 from relay.claims.limits import BURST, Limits
 from tests.support.fakes import Clock, a_batch, a_claim
 
@@ -132,53 +131,3 @@ def test_another_figure_holds_from_now_on(clock: Clock) -> None:
     assert 510 == limits.allowance("a")
     assert limits.set({}, 1)
     assert limits.allowance("a") is None
-
-
-def test_those_that_are_held_are_not_open(clock: Clock) -> None:
-    """Nor those without tokens."""
-    limits = limits_of(clock, a=1, b=2, c=3)
-    take(limits, "b", 2)
-
-    assert {"c": 3} == limits.open({"a"})
-
-
-def test_keys_go_on_in_their_turn(clock: Clock) -> None:
-    """As many as the limit lets go; all at once when it is lifted."""
-    limits = limits_of(clock, a=2)
-    aside = Aside(limits)
-    for key in "pqrs":
-        aside.put(key, "a")
-
-    assert (["p", "q"], False) == aside.let_go()
-    assert "r" in aside
-    assert "p" not in aside
-    limits.set({}, 1)
-    assert (["r", "s"], False) == aside.let_go()
-    assert [] == aside.exchanges
-
-
-def test_a_key_whose_head_is_seen_again_keeps_its_turn(clock: Clock) -> None:
-    """Else one that gets new messages all the time never has it; under another exchange it begins anew."""
-    limits = limits_of(clock, a=1, b=1)
-    aside = Aside(limits)
-    for key, exchange in (("p", "a"), ("q", "a"), ("p", "a"), ("q", "b"), ("r", "a")):
-        aside.put(key, exchange)
-
-    assert (["p", "q"], False) == aside.let_go()
-    take(limits, "a", 1)
-    assert ([], False) == aside.let_go()
-    limits.set({}, 1)
-    assert (["r"], False) == aside.let_go()
-
-
-def test_keys_that_found_no_room_are_looked_for_when_the_others_have_gone(clock: Clock) -> None:
-    """Memory is bounded, and none is forgotten."""
-    aside = Aside(limits_of(clock, a=1), most=2)
-    for key in "pqr":
-        aside.put(key, "a")
-    take(aside._limits, "a", 0)
-
-    assert (["p"], False) == aside.let_go()
-    aside.took("q")
-    assert ([], True) == aside.let_go()
-    assert ([], False) == aside.let_go()

@@ -67,7 +67,7 @@ def test_an_event_is_one_line_with_its_fields(configured: Configured) -> None:
 
 def test_levels_decide_what_is_written(configured: Configured) -> None:
     """Counters are never written, debug lines only on request."""
-    told = [events.BatchClaimed("above_head", 1, 2, 0.1), events.ExchangeProven("orders"), events.BrokerUp("4.0")]
+    told = [events.BatchClaimed("fresh", 1, 2, 0.1), events.ExchangeProven("orders"), events.BrokerUp("4.0")]
     info, debug = configured("info"), None
     for event in told:
         logs.LogSink()(event)

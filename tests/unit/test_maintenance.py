@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from relay import events, maintenance
 from relay.claims.intake import Intake
+from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.maintenance import SWEEP, SWEEP_SOONEST, Chore, Chores, LockKeeper, LockStore, Maintenance
+from relay.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
 from relay.message import Batch
 from relay.policy import Controls
-from tests.support.fakes import FakeClaims, a_batch, a_claim
+from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
 
 SOON = 0.001
 """Seconds between two turns of a chore, so that a test need not wait."""
@@ -103,18 +103,6 @@ async def test_a_chore_that_is_not_due_waits() -> None:
     assert 1 == seldom.taken
 
 
-async def test_no_two_sweeps_follow_each_other_sooner_than_others_count_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a lost claim locked is looked for by a number of sweeps, which must last as long as the lock."""
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    turns = Turns()
-    chore = Chore("sweep", SWEEP, turns.take)
-    began = time.monotonic()
-
-    await Chores(chore, emit=lambda event: None)._try(chore)
-
-    assert 0.0 <= chore.due_at - began - SWEEP_SOONEST < SOON + time.monotonic() - began
-
-
 async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait until it is due again."""
     monkeypatch.setattr(maintenance, "MORE", SOON)
@@ -147,16 +135,33 @@ async def test_exchanges_that_become_stuck_are_held() -> None:
     assert [frozenset({"slow"})] == held
 
 
+class Scrubs(Scrub):
+    """Does nothing, and counts hints."""
+
+    def __init__(self) -> None:
+        self.hints = 0
+
+    async def run(self) -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    def hint(self) -> None:
+        """Count it."""
+        self.hints += 1
+
+
 class Reports:
     """What a relay writes and reads of the relays; it finds so many of them each time, at last the last number."""
 
-    def __init__(self, *relays: int) -> None:
+    def __init__(self, *relays: int, paused: Sequence[str] = ()) -> None:
         self.told: list[str] = []
         self.read = asyncio.Event()
+        self.paused = list(paused)
         self._relays = list(relays)
 
-    async def heartbeat(self, **_: object) -> None:
+    async def heartbeat(self, state: object) -> None:
         """Report."""
+        del state
         self.told.append("heartbeat")
 
     async def refresh_policy(self) -> Controls:
@@ -166,11 +171,11 @@ class Reports:
         if not self._relays:
             self._relays.append(relays)
             self.read.set()
-        return Controls([], {"a": 60.0}, relays)
+        return Controls(self.paused, {"a": 60.0}, relays)
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def nothing(*_: object) -> Any:
-            return (0, 0) if name.startswith(("sweep", "retain")) else {} if name == "read_gauges" else 0
+            return (0, 0) if name.startswith(("sweep", "retain", "renumber")) else {} if name == "read_gauges" else 0
 
         return nothing
 
@@ -182,7 +187,7 @@ async def parts_of(monkeypatch: pytest.MonkeyPatch, reports: Reports) -> list[in
     monkeypatch.setattr(intake, "limit", lambda _, relays: parts.append(relays))
     upkeep: Any = reports
     work = Maintenance(
-        store=upkeep, intake=intake, keeper=keeper(InHand(window=1, window_bytes=1), Renewals(), []), state=dict,
+        store=upkeep, intake=intake, scrub=Scrubs(), keeper=keeper(InHand(window=1, window_bytes=1), Renewals(), []), state=dict,
         gauges=lambda _: None, emit=lambda _: None, nudge=lambda: None,
     )  # fmt: skip
     await run_until(reports.read, work.run())
@@ -203,3 +208,41 @@ async def test_a_relay_that_is_missed_keeps_its_part_until_it_is_missed_again(mo
     parts = await parts_of(monkeypatch, Reports(3, 1, 3, 1, 1, 2, 2))
 
     assert [3, 3, 3, 3, 1, 2] == parts[:6]
+
+
+class Rig:
+    """What a relay does beside the loop, one step at a time."""
+
+    def __init__(self) -> None:
+        self.reports, self.scrub, self.claims = Reports(1), Scrubs(), FakeClaims()
+        self.intake = Intake(store=self.claims, poll_interval=1.0)
+        upkeep: Any = self.reports
+        self.nudged = 0
+        self.work = Maintenance(
+            store=upkeep, intake=self.intake, scrub=self.scrub, keeper=keeper(InHand(window=1, window_bytes=1), Renewals(), []), state=dict,
+            gauges=lambda _: None, emit=lambda _: None, nudge=self._nudge,
+        )  # fmt: skip
+
+    def _nudge(self) -> None:
+        self.nudged += 1
+
+
+def test_a_resumed_exchange_is_scanned_for_at_once() -> None:
+    """A pause begins without a scan."""
+    rig = Rig()
+    for paused, hints in ((["audit"], 0), (["audit"], 0), ([], 1)):
+        rig.reports.paused = paused
+        at_once(rig.work._refresh_policy())
+        assert (hints, paused) == (rig.scrub.hints, rig.intake.streams.held)
+
+
+def test_gained_lanes_are_scanned_at_once() -> None:
+    """Their keys may wait anywhere; lanes that stay as they are cost no scan."""
+    rig = Rig()
+    rig.claims.lanes = {3: 1}
+    for hints in (1, 1):
+        at_once(rig.work._keep_lanes())
+        assert hints == rig.scrub.hints
+    rig.claims.lanes = {3: 2}
+    at_once(rig.work._keep_lanes())
+    assert 2 == rig.scrub.hints

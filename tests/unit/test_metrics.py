@@ -32,14 +32,14 @@ def after(*told: events.Event) -> dict[str, dict[tuple[str, ...], float]]:
 def test_batches_are_counted_by_messages_and_timed() -> None:
     """Two batches of one claim kind and their outcomes."""
     samples = after(
-        events.BatchClaimed("above_head", 500, 1000, 0.002),
-        events.BatchClaimed("above_head", 3, 1000, 0.2),
+        events.BatchClaimed("fresh", 500, 1000, 0.002),
+        events.BatchClaimed("fresh", 3, 1000, 0.2),
         events.BatchSettled(500, 0.004, {"success": 498, "retry": 2}, 0.03),
         events.BatchSettled(3, 0.004, {"success": 3}, 0.03),
     )
 
-    assert {("above_head",): 2} == samples["relay_batches_claimed_total"]
-    assert {("above_head",): 503} == samples["relay_messages_claimed_total"]
+    assert {("fresh",): 2} == samples["relay_batches_claimed_total"]
+    assert {("fresh",): 503} == samples["relay_messages_claimed_total"]
     assert {("success",): 501, ("retry",): 2} == {words: value for words, value in samples["relay_messages_total"].items() if value}
     assert 0 == samples["relay_messages_total"]["failed",]
     assert 2 == samples["relay_claim_seconds_count"][()] == samples["relay_settle_seconds_count"][()]
@@ -151,7 +151,7 @@ def test_a_scraper_may_ask_for_openmetrics() -> None:
 def test_an_event_costs_next_to_nothing() -> None:
     """A batch of five hundred messages is two events; together far below a microsecond a message."""
     metrics = Metrics()
-    claimed = events.BatchClaimed("above_head", 500, 1000, 0.002)
+    claimed = events.BatchClaimed("fresh", 500, 1000, 0.002)
     settled = events.BatchSettled(500, 0.004, {"success": 500}, 0.03)
     best = min(_timed(metrics, claimed, settled) for _ in range(5))
 

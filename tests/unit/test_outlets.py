@@ -12,6 +12,7 @@ from relay.amqp.confirms import Return
 from relay.events import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.bench import Bench, opened, published, verdicts
+from tests.support.publishing import batch, claim
 
 MISSING = Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 REFUSED_PROPERTY = Return(406, "PRECONDITION_FAILED - user_id")
@@ -212,6 +213,17 @@ def test_a_dead_channel_without_anything_in_flight_costs_nothing(bench: Bench) -
     bench.pipe.ears[2].acked(1, multiple=False)
     bench.pipe.ears[2].acked(2, multiple=False)
     assert job.done
+
+
+def test_a_message_whose_lock_was_not_renewed_keeps_none_beside_it_from_the_broker(bench: Bench) -> None:
+    """Another session held its row: its own deadline has passed, that of its batch has not."""
+    bench.prove()
+    sent = batch([claim("x", seq=seq) for seq in range(3)])
+    sent.behind[sent.claims[1].position] = 0.0
+    job = bench.submit(sent)
+    for tag in (2, 3):
+        bench.pipe.ears[1].acked(tag, multiple=False)
+    assert [Verdict.CONFIRMED, Verdict.UNWRITTEN, Verdict.CONFIRMED] == verdicts(job)
 
 
 def test_suspects_past_their_deadline_are_unknown_and_block_nobody(bench: Bench) -> None:

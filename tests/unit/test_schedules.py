@@ -10,7 +10,7 @@ import pytest
 
 from relay import events, schedules
 from relay.errors import StoreError
-from relay.schedule_events import KeysFolded, ScheduleFails, ScheduleGoesOn
+from relay.schedule_events import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
 from relay.schedules import Failing, Folds, Schedules
 
 SOON = 0.001
@@ -143,14 +143,17 @@ def test_a_schedule_that_fails_is_told_of_once() -> None:
 
 
 async def test_a_fold_tells_what_became_of_what_it_took() -> None:
-    """Nothing where there was nothing."""
+    """Nothing where there was nothing; and of a key that could not be sent why, until it can."""
     told: list[events.Event] = []
     answers = [(5, 2, 1, None), (0, 0, 0, 7.0)]
 
     async def fold() -> tuple[int, int, int, float | None]:
         return answers.pop(0)
 
-    folds = Folds(fold, told.append)
+    async def failing() -> dict[str, str]:
+        return {"k": "no"} if answers else {}
+
+    folds = Folds(fold, failing, told.append)
 
     assert [(5, None), (0, 7.0)] == [await folds.carry_out() for _ in range(2)]
-    assert [KeysFolded(5, 2, 1)] == told
+    assert [KeysFolded(5, 2, 1), KeyFails("k", "no"), KeyGoesOn("k")] == told

@@ -12,7 +12,7 @@ import pytest
 from relay import events
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Portion, PublishResult, Result, Retry, Verdict
-from relay.ports import Row, Written
+from relay.ports import Left, Row, Written
 from relay.settlement import Settlement
 from tests.support.fakes import FakeSettles, a_batch, a_claim, a_portion
 from tests.support.timeless import timeless
@@ -176,12 +176,12 @@ class Noting(FakeSettles):
         super().__init__(guilty=guilty)
         self.batches: list[Batch] = []
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """Note the batch, and write."""
         self.batches.append(batch)
         return await super().archive(batch, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[str]:
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
         """Note the batch, and write."""
         self.batches.append(batch)
         return await super().release(batch, rows, again=again)
@@ -232,3 +232,61 @@ async def test_pauses_between_tries_grow_to_their_longest(error: StoreError, lon
 
     waits = [round(later - earlier, 3) for earlier, later in itertools.pairwise([*moments, loop.time()])]
     assert [min(0.1 * 2**tries, longest) for tries in range(11)] == waits
+
+
+@pytest.mark.parametrize("outcome", [SUCCESS, RETRY])
+@timeless
+async def test_rows_that_another_session_holds_are_written_when_it_lets_go(outcome: Outcome) -> None:
+    """Their neighbours are yielded at once; each try is told as one that can pass, so that readiness does not go by it."""
+    batch, store = a_batch(count=4), FakeSettles()
+    store.busy = {batch.claims[1].id, batch.claims[3].id}
+    settle, told = settlement(store)
+    parts = settle.settle(batch, a_portion(batch.claims), [outcome] * 4)
+
+    assert [batch.claims[0], batch.claims[2]] == (await anext(parts)).portion.claims
+    rest = asyncio.ensure_future(anext(parts))
+    await asyncio.sleep(100)
+    assert not rest.done()
+    assert {(2, 1)} == {(event.messages, event.attempt) for event in told if isinstance(event, events.SettleFailed)}
+    store.busy = {batch.claims[3].id}
+    assert [batch.claims[1]] == (await rest).portion.claims
+    store.busy = set()
+    assert [[batch.claims[3]]] == [part.portion.claims async for part in parts]
+    assert 4 == len(store.archived + store.released)
+
+
+@timeless
+async def test_a_row_that_another_session_holds_is_tried_every_second() -> None:
+    """When it is let go its settle comes before a sweep of its expired lock, of which there is one a minute."""
+    loop, batch, store, moments = asyncio.get_running_loop(), a_batch(), FakeSettles(), list[float]()
+    store.busy = {batch.claims[0].id}
+    settles = Settlement(store=store, emit=lambda event: moments.append(loop.time()))
+    task = asyncio.ensure_future(anext(settles.settle(batch, a_portion(batch.claims), [SUCCESS])))
+
+    await asyncio.sleep(1000)
+    store.busy = set()
+    await task
+
+    assert max(later - earlier for earlier, later in itertools.pairwise(moments)) <= 1.0
+    assert 1000 <= len(moments) < 2100
+
+
+@timeless
+async def test_a_relay_that_leaves_still_settles_what_another_session_holds() -> None:
+    """It goes on trying at the same pace, as long as it may; what the archive refuses it leaves to its lock."""
+    claims = [a_claim(), a_claim(id="held"), a_claim(id="bad")]
+    batch, store = a_batch(*claims), FakeSettles(guilty="bad")
+    store.busy = {"held"}
+    settle, told = settlement(store)
+    parts = settle.settle(batch, a_portion(claims), [SUCCESS] * 3)
+    assert claims[:1] == (await anext(parts)).portion.claims
+    rest = asyncio.ensure_future(anext(parts))
+
+    settle.leave()
+    await asyncio.sleep(10)
+    assert not rest.done()
+    assert len(told) < 100
+    store.busy = set()
+
+    assert claims[1:2] == (await rest).portion.claims
+    assert [] == [part async for part in parts]

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from relay.claims.share import MOST, REMEMBERED, Share
-from relay.claims.streams import PASSED_OVER, Streams
-from relay.message import Batch
-from relay.ports import Due
-from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
+from relay.claims.streams import PASSED_OVER, STEPS, Streams
+from relay.message import Batch, Position
+from relay.ports import Claimed, Fresh, Wanted
+from tests.support.fakes import NOWHERE, Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 320
 
@@ -129,58 +129,104 @@ def test_a_flood_takes_turns_with_everything_else(share: Share) -> None:
     """Split off by the first full claim; each second claim is the others'."""
     store = FakeClaims(
         {
-            Due.ABOVE_HEAD: [full("main", a=9, b=1)],
-            Due.OTHERS_ABOVE_HEAD: [full("main", b=1, c=1) for _ in range(5)],
-            Due.EXCHANGE_ABOVE_HEAD: [full("flood", a=9) for _ in range(5)],
+            "fresh": [full("main", a=9, b=1)] + [full("main", b=1, c=1) for _ in range(5)],
+            "branch": [full("flood", a=9) for _ in range(5)],
         }
     )
     streams = Streams(store, share)
 
     found = [batch.source for _ in range(9) if (batch := at_once(streams.claim(limit=10, limit_bytes=1)))]
 
-    assert (["main", "flood", "main", "flood"], ["a"]) == (found[:4], streams.apart)
-    assert {("a",)} == {tuple(where["except"]) for where in store.wheres[1:] if "except" in where}  # type: ignore[arg-type]
+    assert (["main", "flood", "main", "flood"], ["a"]) == (found[:4], [*streams.heads])
+    assert {("a",)} == {tuple(one.excluded) for one in store.wanted[1:] if isinstance(one, Fresh) and not one.only}
 
 
 def test_a_claim_that_found_all_there_was_splits_nothing_off(share: Share) -> None:
     """Whatever an exchange sends while the relay keeps up is no flood."""
-    store = FakeClaims({Due.ABOVE_HEAD: [full("main", a=9)]})
-    store.exhausted = True
+    store = FakeClaims({"fresh": [full("main", a=9)]})
+    store.full = False
     streams = Streams(store, share)
 
     assert at_once(streams.claim(limit=10, limit_bytes=1))
 
-    assert [] == streams.apart
+    assert {} == streams.heads
 
 
 def test_some_floods_are_told_apart_and_no_more(share: Share) -> None:
     """Each would have a claim of its own in each round."""
     floods = [full("main", **{f"x{number}": 9}) for number in range(MOST + 3)]
-    store = FakeClaims({Due.ABOVE_HEAD: floods[:1], Due.OTHERS_ABOVE_HEAD: floods[1:]})
+    store = FakeClaims({"fresh": floods})
     streams = Streams(store, share)
     while floods[-1] is not at_once(streams.claim(limit=10, limit_bytes=1)):
         streams._turn = 0
         for branch in streams._branches.values():
             branch.caught_up = None
 
-    assert MOST >= len(streams.apart)
+    assert MOST >= len(streams.heads)
+
+
+def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: Share) -> None:
+    """Its claims find nothing, and what others sent stands behind the flood."""
+    store = FakeClaims({"fresh": [full("main", a=9)], "branch": [full("flood", a=9) for _ in range(9)]})
+    streams = Streams(store, share)
+    at_once(streams.claim(limit=10, limit_bytes=1))
+    streams._main.cut, streams._main.full = True, False
+    streams._turn = 1
+    store.asked.clear()
+
+    at_once(streams.claim(limit=10, limit_bytes=1))
+
+    assert ["fresh", "branch"] == store.asked
 
 
 def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: Share) -> None:
     """After some claims of a flood that is alone, at once after a hint, and in turn while there are others."""
-    store = FakeClaims({Due.ABOVE_HEAD: [full("main", a=9)], Due.EXCHANGE_ABOVE_HEAD: [full("flood", a=9) for _ in range(999)]})
+    store = FakeClaims({"fresh": [full("main", a=9)], "branch": [full("flood", a=9) for _ in range(999)]})
     streams = Streams(store, share)
 
     def asked(claims: int) -> int:
-        before = store.asked.count(Due.OTHERS_ABOVE_HEAD)
+        before = store.asked.count("fresh")
         for _ in range(claims):
             batch = at_once(streams.claim(limit=10, limit_bytes=1))
             assert batch is not None
             streams.took(batch)
-        return store.asked.count(Due.OTHERS_ABOVE_HEAD) - before
+        return store.asked.count("fresh") - before
 
+    asked(1)
     assert asked(100) <= 100 / PASSED_OVER
     streams.hint()
     assert 1 <= asked(2)
     share.took(of(b=1))
     assert 50 <= asked(100) + 5 <= 60
+
+
+def test_the_main_stream_walks_over_a_flood_in_a_few_steps_at_once(share: Share) -> None:
+    """Then others have their turn, and it goes on."""
+    store = FakeClaims()
+    walks = 12
+
+    async def claim(wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
+        nonlocal walks
+        assert isinstance(wanted, Fresh)
+        assert limit + limit_bytes
+        walks -= 1
+        return Claimed(None, NOWHERE, full=False, bounds=[Position(100 - walks, 1) if walks else None])
+
+    store.claim = claim  # type: ignore[method-assign]
+    streams, seen = Streams(store, share), list[tuple[int, bool]]()
+    while walks:
+        assert at_once(streams.claim(limit=10, limit_bytes=1)) is None
+        seen.append((walks, streams.unfinished))
+
+    assert [(12 - STEPS, True), (12 - 2 * STEPS, True), (0, False)] == seen
+
+
+def test_a_stream_finds_what_its_late_transactions_commit() -> None:
+    """Each exchange has its own; nothing is expected elsewhere."""
+    streams = Streams(FakeClaims())
+    streams.main.late[7] = 0
+    streams.hold(["audit"])
+    streams.main.late[8] = 0
+
+    assert [True, False] == [streams.expects("audit", Position(xid, 1)) for xid in (7, 8)]
+    assert [True, True, False] == [streams.expects("orders", Position(xid, 1)) for xid in (7, 8, 9)]

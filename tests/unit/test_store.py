@@ -12,18 +12,16 @@ import pytest
 
 from relay import __version__
 from relay.errors import StoreError
-from relay.message import Batch, Claim, Position
+from relay.message import Batch, Claim, Position, Range
 from relay.policy import Policy
-from relay.ports import Due
+from relay.ports import At, ById, Fresh, Wanted
 from relay.postgres.answers import soon
-from relay.postgres.database import BY_INDEX
-from relay.postgres.lowest import UNHEARD
+from relay.postgres.database import BY_INDEX, IN_ORDER
 from relay.postgres.payloads import LARGE
 from relay.postgres.store import LEASE, Store
-from relay.retry import RetryPolicy
 from tests.support.fakes import Clock, a_claim
-from tests.support.played import FAR, Played, clock_of, due_rows
-from tests.support.queue import FIRST, PLENTY
+from tests.support.played import Played, clock_of, due_rows
+from tests.support.queue import PLENTY
 from tests.support.timeless import timeless
 
 AWAY = StoreError("Away.")
@@ -60,14 +58,8 @@ def test_each_connection_has_a_name_and_settings_of_its_own(monkeypatch: pytest.
     assert answers[2] is None
     assert [
         {"conninfo": "host=x", "application_name": f"outbox-relay/one {role}", "prepare": prepare, "settings": settings}
-        for role, settings in (("claim", BY_INDEX), ("settle", BY_INDEX), ("control", {}))
+        for role, settings in (("claim", BY_INDEX), ("settle", BY_INDEX), ("control", IN_ORDER))
     ] == made
-
-
-def test_a_new_store_has_heard_every_answer(clock: Clock) -> None:
-    """However lately the machine was started."""
-    clock.now = 0.0
-    assert not Played().store.unheard
 
 
 def test_statements_name_the_schema(played: Played) -> None:
@@ -92,18 +84,6 @@ async def test_a_relay_registers_with_every_connection_open() -> None:
 
 
 @timeless
-async def test_a_relay_that_enters_again_has_told_nothing_yet() -> None:
-    """The database's new row knows no position, whatever the former one had been told."""
-    played = Played()
-    await played.low(SIXTY)
-    played.answers["register_relay"].append([(9,)])
-    await played.store.register()
-    await played.low()
-
-    assert ("0", 0) == (played.values[-1]["told_xid"], played.values[-1]["told_seq"])
-
-
-@timeless
 async def test_a_relay_leaves_by_its_id_and_closes_every_connection() -> None:
     """Its row stays where locks still carry it."""
     played = Played()
@@ -120,149 +100,118 @@ async def test_nothing_is_claimed_before_it_can_be_settled() -> None:
     played = Played()
     await played.claim()
 
-    assert [("settle", "open"), ("claim", "open"), ("claim", "due_above_head")] == played.asked
+    assert [("settle", "open"), ("claim", "open"), ("claim", "due_fresh")] == played.asked
 
 
-@pytest.mark.parametrize(("attempts", "trusted"), [(1, 0), (3, 0), (4, 1), (5, 1)])
 @timeless
-async def test_a_claim_carries_the_policy_and_its_batch_the_lock(clock: Clock, attempts: int, trusted: int) -> None:
-    """With few attempts messages go alone from their first lost lock on. The relay's deadline lies a fifth before the database's."""
-    played = Played(Policy(retry=RetryPolicy(max_attempts=attempts), lock_seconds=20.0))
+async def test_a_claim_carries_the_policy_and_its_batch_the_lock(clock: Clock) -> None:
+    """The relay's deadline lies a fifth before the database's."""
+    played = Played(Policy(lock_seconds=20.0))
     claim = a_claim(payload=b"12")
-    batch = (await played.claim(claim, due=Due.SUSPECT)).batch
+    batch = (await played.claim(claim)).batch
     assert batch is not None
     [values] = played.values
-    own = {"limit": 10, "limit_bytes": PLENTY, "relay_id": 7, "lock_seconds": 20.0, "trusted": trusted, "now": None, "large": LARGE}
-    assert {**FIRST, **own, "token": batch.token} == values
+    own = {"limit": 10, "limit_bytes": PLENTY, "relay_id": 7, "lock_seconds": 20.0, "now": None, "large": LARGE, "token": batch.token}
+    assert own.items() <= values.items()
     assert 4 == uuid.UUID(batch.token).version
-    expected = ([claim], 5000.0, 100.0, 116.0, "suspect", 2)
+    expected = ([claim], 5000.0, 100.0, 116.0, "fresh", 2)
     assert expected == (batch.claims, batch.claimed_at, batch.claimed_tick, batch.deadline, batch.source, batch.size)
 
 
+RANGES = [Range(Position(12, 3), 13), Range(FIFTY, 99)]
+
+
 @pytest.mark.parametrize(
-    ("count", "found", "reached", "exhausted", "walked"),
+    ("wanted", "statement", "values"),
     [
-        (2, 2, (), True, None),
-        (3, 3, (), False, None),
-        (1, 2, (), False, None),
-        (0, 0, (), True, None),
-        (2, 2, (None,), True, None),
-        (2, 2, ([60, 2],), False, SIXTY),
-        (0, 0, ([60, 2],), False, SIXTY),
-        (1, 2, ([60, 2],), False, None),
+        (Fresh(RANGES, 20), "due_fresh", {"from_xids": "{12,50}", "from_seqs": "{3,1}", "to_xids": "{13,99}", "walk": 20}),
+        (Fresh(RANGES, 20), "due_fresh", {"except": [], "only": None}),
+        (Fresh(RANGES, 20, ["audit"]), "due_fresh", {"except": ["audit"], "only": None}),
+        (Fresh(RANGES, 20, only="audit"), "due_fresh", {"except": [], "only": "audit"}),
+        (At([FIFTY, SIXTY], "waiting"), "due_at", {"xids": "{50,60}", "seqs": "{1,2}", "lanes": [], "epochs": [], "suspects": False}),
+        (At([FIFTY], "ordered", {3: 7, 4: 8}), "due_at", {"lanes": [3, 4], "epochs": [7, 8], "suspects": False}),
+        (At([FIFTY], "suspect", {3: 7}), "due_at", {"lanes": [3], "epochs": [7], "suspects": True}),
+        (ById(["a", "b"]), "due_by_id", {"ids": ["a", "b"]}),
     ],
 )
 @timeless
-async def test_a_claim_says_whether_a_limit_left_something_out(
-    played: Played, count: int, found: int, reached: tuple[Any, ...], exhausted: bool, walked: Position | None
-) -> None:
-    """Of messages, of bytes, or of messages to look at; where bytes cut it the walk is not what it goes on from."""
-    played.answers["due_above_head"].append(due_rows(*(a_claim() for _ in range(count)), found=found, reached=reached))
-    claimed = await played.store.claim(Due.ABOVE_HEAD, limit=3, limit_bytes=1, where=FIRST)
-    assert (exhausted, walked, "20:20:") == (claimed.exhausted, claimed.walked, claimed.snapshot)
-    assert count == (len(claimed.batch.claims) if claimed.batch else 0)
+async def test_what_is_wanted_is_a_statement_and_its_values(wanted: Wanted, statement: str, values: dict[str, object]) -> None:
+    """And the batch tells where it came from."""
+    played = Played()
+    batch = (await played.claim(a_claim(), wanted=wanted)).batch
+
+    assert ("claim", statement) == played.asked[-1]
+    assert values.items() <= played.values[-1].items()
+    assert batch is not None
+    assert wanted.source == batch.source
+
+
+@pytest.mark.parametrize(
+    ("count", "found", "full"), [(2, 2, False), (3, 3, True), (1, 2, True), (0, 0, False), (0, 1, True)],
+)  # fmt: skip
+@timeless
+async def test_a_claim_says_whether_a_limit_left_something_out(played: Played, count: int, found: int, full: bool) -> None:
+    """Of messages or of bytes."""
+    claims = [at(Position(50, seq)) for seq in range(1, count + 1)]
+    claimed = await played.claim(limit=3, answer=due_rows(*claims, found=found))
+    assert (full, "20:20:", []) == (claimed.full, claimed.snapshot, claimed.bounds)
+    assert (claims[-1].position if claims else None) == claimed.last
+    assert claims == (claimed.batch.claims if claimed.batch else [])
+
+
+@pytest.mark.parametrize("claims", [[], [a_claim()]])
+@timeless
+async def test_a_claim_of_fresh_messages_says_where_each_range_was_cut(played: Played, claims: list[Claim]) -> None:
+    """With messages and without; None where it came to the end."""
+    claimed = await played.claim(answer=due_rows(*claims, bounds=[[None, None], [60, 2]]))
+    assert [None, SIXTY] == claimed.bounds
+    claimed = await played.claim(answer=due_rows(*claims, bounds=()))
+    assert [] == claimed.bounds
 
 
 @timeless
-async def test_a_claim_from_below_is_a_claim() -> None:
-    """The database is told how low by the claim itself."""
+async def test_a_report_tells_the_state_and_hears_whether_the_relay_is_known() -> None:
+    """Without a row it was forgotten."""
     played = Played()
-    played.answers["due_waiting"].append(due_rows(at(FIFTY)))
-    claimed = await played.store.claim_low(Due.WAITING, limit=3, limit_bytes=4, where=FIRST)
-
-    assert FIFTY == claimed.last
-    assert [(3, 4)] == [(values["limit"], values["limit_bytes"]) for values in played.values]
-
-
-@timeless
-async def test_a_report_counts_what_was_claimed_since_the_last_one() -> None:
-    """Once: the next report knows it to be in hand."""
-    played = Played()
-    await played.claim(at(SIXTY))
-    await played.claim(at(FIFTY), at(SIXTY))
-    await played.claim()
-    await played.claim(at(SIXTY))
-
-    assert [FIFTY, FAR, Position(1, 1)] == [await played.low(), await played.low(), await played.low(Position(1, 1))]
-
-
-@timeless
-async def test_a_report_tells_everything_and_what_the_database_was_told() -> None:
-    """It may be told a position that a claim has lowered meanwhile."""
-    played = Played()
-    played.answers["heartbeat"].append([FIFTY])
-    positions = {"low_xid": "60", "low_seq": 2, "head_xid": "50", "head_seq": 1, "top_xid": "70", "top_seq": 3}
-    for told in (Position(0, 0), FIFTY, FIFTY):
-        there = await played.store.heartbeat(low=SIXTY, head=FIFTY, top=Position(70, 3), state="running")
-        told_at = {"told_xid": str(told.xid), "told_seq": told.seq}
-        assert {**positions, **told_at, "state": "running", "relay_id": 7, "now": None} == played.values[-1]
-        assert there == (told == Position(0, 0)), "without a row the relay was forgotten"
+    for row, known in (([(7,)], True), ([], False)):
+        played.answers["heartbeat"].append(row)
+        assert known == await played.store.heartbeat("running")
+    assert [{"state": "running", "relay_id": 7, "now": None}] * 2 == played.values
     assert {("claim", "heartbeat")} == set(played.asked)
 
 
 @pytest.mark.parametrize("failure", [AWAY, asyncio.CancelledError()])
 @timeless
 async def test_a_claim_whose_answer_was_lost_may_have_locked_something(played: Played, failure: BaseException) -> None:
-    """Until sweeps have looked for it; until then reports go no higher than the last one."""
-    await played.low(SIXTY)
-    assert not played.store.unheard
+    """The relay's name is kept until those locks are over."""
+    assert not played.store.left_locked
     with pytest.raises(type(failure)):
         await played.claim(answer=failure)
     await played.claim()
-    for _ in range(int(30 + UNHEARD)):
-        assert (True, SIXTY) == (played.store.unheard, await played.low(Position(60, 2)))
-        played.store.swept()
-    assert SIXTY == await played.low()
-    played.store.swept()
-    played.store.swept()
-    assert not played.store.unheard
+
+    assert played.store.left_locked
 
 
-@pytest.mark.parametrize("payload", [b"{}", None])
+@pytest.mark.parametrize(
+    ("left", "ours", "deadlines"),
+    [([], 2, (150.0, 150.0)), ([(60, 2, True)], 2, (150.0, 1.0)), ([(60, 2, False)], 1, (150.0, 1.0))],
+)
 @timeless
-async def test_sweeps_are_counted_when_the_head_has_moved_past_a_lost_claim(played: Played, payload: bytes | None) -> None:
-    """Not by a claim of something else, nor by one that only walked, that gave something back, or whose payloads are on their way."""
-
-    async def comes() -> list[tuple[bytes, int, float]]:
-        sweep(played.store)
-        assert played.store.unheard
-        return [(b"1", 1, 0.0)]
-
-    with pytest.raises(StoreError):
-        await played.claim(answer=AWAY)
-    await played.claim(at(FIFTY), due=Due.WAITING)
-    await played.claim(answer=due_rows(found=0, reached=([60, 2],)))
-    played.answers["read_payload"] += [[(b"1", 1, 0.0)], comes]
-    await played.claim(at(FIFTY, payload=None), at(SIXTY, payload=None), limit_bytes=1)
-    sweep(played.store)
-    assert played.store.unheard
-
-    await played.claim(at(SIXTY, payload=payload))
-    sweep(played.store)
-    assert not played.store.unheard
-
-
-def sweep(store: Store) -> None:
-    """More often than is ever owed."""
-    for _ in range(100):
-        store.swept()
-
-
-@pytest.mark.parametrize(("renewed", "deadline"), [(2, 150.0), (1, 1.0)])
-@timeless
-async def test_a_deadline_moves_only_with_every_lock(clock: Clock, renewed: int, deadline: float) -> None:
-    """By the time at which it was asked, not at which it was answered."""
+async def test_a_deadline_moves_only_with_its_lock(
+    clock: Clock, left: list[tuple[int, int, bool]], ours: int, deadlines: tuple[float, float]
+) -> None:
+    """By the time at which it was asked, not at which it was answered; a message whose row another session holds is ours all the same."""
     played = Played(Policy(lock_seconds=62.5))
 
-    async def later() -> list[tuple[int]]:
+    async def later() -> list[tuple[int, int, bool]]:
         clock.now += 5
-        return [(renewed,)]
+        return left
 
     batch = Batch("token", [], 0.0, 0.0, 1.0)
     played.answers["renew_locks"].append(later)
-    assert renewed == await played.store.renew(batch, [FIFTY, SIXTY])
+    assert ours == await played.store.renew(batch, [FIFTY, SIXTY])
     assert {"xids": "{50,60}", "seqs": "{1,2}", "token": "token", "lock_seconds": 62.5, "now": None} == played.values[-1]
-    assert deadline == batch.deadline
+    assert deadlines == tuple(batch.behind.get(position, batch.deadline) for position in (FIFTY, SIXTY))
     assert [("claim", "renew_locks")] == played.asked
 
 

@@ -1,4 +1,4 @@
-"""What the store asks about keys and lanes, and where something may be due."""
+"""What the store asks about keys, lanes and pages of the queue, and where something may be due."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from relay.claims.bounds import Bound, Head
-from relay.claims.frontier import Frontier
-from relay.message import Position
-from relay.ports import Listed, Place, Seen
+from relay.claims.cursor import Cursor
+from relay.message import START, Position, Range
+from relay.policy import Policy
+from relay.ports import Finding, Listed, Page, Seen
+from relay.postgres.store import LAG, LOOK, MAX_FINDINGS, PAGE
+from relay.retry import RetryPolicy
 from tests.support.played import Played
 from tests.support.timeless import timeless
 
@@ -17,49 +20,38 @@ FIFTY, SIXTY = Position(50, 1), Position(60, 2)
 
 
 @pytest.mark.parametrize(
-    ("row", "listed"),
+    ("rows", "listed"),
     [
-        (("20:20:", ["a", "b"], False, True, 60, 2), Listed(["a", "b"], "20:20:", SIXTY, more=True, more_late=False)),
-        (("20:20:", None, True, False, None, None), Listed([], "20:20:", None, more=False, more_late=True)),
+        ([("a", 3, 50, 1, "20:20:", 60, 2), ("b", 4, 60, 2, "20:20:", 60, 2)], Listed({"a": (3, FIFTY), "b": (4, SIXTY)}, "20:20:", SIXTY)),
+        ([(None, None, None, None, "20:20:", None, None)], Listed({}, "20:20:", None)),
     ],
 )
 @timeless
-async def test_keys_are_listed_above_a_head_and_in_transactions_below_it(row: tuple[Any, ...], listed: Listed) -> None:
-    """Of the relay's own lanes, and no more at a time than asked for."""
+async def test_keys_are_listed_with_their_lanes_and_lowest_messages(rows: list[tuple[Any, ...]], listed: Listed) -> None:
+    """Of the relay's own lanes, in these ranges, after a walk over so many messages at the most."""
     played = Played()
-    played.answers["list_keys"].append([row])
-    assert listed == await played.store.list_keys(lanes={3: 7, 4: 8}, head=FIFTY, pending=[30, 31], most=10)
-    assert [{"lanes": [3, 4], "pending": "{30,31}", "most": 10, "head_xid": "50", "head_seq": 1}] == played.values
+    played.answers["list_keys"].append(rows)
+    assert listed == await played.store.list_keys(lanes=[3, 4], ranges=[Range(Position(30, 7), 31), Range(FIFTY, 99)], walk=10)
+    ranges = {"from_xids": "{30,50}", "from_seqs": "{7,1}", "to_xids": "{31,99}"}
+    assert [{"lanes": [3, 4], "walk": 10, **ranges}] == played.values
     assert [("claim", "list_keys")] == played.asked
 
 
-@pytest.mark.parametrize(
-    ("row", "listed"),
-    [((["a"], True, "then", 4), (["a"], Place("then", 4))), ((None, False, "then", 4), ([], None))],
-)  # fmt: skip
+@pytest.mark.parametrize(("attempts", "trusted"), [(3, False), (4, True)])
 @timeless
-async def test_keys_whose_wait_is_over_are_listed_by_pages(row: tuple[Any, ...], listed: tuple[list[str], Place | None]) -> None:
-    """The next page begins where this one ended."""
-    played = Played()
-    played.answers["list_waiting_keys"].append([row])
-    assert listed == await played.store.list_waiting_keys(lanes=[3], held=["audit"], after=Place("before", 2), most=10)
-    assert [{"lanes": [3], "except": ["audit"], "after": "before", "seen": 2, "most": 10, "now": None}] == played.values
-    assert [("claim", "list_waiting_keys")] == played.asked
-
-
-@timeless
-async def test_heads_are_told_by_their_keys() -> None:
-    """A key without a message has none; the snapshot comes with every row, and with one that has no head."""
-    played = Played()
+async def test_heads_are_told_by_their_keys(attempts: int, trusted: bool) -> None:
+    """A key without a message has none; the snapshot comes with the first row. With few attempts a suspect goes alone."""
+    played = Played(Policy(retry=RetryPolicy(max_attempts=attempts)))
     played.answers["find_heads"] += [
-        [(2, 50, 1, True, False, "20:20:"), (3, 60, 2, False, True, "20:20:")],
-        [(None, None, None, None, None, "21:21:")],
+        [(2, 50, 1, 5, False, "orders", False, 0, "20:20:"), (3, 60, 2, 6, True, "audit", True, 1, None)],
+        [(None, None, None, None, None, None, None, None, "21:21:")],
     ]
     bounds = [Bound(Position(0, 0), ()), Bound(FIFTY, (30, 31)), Bound(SIXTY, (32,))]
 
     found = await played.store.find_heads(["a", "b", "c"], bounds, held=["audit"])
 
-    assert ("20:20:", {"b": Head(FIFTY, locked=True, ready=False), "c": Head(SIXTY, locked=False, ready=True)}) == found
+    first = Head(FIFTY, 5, ready=False, exchange="orders", suspect=False, trusted=True)
+    assert ("20:20:", {"b": first, "c": Head(SIXTY, 6, True, "audit", True, trusted)}) == found
     late = {"late_places": "{2,2,3}", "late_xids": "{30,31,32}"}
     own = {"keys": ["a", "b", "c"], "except": ["audit"], "now": None, "from_xids": "{0,50,60}", "from_seqs": "{0,1,2}"}
     assert [{**own, **late}] == played.values
@@ -68,18 +60,91 @@ async def test_heads_are_told_by_their_keys() -> None:
 
 
 @timeless
-async def test_a_look_asks_above_both_heads() -> None:
-    """What goes in any order, and the heads of keys, each with what is pending below."""
+async def test_a_look_asks_above_both_heads_and_for_what_came_due() -> None:
+    """What goes in any order, and the heads of keys, each with the late transactions below; a short walk each."""
     played = Played()
     played.answers["look"].append([(True, False, True)])
-    fresh, ordered = Frontier(head=FIFTY, pending={30}), Frontier(head=SIXTY, pending={31})
+    fresh, ordered = Cursor(FIFTY, {30: 0}), Cursor(SIXTY, {31: 2})
 
-    seen = await played.store.look(fresh=fresh, apart=["flood"], held=["audit"], lanes={3: 7}, ordered=ordered)
+    seen = await played.store.look(fresh=fresh, after="then", held=["audit"], lanes=[3], ordered=ordered)
 
     assert Seen(fresh=True, ordered=False, waiting=True) == seen
-    above = {"head_xid": "50", "head_seq": 1, "pending": "{30}", "except": ["flood"], "held": ["audit"], "now": None}
+    above = {"head_xid": "50", "head_seq": 1, "pending": "{30}", "after": "then", "held": ["audit"], "walk": LOOK, "now": None}
     assert [{**above, "lanes_head_xid": "60", "lanes_head_seq": 2, "lanes_pending": "{31}", "lanes": [3]}] == played.values
     assert [("claim", "look")] == played.asked
+
+
+SCAN = {"held": ["audit"], "lanes": [3], "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG, "lock_seconds": 30.0, "now": None}
+NOTHING = (None,) * 7
+
+
+@timeless
+async def test_a_scan_of_the_left_asks_beside_the_claims() -> None:
+    """Up to the head, and for exchanges with streams of their own up to theirs."""
+    played = Played()
+    played.answers["scan_left"].append([(*NOTHING, False, None, None, None, "now")])
+
+    await played.store.scan_left(after=FIFTY, to=SIXTY, held=["audit"], heads={"mail": FIFTY, "fax": SIXTY}, lanes=[3])
+
+    where = {"from_xid": "50", "from_seq": 1, "to_xid": "60", "to_seq": 2}
+    apart = {"apart": ["mail", "fax"], "head_xids": "{50,60}", "head_seqs": "{1,2}"}
+    assert [{**SCAN, **where, **apart}] == played.values
+    assert [("control", "scan_left")] == played.asked
+
+
+@timeless
+async def test_a_scan_of_waits_asks_where_claims_are_made() -> None:
+    """After the time up to which it has looked; no stream has anything before it there."""
+    played = Played()
+    played.answers["scan_due"].append([(*NOTHING, False, None, None, None, "now")])
+
+    await played.store.scan_due(after="then", held=["audit"], lanes=[3])
+
+    assert [{**SCAN, "after": "then", "apart": [], "head_xids": "{}", "head_seqs": "{}"}] == played.values
+    assert [("claim", "scan_due")] == played.asked
+
+
+@pytest.mark.parametrize(
+    ("tail", "page"),
+    [
+        ((True, 70, 3, "there", "now"), ([], Position(70, 3), "there", True)),
+        ((False, 70, 3, "there", "now"), ([], None, "now", False)),
+        ((False, None, None, None, "now"), ([], None, "now", False)),
+    ],
+)
+@timeless
+async def test_a_page_says_where_the_next_one_begins(tail: tuple[Any, ...], page: tuple[Any, ...]) -> None:
+    """A scan of waits that came to its end goes over the last seconds again."""
+    played = Played()
+    played.answers["scan_left"].append([(*NOTHING, *tail)])
+    assert Page(*page) == await played.store.scan_left(after=START, to=SIXTY, held=[], heads={}, lanes=[])
+
+
+@pytest.mark.parametrize(("attempts", "most", "trusted"), [(0, 12, True), (1, 12, True), (2, 12, False), (1, 4, True), (1, 3, False)])
+@timeless
+async def test_a_page_says_what_it_has_found(attempts: int, most: int, trusted: bool) -> None:
+    """With few attempts messages go alone from their first lost lock on: no bystander may run out of them."""
+    played = Played(Policy(retry=RetryPolicy(max_attempts=most)))
+    tail = (True, 60, 2, "there", "now")
+    played.answers["scan_left"].append(
+        [("suspect", 50, 1, "orders", None, None, attempts, *tail), ("key", 60, 2, "audit", "k", 3, 0, *tail)]
+    )
+
+    page = await played.store.scan_left(after=START, to=SIXTY, held=[], heads={}, lanes=[])
+
+    found = [Finding("suspect", FIFTY, "orders", None, None, trusted), Finding("key", SIXTY, "audit", "k", 3, trusted=True)]
+    assert found == page.findings
+
+
+@timeless
+async def test_locks_that_are_over_are_freed_beside_the_claims() -> None:
+    """By their positions."""
+    played = Played()
+    played.answers["free_expired"].append([(2, 1)])
+
+    assert (2, 1) == await played.store.free_expired([FIFTY, SIXTY])
+    assert [{"xids": "{50,60}", "seqs": "{1,2}", "now": None}] == played.values
+    assert [("control", "free_expired")] == played.asked
 
 
 @timeless

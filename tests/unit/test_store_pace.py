@@ -143,7 +143,6 @@ async def test_a_claim_is_not_made_smaller_by_the_room_of_a_moment(clock: Clock,
         clock.now += 12.1
         return due_rows(a_claim())
 
-    played.answers["renew_locks"].append([(1,)])
     with suppress(StoreError):
         await played.claim(limit_bytes=300_000, answer=slow)
 

@@ -8,12 +8,13 @@ import pytest
 
 from relay.errors import StoreError
 from relay.events import LockLost
-from relay.message import Claim, Cut, Position
+from relay.message import Claim, Cut
 from relay.policy import Policy
-from relay.ports import Claimed, Due
+from relay.ports import At, Claimed, Wanted
 from relay.postgres.payloads import FIRST
 from tests.support.fakes import Clock, a_claim
-from tests.support.played import FAR, Played, clock_of
+from tests.support.played import Played, clock_of
+from tests.support.queue import FIRST as FRESH
 from tests.support.timeless import timeless
 
 AWAY = StoreError("Away.")
@@ -55,7 +56,7 @@ async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> Non
     values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4}
     assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
     assert [("claim", "read_payload")] * 2 == played.asked[3:]
-    assert not played.store.unheard
+    assert not played.store.left_locked
 
 
 @pytest.mark.parametrize(("seconds", "renewed"), [(11.9, False), (12.0, True)])
@@ -69,7 +70,6 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
         return [(b"123", 4, 0.0)]
 
     played.answers["read_payload"].append(slow)
-    played.answers["renew_locks"].append([(2,)])
     batch = (await played.claim(small(1), large(2))).batch
 
     assert batch is not None
@@ -79,11 +79,41 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
 
 
 @timeless
+async def test_a_row_that_another_session_holds_is_handed_on_with_its_own_deadline(clock: Clock) -> None:
+    """Its lock was not renewed with the others while payloads were fetched; it is ours, and what is left is fetched all the same."""
+    played = Played(Policy(lock_seconds=30.0))
+
+    async def slow() -> list[tuple[bytes, int, float]]:
+        clock.now += 12.0
+        return [(b"123", 4, 0.0)]
+
+    played.answers["read_payload"] += [slow, [(b"4", 4, 0.0)]]
+    played.answers["renew_locks"].append([(50, 1, True)])
+    batch = (await played.claim(small(1), large(2))).batch
+
+    assert batch is not None
+    assert [1, 2] == [claim.seq for claim in batch.claims]
+    assert [True, False] == [batch.is_overdue(claim, 124.0) for claim in batch.claims]
+
+
+@timeless
+async def test_a_give_back_of_a_row_that_another_session_holds_leaves_it_to_its_lock() -> None:
+    """It was not lost; the scrub finds it when that lock is over."""
+    played = Played(Policy(lock_seconds=0.0))
+    played.answers["read_payload"].append(UNPRINTABLE)
+    played.answers["release"].append([(50, 2, True)])
+    await played.claim(small(1), large(2))
+
+    assert [] == played.told
+    assert played.store.left_locked
+
+
+@timeless
 async def test_a_renewal_that_finds_a_lock_taken_over_ends_the_fetch() -> None:
     """The rest goes again at once; what is there is written before its old deadline, or not at all."""
     played = Played(Policy(lock_seconds=0.0))
     played.answers["read_payload"].append([(b"123", 4, 0.0)])
-    played.answers["renew_locks"].append([(2,)])
+    played.answers["renew_locks"].append([(50, 3, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
     assert ("{50,50}", "{2,3}") == (played.values[-1]["xids"], played.values[-1]["seqs"])
@@ -98,7 +128,7 @@ async def test_who_lost_a_lock_gets_no_payload_and_is_told_of_it() -> None:
     assert [(2, b"{}")] == payloads(await played.claim(large(1), small(2)))
     assert [LockLost(("50-1",))] == played.told
     assert (await played.claim(large(3))).batch is None
-    assert not played.store.unheard
+    assert not played.store.left_locked
     assert ("settle", "release") not in played.asked
 
 
@@ -109,13 +139,13 @@ async def test_a_payload_that_cannot_be_had_holds_up_no_neighbour() -> None:
     played.answers["read_payload"].append(AWAY)
 
     assert [(1, b"{}"), (4, b"{}")] == payloads(await played.claim(small(1), large(2), large(3), small(4)))
-    assert played.looks_for_locks(), "until a claim above the head is heard"
+    assert played.store.left_locked
     assert [("{3}", [1], [None])] == [(values["seqs"], values["given_back"], values["errors"]) for values in played.values[-1:]]
     asked = len(played.asked)
     with pytest.raises(StoreError) as told:
         await played.claim()
     assert (AWAY, asked) == (told.value, len(played.asked))
-    assert (await played.claim()).exhausted
+    assert not (await played.claim()).full
     assert [] == played.told
 
 
@@ -128,17 +158,17 @@ async def test_a_claim_of_which_nothing_can_be_had_fails_itself() -> None:
     with pytest.raises(StoreError) as told:
         await played.claim(large(1), large(2))
     assert AWAY is told.value
-    assert played.store.unheard
+    assert played.store.left_locked
     assert [(3, b"{}")] == payloads(await played.claim(small(3)))
 
 
-@pytest.mark.parametrize(("due", "suspect"), [(Due.ABOVE_HEAD, False), (Due.SUSPECT, True)])
+@pytest.mark.parametrize(("wanted", "suspect"), [(FRESH, False), (At([], "suspect"), True)])
 @timeless
-async def test_what_cannot_be_printed_is_given_back_with_its_reason(due: Due, suspect: bool) -> None:
+async def test_what_cannot_be_printed_is_given_back_with_its_reason(wanted: Wanted, suspect: bool) -> None:
     """So that it can be archived as soon as it is not locked; what was not asked for after it is blamed for nothing."""
     played = Played()
     played.answers["read_payload"].append(UNPRINTABLE)
-    batch = (await played.claim(small(1), large(2), large(3), due=due)).batch
+    batch = (await played.claim(small(1), large(2), large(3), wanted=wanted)).batch
 
     assert batch is not None
     assert [1] == [claim.seq for claim in batch.claims]
@@ -153,7 +183,7 @@ async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> N
     """Nothing was given back before."""
     played = Played()
     played.answers["read_payload"].append(UNPRINTABLE)
-    played.answers["release"].append([(50, 2)])
+    played.answers["release"].append([(50, 2, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
     assert ("settle", "release") == played.asked[-1]
@@ -162,61 +192,41 @@ async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> N
 
 @timeless
 async def test_a_give_back_that_does_not_get_through_holds_up_nothing() -> None:
-    """What it was for is found with the relay's own locks."""
+    """What it was for is found when its lock is over."""
     played = Played(Policy(lock_seconds=0.0))
     played.answers["read_payload"].append([(b"123", 4, 0.0)])
-    played.answers["renew_locks"].append([(1,)])
+    played.answers["renew_locks"].append([(50, 2, False)])
     played.answers["release"].append(AWAY)
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2)))
-    assert played.looks_for_locks(), "until a claim above the head is heard"
+    assert played.store.left_locked
 
 
 @timeless
-async def test_a_report_counts_what_still_lacks_payloads() -> None:
-    """Each one while they are fetched, and the first one after; what was claimed meanwhile is not forgotten over it."""
-    played = Played()
-    lows: list[Position] = []
-
-    async def slow() -> list[tuple[bytes, int, float]]:
-        lows.extend([await played.low(), await played.low()])
-        return [(b"1", 1, 0.0)]
-
-    played.answers["read_payload"].append(slow)
-    await played.claim(large(5), small(6))
-    lows.extend([await played.low(), await played.low()])
-
-    assert [Position(50, 5)] * 3 + [FAR] == lows
-
-
-@timeless
-async def test_a_claim_beside_a_fetch_is_not_forgotten() -> None:
-    """The lower one of the two counts."""
+async def test_what_another_task_leaves_locked_during_a_fetch_is_remembered() -> None:
+    """A handler may run out of its time while payloads come."""
     played = Played()
 
     async def slow() -> list[tuple[bytes, int, float]]:
-        await played.low()
-        await played.claim(small(2))
+        played.store.leave_locked()
         return [(b"1", 1, 0.0)]
 
     played.answers["read_payload"].append(slow)
     await played.claim(large(5))
 
-    assert Position(50, 2) == await played.low()
+    assert played.store.left_locked
 
 
 @timeless
 async def test_a_fetch_that_is_cut_leaves_a_lock_in_nobodys_hand() -> None:
-    """The sweep of the relay's own locks finds it, however low it stands."""
+    """The relay is known as its holder until that lock is over."""
     played = Played()
-    await played.low()
     played.answers["read_payload"].append(asyncio.CancelledError())
 
     with pytest.raises(asyncio.CancelledError):
         await played.claim(large(5))
 
-    assert played.looks_for_locks(), "until a claim above the head is heard"
-    assert Position(50, 5) == await played.low()
+    assert played.store.left_locked
 
 
 @timeless
@@ -229,13 +239,13 @@ async def test_a_relay_that_leaves_fetches_no_more() -> None:
         return [(bytes(FIRST), 10 * FIRST, 0.0)]
 
     played.answers["read_payload"].append(first_piece)
-    played.answers["release"].append([(50, 2), (50, 3)])
+    played.answers["release"].append([(50, 2, False), (50, 3, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
     assert 1 == played.asked.count(("claim", "read_payload"))
     assert ("settle", "release") == played.asked[-1]
     assert "{2,3}" == played.values[-1]["seqs"]
-    assert not played.store.unheard
+    assert not played.store.left_locked
 
 
 @pytest.mark.parametrize(("travelled", "room", "fetched"), [(0, 1, 1), (0, 60, 1), (0, 61, 2), (60, 120, 1), (60, 121, 2), (99, 1, 1)])
@@ -257,7 +267,7 @@ async def test_no_more_is_fetched_than_the_window_has_room_for(travelled: int, r
     )
     assert (("settle", "release"), 1) == (played.asked[-1], played.put_back), "whoever claims is told of it"
     assert not played.told
-    assert not played.store.unheard
+    assert not played.store.left_locked
 
 
 @timeless

@@ -2,10 +2,10 @@
 -- Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT restores it.
 -- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
--- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock. A claim that looks at
--- messages which are not its own walks a bounded number of them, and adds how far it came where it found less than it may take. A large
--- payload does not travel with the claim, nor one that is longer as text than its size lets expect: see read_payload.
-WITH @walked@due AS MATERIALIZED (
+-- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock, and of a claim of fresh
+-- messages the bound of each range. A large payload does not travel with the claim, nor one that is longer as text than its size lets
+-- expect: see read_payload.
+WITH @ranges@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
     SELECT xid, seq, size
@@ -24,19 +24,13 @@ WITH @walked@due AS MATERIALIZED (
         ) END AS payload,
         message.body IS NOT NULL AS is_binary,
         CASE WHEN message.options <> '{}' THEN message.options::text END AS options,
-        message.ordering_key, message.replay_of, message.attempts, message.expires_at
-), lowered AS (
-    -- The sweep of this relay's locks must start low enough, whatever becomes of the relay from here on.
-    UPDATE @schema@.queue_message_relay AS relay
-    SET low_xid = first.xid, low_seq = first.seq
-    FROM (SELECT xid, seq FROM chosen ORDER BY xid, seq LIMIT 1) AS first
-    WHERE relay.id = %(relay_id)s AND (relay.low_xid, relay.low_seq) > (first.xid, first.seq)
+        message.ordering_key, message.replay_of, message.attempts, message.expires_at, message.lane
 )
 SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,
-    extract(epoch FROM expires_at)::float8 - header.clock,
+    extract(epoch FROM expires_at)::float8 - header.clock, lane,
     CASE WHEN row_number() OVER in_order = 1 THEN pg_current_snapshot()::text END,
     header.due,
-    header.clock@reached@
+    header.clock@bounds@
 FROM (SELECT (SELECT count(*) FROM due) AS due, extract(epoch FROM coalesce(%(now)s, now()))::float8 AS clock) AS header
 LEFT JOIN claimed ON true
 WINDOW in_order AS (ORDER BY claimed.xid, seq)

@@ -2,14 +2,15 @@
 WITH given AS MATERIALIZED (
     SELECT *
     FROM ROWS FROM (json_to_recordset(CAST(%(messages)s AS json)) AS (id uuid, exchange text, routing_key text, content text, body text,
-        options text, ordering_key text, available_at timestamptz, expires_at timestamptz,
+        options text, ordering_key text, available_at timestamptz, delay double precision, expires_at timestamptz,
         dedup_key text, dedup_seconds integer, coalesce_key text, bundle_key text)) WITH ORDINALITY
-        AS message (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at,
+        AS message (id, exchange, routing_key, content, body, options, ordering_key, available_at, delay, expires_at,
             dedup_key, dedup_seconds, coalesce_key, bundle_key, place)
 ), new AS (
     INSERT INTO @schema@.queue_message_keyed (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at,
         dedup_key, dedup_seconds, coalesce_key, bundle_key)
-    SELECT id, exchange, routing_key, content::jsonb, decode(body, 'base64'), options::jsonb, ordering_key, available_at, expires_at,
+    SELECT id, exchange, routing_key, content::jsonb, decode(body, 'base64'), options::jsonb, ordering_key,
+        coalesce(available_at, statement_timestamp() + make_interval(secs => delay)), expires_at,
         dedup_key, dedup_seconds, coalesce_key, bundle_key
     FROM given ORDER BY place
     RETURNING id

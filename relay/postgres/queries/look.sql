@@ -1,24 +1,36 @@
--- Which sources may have something due, asked by a relay that rests: one statement in place of one for each source.
+-- Which sources may have something to claim, asked by a relay that rests: one statement in place of one for each. Each look walks a fixed
+-- number of messages; where that cuts it short the source looks for itself.
 SELECT
     EXISTS (SELECT FROM unnest(%(pending)s::text::xid8[]) AS late (xid) WHERE pg_visible_in_snapshot(late.xid, pg_current_snapshot()))
     OR (
-        SELECT true FROM @schema@.queue_message
-        WHERE (xid, seq) > (%(head_xid)s::text::xid8, %(head_seq)s)
-            AND lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL AND exchange <> ALL(%(except)s::text[])
-        ORDER BY xid, seq
-        LIMIT 1
-    ) IS NOT NULL AS fresh,
+        SELECT bool_or(fresh) OR count(*) = %(walk)s
+        FROM (
+            SELECT lock_expires_at IS NULL AND available_at IS NULL AND ordering_key IS NULL AS fresh
+            FROM @schema@.queue_message
+            WHERE (xid, seq) > (%(head_xid)s::text::xid8, %(head_seq)s) AND (xid, seq) < (pg_snapshot_xmax(pg_current_snapshot()), 0)
+            ORDER BY xid, seq
+            LIMIT %(walk)s
+        ) AS walked
+    ) IS TRUE AS fresh,
     EXISTS (SELECT FROM unnest(%(lanes_pending)s::text::xid8[]) AS late (xid) WHERE pg_visible_in_snapshot(late.xid, pg_current_snapshot()))
     OR (
-        SELECT true FROM @schema@.queue_message
-        WHERE (xid, seq) > (%(lanes_head_xid)s::text::xid8, %(lanes_head_seq)s)
-            AND ordering_key IS NOT NULL AND lane + 0 = ANY(%(lanes)s::smallint[]) AND lock_expires_at IS NULL AND available_at IS NULL
-        ORDER BY xid, seq, lane
-        LIMIT 1
-    ) IS NOT NULL AS ordered,
+        SELECT bool_or(fresh) OR count(*) = %(walk)s
+        FROM (
+            SELECT lock_expires_at IS NULL AND available_at IS NULL AND lane = ANY(%(lanes)s::smallint[]) AS fresh
+            FROM @schema@.queue_message
+            WHERE (xid, seq) > (%(lanes_head_xid)s::text::xid8, %(lanes_head_seq)s)
+                AND (xid, seq) < (pg_snapshot_xmax(pg_current_snapshot()), 0) AND ordering_key IS NOT NULL
+            ORDER BY xid, seq, lane
+            LIMIT %(walk)s
+        ) AS walked
+    ) IS TRUE AS ordered,
     (
-        SELECT true FROM @schema@.queue_message
-        WHERE available_at <= coalesce(%(now)s, now()) AND lock_expires_at IS NULL AND exchange <> ALL(%(held)s::text[])
-        ORDER BY available_at
-        LIMIT 1
-    ) IS NOT NULL AS waiting
+        SELECT bool_or(open) OR count(*) = %(walk)s
+        FROM (
+            SELECT lock_expires_at IS NULL AND exchange <> ALL(%(held)s::text[]) AS open
+            FROM @schema@.queue_message
+            WHERE available_at > %(after)s::text::timestamptz AND available_at <= coalesce(%(now)s, now())
+            ORDER BY available_at
+            LIMIT %(walk)s
+        ) AS walked
+    ) IS TRUE AS waiting

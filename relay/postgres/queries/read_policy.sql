@@ -12,7 +12,7 @@ UNION ALL
 SELECT 'fold', '', extract(epoch FROM min(due_at) - now())::text FROM @schema@.queue_message_keyed_row HAVING min(due_at) IS NOT NULL
 UNION ALL
 SELECT 'relays', '', count(*)::text FROM @schema@.queue_message_relay_state AS relay
-WHERE relay.silent_for < make_interval(secs => 6) AND NOT relay.state ? 'left'
+WHERE relay.silent_for < make_interval(secs => 6) AND relay.silent_for > make_interval(secs => -6) AND NOT relay.state ? 'left'
 UNION ALL
 SELECT 'contracts', '', coalesce(md5(string_agg(concat_ws(' ', version, xmin, routing_key, exchange), ',' ORDER BY exchange, routing_key, version)), '')
 FROM @schema@.queue_message_contract

@@ -4,6 +4,7 @@
 WITH living AS (
     SELECT id = %(relay_id)s AS ours, coalesce(state ->> 'broker' = 'up', false) AS able FROM @schema@.queue_message_relay
     WHERE heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(lease_seconds)s)
+        AND heartbeat_at < coalesce(%(now)s, now()) + make_interval(secs => %(lease_seconds)s)
 )
 SELECT
     (SELECT CASE

@@ -1,11 +1,21 @@
 -- Move messages from the queue to the archive with their results, fenced by the lock token, in one statement.
--- Returns the positions that were not ours any more: another relay had taken them over. The arrays are padded with NULL where shorter.
--- Each row is looked up by itself, as in claim.sql.
-WITH outcome AS MATERIALIZED (
+-- Returns the positions of those that were not moved, and whether another session holds the row: otherwise the message is not ours any more.
+-- First without skip: nothing is locked twice, and a row that another session holds spoils the statement after `patience`, a lock_timeout
+-- that ends with the transaction (null: the session's own). With skip such rows stay, and their neighbours are moved. See docs/decisions/0036.
+-- The arrays are padded with NULL where shorter. Each row is looked up by itself, as in claim.sql.
+WITH named AS MATERIALIZED (
     SELECT xid, seq, coalesce(result, 'success') AS result, error_code, error_detail, published, confirmed
-    FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[], %(results)s::text[], %(codes)s::text[], %(details)s::text[],
+    FROM set_config('lock_timeout', coalesce(%(patience)s, current_setting('lock_timeout')), true),
+        unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[], %(results)s::text[], %(codes)s::text[], %(details)s::text[],
         %(published)s::text::bigint[], %(confirmed)s::text::bigint[])
-        AS outcome (xid, seq, result, error_code, error_detail, published, confirmed)
+        AS named (xid, seq, result, error_code, error_detail, published, confirmed)
+), free AS MATERIALIZED (
+    SELECT message.xid, message.seq
+    FROM named JOIN @schema@.queue_message AS message ON message.xid = ANY(ARRAY[named.xid]) AND message.seq = named.seq
+    WHERE %(skip)s AND message.lock_token = %(token)s
+    FOR UPDATE OF message SKIP LOCKED
+), outcome AS (
+    SELECT * FROM named WHERE NOT %(skip)s OR (xid, seq) IN (SELECT xid, seq FROM free)
 ), deleted AS (
     DELETE FROM @schema@.queue_message AS message
     USING outcome
@@ -27,6 +37,9 @@ WITH outcome AS MATERIALIZED (
     WHERE %(park_dead_keys)s AND ordering_key IS NOT NULL AND result NOT IN ('success', 'discarded')
     ON CONFLICT (ordering_key) DO NOTHING
 )
-SELECT outcome.xid::text::bigint, outcome.seq
-FROM outcome LEFT JOIN deleted USING (xid, seq)
+SELECT named.xid::text::bigint, named.seq, %(skip)s AND EXISTS (
+    SELECT FROM @schema@.queue_message AS message
+    WHERE message.xid = ANY(ARRAY[named.xid]) AND message.seq = named.seq AND message.lock_token = %(token)s
+)
+FROM named LEFT JOIN deleted USING (xid, seq)
 WHERE deleted.seq IS NULL

@@ -26,7 +26,7 @@ _PACKAGE = f"{Path(relay.__file__).parent}/"
 _FUNCTIONS = {
     "acked": CONFIRM, "nacked": CONFIRM, "returned": CONFIRM, "replied": CONFIRM, "data_received": CONFIRM, "portions": CONFIRM,
     "write": WRITE, "step": WRITE, "submit": WRITE, "pump": WRITE, "publish": WRITE, "encode": WRITE,
-    "claim": CLAIM, "claim_low": CLAIM, "_next_batch": CLAIM,
+    "claim": CLAIM, "_next_batch": CLAIM,
     "archive": SETTLE, "release": SETTLE, "settle": SETTLE,
     "_move": DECIDE, "_landed": DECIDE,
 }  # fmt: skip

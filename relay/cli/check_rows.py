@@ -1,0 +1,137 @@
+"""What `relay check` thinks of one message: where it stands, and why no relay will find it; no I/O."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+State = Literal["locked", "paused", "blocked", "waiting", "claimable"]
+Kind = Literal["fresh", "waiting", "suspect", "key", "lock"]
+"""What has to happen next: a claim, by what finds it; or the end of a lock."""
+
+FAR = 10 * 366 * 86_400.0
+"""Seconds ahead that nobody means: ten years."""
+LEFT = (0, 0)
+"""Every walk of a relay begins behind this position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One message, as `check_page.sql` gives it; times are seconds since 1970."""
+
+    xid: str
+    seq: int
+    id: str
+    exchange: str
+    ordering_key: str | None
+    attempts: int
+    available_at: float | None
+    lock_ends_at: float | None
+    locked_by: int | None
+    over: bool
+    abandoned: bool
+    foreign_id: bool
+    lane: int | None
+    key_lane: int | None
+    lane_known: bool | None
+    indexed: bool
+    head: bool
+    held: bool
+    paused: bool
+    limited: bool
+    session: int | None
+    clock: float
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Its place in claim order."""
+        return int(self.xid), self.seq
+
+    @property
+    def state(self) -> State:
+        """Where it stands; the first that holds."""
+        if self.lock_ends_at is not None:
+            return "locked"
+        if self.paused:
+            return "paused"
+        if self.held or not self.head:
+            return "blocked"
+        return "claimable" if self.available_at is None or self.available_at <= self.clock else "waiting"
+
+    @property
+    def kind(self) -> Kind | None:
+        """What has to happen to it next without anybody's help; None where a time, an operator or a limit is waited for."""
+        if self.over:
+            return "lock"
+        if self.state != "claimable" or self.limited:
+            return None
+        if self.ordering_key is not None:
+            return "key"
+        if self.locked_by is not None:
+            return "suspect"
+        return "fresh" if self.available_at is None else "waiting"
+
+    def is_as(self, before: Seen) -> bool:
+        """Nothing was done to it since it was seen before."""
+        return (self.attempts, self.available_at, self.lock_ends_at, self.locked_by) == (
+            before.attempts, before.available_at, before.lock_ends_at, before.locked_by,
+        )  # fmt: skip
+
+
+def why_lost(row: Seen) -> str | None:
+    """Why no relay will find it, and what to do; None where one will, in time."""
+    return _misplaced(row) or _misled(row) or _far(row)
+
+
+def why_left(row: Seen, since: datetime) -> str:
+    """Why a message was left alone that a relay had the time to find, and what to do."""
+    if row.session is not None:
+        who = f"session {row.session} (pg_stat_activity)" if row.session else "a prepared transaction (pg_prepared_xacts)"
+        return f"{who} keeps the row locked: end that transaction"
+    what = "claimed it" if row.lock_ends_at is None else f"freed it, whose lock ended {_when(row.lock_ends_at)},"
+    return f"nothing has {what} since {since:%H:%M:%S}Z: restart the relays, and report this"
+
+
+def _misplaced(row: Seen) -> str | None:
+    if row.foreign_id:
+        return f"its transaction id {row.xid} is of another cluster and lies in this one's future: run `relay migrate`"
+    if row.position <= LEFT:
+        return "its position lies before where every walk begins: insert it again and delete this row"
+    return None
+
+
+def _misled(row: Seen) -> str | None:
+    """What stands in the way of a key's messages."""
+    if row.ordering_key is None:
+        return None
+    if row.lane != row.key_lane:
+        return f"its lane is {row.lane} and its key's is {row.key_lane}: as the owner, set ordering_key = ordering_key in this row"
+    if not row.lane_known:
+        return f"queue_message_lane has no row for its lane: as the owner, insert lane {row.lane} there"
+    if not row.indexed:
+        return "the index of keys does not lead to it: as the owner, REINDEX INDEX CONCURRENTLY queue_message_ordering_key_idx"
+    return None
+
+
+def _far(row: Seen) -> str | None:
+    free = "as the owner, set lock_expires_at and lock_token to NULL in this row"
+    if row.lock_ends_at is None:
+        if row.available_at is None or row.available_at <= row.clock + FAR:
+            return None
+        return f"it is to wait {_until(row.available_at)}: cancel it, or as the owner set available_at to NULL"
+    if row.abandoned:
+        return f"it is locked {_until(row.lock_ends_at)} by relay {row.locked_by}, which is not alive: {free}"
+    return f"it is locked {_until(row.lock_ends_at)}: {free}" if row.lock_ends_at > row.clock + FAR else None
+
+
+def _until(time: float) -> str:
+    return "for ever" if time == math.inf else f"until {_when(time)}"
+
+
+def _when(time: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, OverflowError, OSError):
+        return "the year 10000 or later" if time > 0 else "long ago"

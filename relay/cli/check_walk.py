@@ -1,0 +1,94 @@
+"""A walk over the whole queue in pages, and what it meets: how many messages stand where, and which of them no relay will find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from relay.cli.check_rows import Seen, State, why_lost
+from relay.cli.check_watch import Watch
+
+if TYPE_CHECKING:
+    from relay.console import Console
+
+PAGE: Final = 10_000
+"""Messages of one statement."""
+MOST_NAMED: Final = 1000
+"""Lost messages that are named; more are counted."""
+FIRST: Final = (0, -(1 << 63))
+"""Before every position."""
+
+Say = Callable[[int], None]
+"""Takes how many messages were walked so far."""
+
+
+@dataclass
+class Found:
+    """What a walk has met."""
+
+    walked: int = 0
+    states: Counter[State] = field(default_factory=Counter)
+    held_keys: set[str] = field(default_factory=set)
+    """Keys that an operator holds and messages wait for."""
+    held: int = 0
+    """Messages of those keys."""
+    limited: int = 0
+    """Claimable messages of limited exchanges: they go at the rate that somebody set."""
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    """The first that were found lost, as they are shown."""
+    lost_in_all: int = 0
+    watch: Watch = field(default_factory=Watch)
+
+    def meet(self, row: Seen) -> None:
+        """Count a message, and remember it if it is lost or has to be watched."""
+        self.walked += 1
+        if reason := why_lost(row):
+            self.lose(row, reason)
+            return
+        self.states[row.state] += 1
+        if row.held and row.ordering_key is not None:
+            self.held += 1
+            self.held_keys.add(row.ordering_key)
+        self.limited += row.limited and row.state == "claimable"
+        self.watch.put(row)
+
+    def lose(self, row: Seen, reason: str) -> None:
+        """Name a message with the reason for which no relay will find it."""
+        self.lost_in_all += 1
+        if len(self.lost) < MOST_NAMED:
+            named = {"id": row.id, "position": f"{row.xid}/{row.seq}", "exchange": row.exchange, "ordering_key": row.ordering_key}
+            self.lost.append({**named, "reason": reason})
+
+
+def walk(opened: Console, say: Say) -> Found:
+    """Look at every message once."""
+    found = Found()
+    for row in _rows(opened, FIRST):
+        found.meet(row)
+        if found.walked % PAGE == 0:
+            say(found.walked)
+    return found
+
+
+def look_again(opened: Console, watch: Watch) -> dict[str, Seen]:
+    """What is left of the watched messages, by id."""
+    (first_xid, first_seq), last = watch.span
+    again = {}
+    for row in _rows(opened, (first_xid, first_seq - 1)):
+        if row.position > last:
+            break
+        if watch.knows(row):
+            again[row.id] = row
+    return again
+
+
+def _rows(opened: Console, after: tuple[int, int]) -> Iterator[Seen]:
+    page: list[dict[str, Any]] = [{}] * PAGE
+    while len(page) == PAGE:
+        page = opened.rows("check_page", after_xid=str(after[0]), after_seq=after[1], most=PAGE)
+        for row in page:
+            seen = Seen(**row)
+            after = seen.position
+            yield seen

@@ -1,0 +1,88 @@
+"""What `relay check` watches between its two looks: messages that a relay must touch, and who of them was passed over; no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from relay.cli.check_rows import Kind, Seen
+
+MOST = 1000
+"""Messages of one group that are watched: the first in claim order."""
+MOST_IN_ALL = 100_000
+
+Group = tuple[Kind, str]
+"""What is claimed in one order: a kind, of an exchange; the exchange is empty for what goes in one order of all exchanges."""
+Claimed = Callable[[Collection[str]], Collection[str]]
+"""Tells which of these messages, gone from the queue, a relay has claimed."""
+
+
+class Watch:
+    """Messages that were there at the first look and could be claimed, or freed, at once."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, dict[str, Seen]] = {}
+        self._met: Counter[Group] = Counter()
+        self._size = 0
+
+    def put(self, row: Seen) -> None:
+        """Watch a message if something must happen to it, and there is room."""
+        if (group := _group(row)) is None:
+            return
+        self._met[group] += 1
+        if self._met[group] <= MOST and self._size < MOST_IN_ALL:
+            self._groups.setdefault(group, {})[row.id] = row
+            self._size += 1
+
+    def __bool__(self) -> bool:
+        """Something is watched."""
+        return self._size > 0
+
+    @property
+    def span(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The first and the last position that is watched."""
+        positions = [row.position for rows in self._groups.values() for row in rows.values()]
+        return min(positions), max(positions)
+
+    def knows(self, row: Seen) -> bool:
+        """Whether it is watched."""
+        return any(row.id in rows for rows in self._groups.values())
+
+    def passed_over(self, now: Mapping[str, Seen], silent: Collection[str], claimed: Claimed) -> Iterator[Seen]:
+        """Those that should not be as they were.
+
+        Args:
+            now: what is left of the watched, by id.
+            silent: exchanges whose messages wait for the broker.
+            claimed: asks for those that are gone.
+
+        """
+        for group, rows in self._groups.items():
+            left = [row for row in rows.values() if row.exchange not in silent and row.id in now and now[row.id].is_as(row)]
+            gone = [row for row in rows.values() if row.id not in {one.id for one in left} and row.exchange not in silent]
+            yield from (now[row.id] for row in self._overtaken(group, left, gone, now, claimed))
+
+    def _overtaken(self, group: Group, left: list[Seen], gone: list[Seen], now: Mapping[str, Seen], claimed: Claimed) -> Iterable[Seen]:
+        if not gone or group[0] == "lock":
+            # Nothing at all was done. Locks that are over all end in one page of a walk.
+            return left
+        if not left or group[0] == "suspect":
+            return []
+        known = claimed([row.id for row in gone if row.id not in now])
+        touched = [row for row in gone if row.id in now or row.id in known]
+        if group[0] != "fresh" and self._met[group] > MOST:
+            # They have no order of their own: as long as some go, the others may have to wait for their turn.
+            return []
+        return [row for row in left if any(_before(row, other) for other in touched)]
+
+
+def _group(row: Seen) -> Group | None:
+    if row.kind is None:
+        return None
+    return row.kind, "" if row.kind in {"suspect", "lock"} else row.exchange
+
+
+def _before(row: Seen, other: Seen) -> bool:
+    """Whether every path comes to one message before it comes to the other: by position, and by the time at which they were due."""
+    since = (row.available_at or 0.0, other.available_at or 0.0)
+    return row.position < other.position and since[0] <= since[1] and row.lane == other.lane

@@ -1,0 +1,78 @@
+"""What a helper may be given to write on, checked before any SQL: with a wrong one a call may return an id and enqueue nothing.
+
+Objects of other libraries are known by the names of their classes, so that none of those libraries is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import psycopg
+
+Connection = psycopg.Connection[Any] | psycopg.Cursor[Any]
+AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
+_CALLS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("psycopg.Connection", "psycopg.Cursor"), "call relay.client.{}"),
+    **dict.fromkeys(("psycopg.AsyncConnection", "psycopg.AsyncCursor"), "call relay.client.{}_async"),
+    "psycopg_pool.ConnectionPool": "take a connection from it and call relay.client.{}",
+    "psycopg_pool.AsyncConnectionPool": "take a connection from it and call relay.client.{}_async",
+    **dict.fromkeys(("sqlalchemy.Session", "sqlalchemy.scoped_session", "sqlalchemy.Connection"), "call relay.integrations.sqlalchemy.{}"),
+    **dict.fromkeys(
+        ("sqlalchemy.AsyncSession", "sqlalchemy.async_scoped_session", "sqlalchemy.AsyncConnection"),
+        "call relay.integrations.sqlalchemy.{}_async",
+    ),
+    "sqlalchemy.Engine": "open a session or connection of it and call relay.integrations.sqlalchemy.{}",
+    "sqlalchemy.sessionmaker": "open a session with it and call relay.integrations.sqlalchemy.{}",
+    "sqlalchemy.AsyncEngine": "open a session or connection of it and call relay.integrations.sqlalchemy.{}_async",
+    "sqlalchemy.async_sessionmaker": "open a session with it and call relay.integrations.sqlalchemy.{}_async",
+    **dict.fromkeys(("asyncpg.Connection", "asyncpg.PoolConnectionProxy"), "call relay.integrations.asyncpg.{}"),
+    "asyncpg.Pool": "acquire a connection from it and call relay.integrations.asyncpg.{}",
+    **dict.fromkeys(
+        ("django.ConnectionProxy", "django.BaseDatabaseWrapper"), "call relay.integrations.django.{} with using=connection.alias"
+    ),
+    "builtins.str": "open a connection, or, for the alias of a Django database, call relay.integrations.django.{} with using=",
+}
+"""What to do with an object of a library's class."""
+_OTHERWISE: Final = "pass the one whose transaction the message belongs to"
+
+
+def sync_connection(handle: object, call: str) -> psycopg.Connection[Any]:
+    """The psycopg connection that a helper was given, itself or by a cursor.
+
+    Args:
+        handle: what the application gave.
+        call: the helper's name.
+
+    Raises:
+        TypeError: it is none; the sentence names the call that takes it.
+    """
+    own = handle.connection if isinstance(handle, psycopg.Cursor) else handle
+    if isinstance(own, psycopg.Connection):
+        return own
+    raise wrong_handle(handle, f"relay.client.{call}", "a connection or cursor of psycopg")
+
+
+def async_connection(handle: object, call: str) -> psycopg.AsyncConnection[Any]:
+    """As `sync_connection`, of psycopg's async connections and cursors."""
+    own = handle.connection if isinstance(handle, psycopg.AsyncCursor) else handle
+    if isinstance(own, psycopg.AsyncConnection):
+        return own
+    raise wrong_handle(handle, f"relay.client.{call}", "an async connection or cursor of psycopg")
+
+
+def wrong_handle(handle: object, call: str, takes: str) -> TypeError:
+    """The error for a handle that a helper does not take; it shows the handle's type alone, as a URL holds a password.
+
+    Args:
+        handle: what the application gave.
+        call: the helper's full name.
+        takes: what the helper takes, in words.
+    """
+    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(handle).__mro__)
+    advice = next((_CALLS[kind] for kind in kinds if kind in _CALLS), _OTHERWISE)
+    name = call.rpartition(".")[2].removesuffix("_async")
+    if "relay.client." not in advice:
+        # COPY is psycopg's alone.
+        name = name.replace("enqueue_copy", "enqueue_many")
+    return TypeError(f"{call} takes {takes}, not {type(handle).__name__}: {advice.format(name)}.")

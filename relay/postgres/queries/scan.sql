@@ -1,0 +1,48 @@
+-- One page of a scan: what it finds that can be claimed, and how far it came. Reads only; walks a fixed number of messages and takes
+-- nothing on trust but what it sees. A message of an exchange with a stream of its own counts only where that stream's head has passed it.
+-- Of an ordering key the lowest message of the page stands for all; find_heads looks for the head. A message with another cluster's higher id
+-- is left to its conversion.
+WITH walked AS MATERIALIZED (
+@walked@
+), clock AS (
+    SELECT coalesce(%(now)s, now()) AS now
+), open AS MATERIALIZED (
+    SELECT walked.place, walked.xid, walked.seq, walked.exchange, walked.ordering_key, walked.lane, walked.attempts,
+        CASE WHEN walked.ordering_key IS NOT NULL THEN 'key' WHEN walked.locked_by IS NOT NULL THEN 'suspect'
+            WHEN walked.available_at IS NOT NULL THEN 'waiting' ELSE 'stranded' END AS kind
+    FROM clock, walked
+    WHERE walked.lock_expires_at IS NULL AND (walked.available_at IS NULL OR walked.available_at <= clock.now)
+        AND walked.exchange <> ALL(%(held)s::text[])
+        AND walked.xid < pg_snapshot_xmax(pg_current_snapshot())
+        AND (walked.ordering_key IS NOT NULL OR walked.available_at IS NOT NULL OR NOT EXISTS (
+            SELECT FROM unnest(%(apart)s::text[], %(head_xids)s::text::xid8[], %(head_seqs)s::text::bigint[]) AS stream (exchange, xid, seq)
+            WHERE stream.exchange = walked.exchange AND (stream.xid, stream.seq) < (walked.xid, walked.seq)))
+), single AS MATERIALIZED (
+    SELECT * FROM open WHERE kind <> 'key' LIMIT %(most)s
+), found AS (
+    SELECT * FROM single
+    UNION ALL
+    (SELECT DISTINCT ON (ordering_key) * FROM open
+     WHERE kind = 'key' AND lane = ANY(%(lanes)s::smallint[])
+     ORDER BY ordering_key, place)
+    UNION ALL
+    -- A lock may be over by its holder's death alone: queue_message_lock_over() judges.
+    SELECT place, xid, seq, exchange, ordering_key, lane, attempts, 'expired'
+    FROM clock, walked
+    WHERE walked.lock_expires_at <= clock.now OR walked.lock_expires_at > clock.now + make_interval(secs => 2 * %(lock_seconds)s)
+), counted AS (
+    SELECT (SELECT count(*) FROM single) AS taken, (SELECT max(place) FROM single) AS deepest, (SELECT count(*) FROM walked) AS walked
+), last AS (
+    SELECT taken = %(most)s OR walked = %(walk)s AS cut, CASE WHEN taken = %(most)s THEN deepest ELSE walked END AS place FROM counted
+), reached AS (
+    SELECT one.xid::text::bigint AS xid, one.seq, one.available_at FROM walked AS one WHERE place = (SELECT place FROM last)
+)
+SELECT found.kind, found.xid::text::bigint, found.seq, found.exchange, found.ordering_key, found.lane, found.attempts,
+    last.cut, reached.xid, reached.seq,
+    -- Of a time that many messages share the rest may be cut off: the next page begins before it, or after it where nothing else came.
+    coalesce((SELECT max(available_at) FROM walked WHERE available_at < (SELECT available_at FROM reached)), reached.available_at)::text,
+    (clock.now - make_interval(secs => %(lag)s))::text
+FROM clock CROSS JOIN last
+LEFT JOIN reached ON true
+LEFT JOIN found ON true
+ORDER BY found.place

@@ -1,0 +1,100 @@
+"""Writes what became of claims, and reads again what an earlier statement may have written without our hearing of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from relay.errors import StoreError
+from relay.message import Archive, Batch, Result
+from relay.policy import Policy
+from relay.ports import SUSPECT, Left, Row
+from relay.postgres.database import Session
+from relay.postgres.parameters import ids_of, left_of, positions_of, returns_of, settle_of
+from relay.postgres.statements import Statements
+
+BRIEF, LONG = "100ms", "1s"
+"""How long a settle waits for a lock of another session: for a row, and where rows are stepped over, for anything else."""
+WARY = 5.0
+"""Seconds after a settle found a row that another session holds in which settles wait for no row at all."""
+
+
+class Settling:
+    """The statements behind settle and release.
+
+    Args:
+        session: runs them.
+        control: makes a missing day of the archive.
+        statements: the relay's SQL.
+        name: this relay, for the archive.
+        policy: what of a settled message is kept.
+
+    """
+
+    def __init__(self, *, session: Session, control: Session, statements: Statements, name: str, policy: Callable[[], Policy]) -> None:
+        self._session = session
+        self._control = control
+        self._statements = statements
+        self._name = name
+        self._policy = policy
+        self._wary_until = 0.0
+
+    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """See `relay.ports.SettleStore`."""
+        values = settle_of(batch, rows, name=self._name, policy=self._policy())
+        try:
+            left = left_of(rows, await self._settle(values))
+        except StoreError as error:
+            if error.no_partition:
+                await self._control.fetch(self._statements["ensure_partitions"], {})
+            raise
+        return await self._not_archived(batch, rows, left) if again and left else left
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """See `relay.ports.SettleStore`."""
+        suspect = batch.source == SUSPECT
+        values = {**positions_of(rows), **returns_of(rows), "suspect": suspect, "token": batch.token, "now": None}
+        left = left_of(rows, await self._session.fetch(self._statements["release"], values))
+        return await self._not_released(batch, rows, left) if again and left else left
+
+    async def _settle(self, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """In one pass over the rows, or, while another session holds some of them, of those that are free (docs/decisions/0036)."""
+        statement = self._statements["settle"]
+        if time.monotonic() >= self._wary_until:
+            try:
+                return await self._session.fetch(statement, {**values, "patience": BRIEF})
+            except StoreError as error:
+                if not error.in_passing:
+                    raise
+        left = await self._session.fetch(statement, {**values, "skip": True, "patience": LONG})
+        if any(busy for *_, busy in left):
+            self._wary_until = time.monotonic() + WARY
+        return left
+
+    async def _not_archived(self, batch: Batch, rows: Sequence[Row], left: Sequence[Left]) -> list[Left]:
+        """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""
+        unclear = _lost_of(rows, left)
+        successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
+        ids = [row.claim.id for row in unclear]
+        values = {"ids": ids, "successes": successes, "handled_by": self._name, "claimed_at": batch.claimed_at}
+        ours = {id_ for (id_,) in await self._session.fetch(self._statements["find_archived"], values)} if unclear else ()
+        return [one for one in left if one.id not in ours]
+
+    async def _not_released(self, batch: Batch, rows: Sequence[Row], left: Sequence[Left]) -> list[Left]:
+        """As `_not_archived`, for an earlier release."""
+        unclear = _lost_of(rows, left)
+        back = returns_of(unclear)
+        values = {
+            **positions_of(unclear), "ids": [row.claim.id for row in unclear], "errors": back["errors"],
+            "token": batch.token, "claimed_at": batch.claimed_at,
+            "attempts": [row.claim.attempts - given_back for row, given_back in zip(unclear, back["given_back"], strict=True)],
+        }  # fmt: skip
+        ours = ids_of(unclear, await self._session.fetch(self._statements["find_released"], values)) if unclear else ()
+        return [one for one in left if one.id not in ours]
+
+
+def _lost_of(rows: Sequence[Row], left: Sequence[Left]) -> list[Row]:
+    """Those that are not ours any more."""
+    lost = {one.id for one in left if not one.busy}
+    return [row for row in rows if row.claim.id in lost]

@@ -1,0 +1,55 @@
+"""Messages of another cluster, as from a restored dump, get transaction ids of this one: all at start, some each minute afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from relay import events
+from relay.waiting import unless
+
+ELSEWHERE = 0.2
+"""Seconds between two looks whether another relay is done with it."""
+
+
+class ForeignStore(Protocol):
+    """The statement that renumbers; it may raise StoreError."""
+
+    async def renumber(self) -> tuple[int, bool]:
+        """Give some messages of another cluster ids of this one; return how many, and whether more are left, maybe in another's hands."""
+
+
+class Renumbering:
+    """Renumbers step by step and tells of it.
+
+    Args:
+        store: where the messages are.
+        emit: takes what was done.
+        renumbered: called after a step that changed something, since claims may have passed what has moved.
+
+    """
+
+    def __init__(self, store: ForeignStore, emit: events.Sink, renumbered: Callable[[], None] = lambda: None) -> None:
+        self._store = store
+        self._emit = emit
+        self._renumbered = renumbered
+        self._waits = False
+
+    async def step(self) -> bool:
+        """Renumber some; return whether more are left."""
+        renumbered, more = await self._store.renumber()
+        self._waits = more and not renumbered
+        if renumbered:
+            self._emit(events.MessagesRenumbered(renumbered, more))
+            self._renumbered()
+        return more
+
+    async def finish(self, stop: asyncio.Event) -> bool:
+        """Renumber all; False if `stop` came first."""
+        while not stop.is_set():
+            if not await self.step():
+                return True
+            if self._waits:
+                await unless(stop, asyncio.sleep(ELSEWHERE))
+        return False

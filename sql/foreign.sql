@@ -1,0 +1,1 @@
+SELECT @schema@.queue_message_has_foreign_ids()

@@ -1,0 +1,122 @@
+"""The queue's table rewritten, altered or locked under load, and many messages taken back while an old snapshot is held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.fault_play import SMALL, WINDOW, play, producing
+from tests.support.fault_scene import LOCK_SECONDS, Scene
+from tests.support.queue import unchecked, until
+from tests.support.relays import Line, RelayProcess, seconds_between
+
+REWRITES = (
+    "VACUUM FULL queue_message",
+    "CLUSTER queue_message USING queue_message_pkey",
+    "REINDEX TABLE queue_message",
+    "REINDEX TABLE CONCURRENTLY queue_message",
+    "ALTER TABLE queue_message ADD COLUMN note text DEFAULT gen_random_uuid()::text",
+    "ALTER TABLE queue_message DROP COLUMN note",
+    "VACUUM FULL queue_message_archive",
+)
+LOCK = "LOCK TABLE queue_message IN ACCESS EXCLUSIVE MODE"
+RESUMES = 10.0
+"""Seconds after the end of a lock until something is delivered again, on any machine."""
+TAKEN_BACK = 50_000
+CANCEL = b"SELECT count(*) FILTER (WHERE queue_message_cancel(id)) FROM queue_message WHERE exchange = 'nowhere'"
+PROMPT = 5.0
+"""Seconds from a commit to its delivery that are prompt, on any machine."""
+
+
+def misreports(relay: RelayProcess) -> list[Line]:
+    """Failures that are told as other than a lock that is waited for."""
+    told = relay.of("database_down") + relay.of("maintenance_failed") + relay.of("settle_failed")
+    return [line for line in told if "Another session holds a lock" not in line["error"]]
+
+
+@asynccontextmanager
+async def autocommitting(scene: Scene) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """A session of an operator's, whose statements are transactions."""
+    async with await psycopg.AsyncConnection.connect(scene.queue.url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.fault(26, repeats=20)
+@pytest.mark.ids("C9")
+async def test_tables_that_are_rewritten_under_load_lose_and_double_nothing(scene: Scene) -> None:
+    """By VACUUM FULL, CLUSTER, REINDEX and ALTER TABLE; what waited for the lock goes on, also with prepared statements."""
+    relay = await scene.start(**SMALL)
+
+    async def fault() -> None:
+        async with autocommitting(scene) as operator:
+            for statement in REWRITES:
+                before = await scene.queue.value("SELECT count(*) FROM queue_message_archive")
+                await operator.execute(statement.encode())
+
+                async def goes_on(before: int = before) -> bool:
+                    return bool(await scene.queue.value("SELECT count(*) > %s + 50 FROM queue_message_archive", before))
+
+                await until(goes_on)
+
+    await play(scene, fault, relay)
+    assert 0 == (await scene.check(relay)).duplicates
+    assert [] == misreports(relay)
+
+
+@pytest.mark.fault(26, repeats=20)
+@pytest.mark.parametrize("seconds", [LOCK_SECONDS / 3, 2.0 * LOCK_SECONDS])
+@pytest.mark.ids("C9")
+async def test_a_locked_queue_is_waited_for_and_goes_on_within_seconds(scene: Scene, seconds: float) -> None:
+    """Nothing is lost; what was in flight is doubled at most where it is locked for longer than a message's lock lasts."""
+    relay = await scene.start(**SMALL)
+
+    async def fault() -> None:
+        async with autocommitting(scene) as operator, operator.transaction():
+            await operator.execute(LOCK.encode())
+            if seconds > LOCK_SECONDS:
+                scene.producer.fault(WINDOW)
+            await asyncio.sleep(seconds)  # the length of the fault
+        archived = "SELECT max(archived_at) > %s FROM queue_message_archive"
+        ended = await scene.queue.value("SELECT now()")
+
+        async def goes_on() -> bool:
+            return bool(await scene.queue.value(archived, ended))
+
+        await until(goes_on, RESUMES)
+
+    await play(scene, fault, relay)
+    report = await scene.check(relay, timed=False)
+    assert report.duplicates <= (WINDOW if seconds > LOCK_SECONDS else 0)
+    assert [] == misreports(relay)
+    if downs := relay.of("database_down"):
+        assert seconds_between(downs[0], relay.of("database_up")[-1]) < seconds + RESUMES
+
+
+@pytest.mark.fault(18, repeats=3)
+async def test_many_cancels_under_an_old_snapshot_delay_no_new_message(scene: Scene) -> None:
+    """What was taken back can be vacuumed away by nobody, and no claim walks it."""
+    relay = await scene.start()
+    async with await psycopg.AsyncConnection.connect(scene.queue.url) as holder, autocommitting(scene) as operator:
+        await holder.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await holder.execute("SELECT count(*) FROM queue_message")
+        await operator.execute(
+            "INSERT INTO queue_message (exchange, routing_key, available_at) SELECT 'nowhere', 'x', now() + interval '1 day' "
+            "FROM generate_series(1, %s)", [TAKEN_BACK]
+        )  # fmt: skip
+        async with producing(scene):
+            cancelled = await operator.execute(CANCEL)
+            assert (TAKEN_BACK,) == await cancelled.fetchone()
+        await scene.queue.settled()
+        for _ in range(20):
+            await scene.producer.insert(100)
+            await scene.queue.settled(seconds=PROMPT)
+        slowest = "SELECT max(extract(epoch FROM archived_at - created_at))::float8 FROM queue_message_archive WHERE exchange = %s"
+        assert PROMPT > await scene.queue.value(slowest, scene.inbox.exchange)
+    async with unchecked(scene.queue):
+        await scene.queue.sql("DELETE FROM queue_message_archive WHERE exchange = 'nowhere'")
+    assert 0 == (await scene.check(relay)).duplicates

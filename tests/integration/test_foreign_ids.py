@@ -1,0 +1,253 @@
+"""Messages of another cluster, as from a restored dump, get transaction ids of this one, in their order and before own messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from relay.postgres.migrate import check_ids, migrate
+from tests.support.queue import MakeStore, Queue, unchecked
+
+FAR = 1 << 33
+"""An id that no cluster of these tests comes to."""
+BRING = """
+    INSERT INTO queue_message (xid, seq, exchange, ordering_key, available_at, lock_expires_at, lock_token, locked_by, attempts)
+    OVERRIDING SYSTEM VALUE
+    SELECT given.xid::text::xid8, given.seq, 'restored', given.key, given.available_at, given.lock_expires_at, given.lock_token,
+        given.locked_by, coalesce(given.attempts, 0)
+    FROM jsonb_to_recordset(%s::jsonb) AS given (xid bigint, seq bigint, key text, available_at timestamptz, lock_expires_at timestamptz,
+        lock_token uuid, locked_by int, attempts int)
+    ORDER BY given.seq DESC
+"""
+PLACES = "SELECT exchange, ordering_key FROM queue_message ORDER BY xid, seq"
+EVERYTHING = "SELECT to_jsonb(m) - 'xid' - 'seq' FROM queue_message m ORDER BY xid, seq"
+
+
+async def bring(queue: Queue, *messages: dict[str, Any]) -> None:
+    """Write messages as a restore does: with their own ids, beside the triggers, in one transaction."""
+    async with unchecked(queue):
+        await queue.sql(BRING, Jsonb([{"seq": number, **message} for number, message in enumerate(messages, start=1)]))
+
+
+async def renumber(queue: Queue, most: int = 1000) -> int:
+    """Renumber all in such steps; return how many."""
+    total, more = 0, True
+    while more:
+        [(renumbered, more)] = await queue.sql("SELECT * FROM queue_message_renumber(%s)", most)
+        assert renumbered <= most
+        total += renumbered
+    return total
+
+
+async def places(queue: Queue) -> list[tuple[str, str]]:
+    """Exchange and ordering key of every message, in claim order."""
+    return await queue.sql(PLACES)
+
+
+async def pass_ids(queue: Queue, count: int) -> None:
+    """Let so many transactions go by."""
+    for _ in range(count):
+        await queue.sql("SELECT pg_current_xact_id()")
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+async def test_foreign_messages_stand_before_own_ones_in_their_order(queue: Queue, most: int) -> None:
+    """However far their ids are apart, and in however many steps it is done."""
+    await queue.insert(ordering_key="own")
+    await bring(queue, *({"xid": FAR + 10**number, "key": str(number)} for number in range(5)))
+    await queue.insert(ordering_key="own")
+
+    assert 5 == await renumber(queue, most)
+
+    assert [*(("restored", str(number)) for number in range(5)), ("orders", "own"), ("orders", "own")] == await places(queue)
+    assert 0 == await renumber(queue)
+
+
+async def test_a_later_restore_stands_behind_an_earlier_one(queue: Queue) -> None:
+    """From a higher cluster to a lower one and so on: each time behind what was renumbered before, and before own messages."""
+    await bring(queue, {"xid": FAR, "key": "first"})
+    await renumber(queue)
+    await queue.insert(ordering_key="own")
+    await bring(queue, {"xid": FAR - 5, "key": "second", "seq": 9})
+
+    assert 1 == await renumber(queue)
+
+    assert ["first", "second", "own"] == [key for _, key in await places(queue)]
+
+
+async def test_a_dump_whose_ids_lie_around_those_of_this_cluster_keeps_its_order(queue: Queue) -> None:
+    """Below, between and above: what this cluster has passed since the restore is told by who wrote the row."""
+    now = int(await queue.value("SELECT pg_current_xact_id()::text"))
+    await bring(queue, {"xid": 5, "key": "below"}, {"xid": now + 4, "key": "between"}, {"xid": FAR, "key": "above"})
+    await pass_ids(queue, 10)
+    await queue.insert(ordering_key="own")
+
+    assert 3 == await renumber(queue)
+
+    assert ["below", "between", "above", "own"] == [key for _, key in await places(queue)]
+
+
+async def test_what_this_cluster_has_passed_before_anybody_looked_is_found(queue: Queue) -> None:
+    """No id is in the future any more, but the cluster is another one than was noted."""
+    now = int(await queue.value("SELECT pg_current_xact_id()::text"))
+    await bring(queue, {"xid": now + 20, "key": "restored"})
+    await queue.sql("INSERT INTO queue_message_cluster (system_identifier) VALUES (1)")
+    await queue.insert(ordering_key="own")
+    await pass_ids(queue, 30)
+
+    assert 1 == await renumber(queue)
+
+    assert ["restored", "own"] == [key for _, key in await places(queue)]
+
+
+async def test_a_dump_of_a_lower_cluster_stays_as_it_is(queue: Queue) -> None:
+    """Its messages stand before own ones by themselves."""
+    await bring(queue, {"xid": 5, "key": "a"}, {"xid": 6, "key": "b"})
+    await queue.insert(ordering_key="own")
+    before = await queue.sql("SELECT xid, seq FROM queue_message ORDER BY 1, 2")
+
+    assert 0 == await renumber(queue)
+
+    assert before == await queue.sql("SELECT xid, seq FROM queue_message ORDER BY 1, 2")
+
+
+async def test_own_messages_are_never_renumbered(queue: Queue) -> None:
+    """Written by a transaction, by savepoints of one, by one that committed late, or rewritten by a claim."""
+    await queue.insert(3)
+    async with await psycopg.AsyncConnection.connect(queue.url) as late:
+        await late.execute("INSERT INTO queue_message (exchange) VALUES ('late')")
+        for _ in range(3):
+            async with late.transaction():
+                await late.execute("INSERT INTO queue_message (exchange) VALUES ('savepoint')")
+        await pass_ids(queue, 5)
+        assert 0 == await renumber(queue)
+        await late.commit()
+    await queue.sql("UPDATE queue_message SET available_at = now() WHERE exchange = 'late'")
+    before = await queue.sql("SELECT xid, seq FROM queue_message ORDER BY 1, 2")
+    await queue.sql("DELETE FROM queue_message_cluster")
+
+    assert 0 == await renumber(queue)
+
+    assert before == await queue.sql("SELECT xid, seq FROM queue_message ORDER BY 1, 2")
+    assert not await queue.value("SELECT queue_message_has_foreign_ids()")
+
+
+async def test_renumbering_changes_nothing_else(queue: Queue) -> None:
+    """Locks stay, expired or not: a locked head that stood still would be overtaken by its key's next message."""
+    lock = {"lock_token": "00000000-0000-4000-8000-000000000001", "locked_by": 7, "attempts": 1}
+    await bring(
+        queue,
+        {"xid": FAR, "key": "k", "lock_expires_at": "2999-01-01T00:00:00Z", **lock},
+        {"xid": FAR, "key": "k", "available_at": "2998-01-01T00:00:00Z"},
+        {"xid": FAR + 1, "lock_expires_at": "2001-01-01T00:00:00Z", **lock},
+    )
+    before = await queue.sql(EVERYTHING)
+
+    assert 3 == await renumber(queue)
+
+    assert before == await queue.sql(EVERYTHING)
+    assert [("2",)] == await queue.sql("SELECT DISTINCT xid::text FROM queue_message")
+
+
+async def test_numbers_that_a_copy_left_behind_are_moved_ahead(queue: Queue, make_store: MakeStore) -> None:
+    """A relay registers, and an application inserts messages with a key, although the copy brought no sequences."""
+    store = make_store("relay")
+    await queue.sql(
+        "INSERT INTO queue_message_relay (id, name, version, host, pid) OVERRIDING SYSTEM VALUE "
+        "SELECT g, 'old', '1', 'h', 1 FROM generate_series(1, 5) g"
+    )
+    async with unchecked(queue):
+        await queue.sql(
+            "INSERT INTO queue_message_keyed_row (xid, seq, exchange, coalesce_key, due_at) "
+            "SELECT '900', g, 'e', 'c' || g, 'infinity' FROM generate_series(1, 5) g"
+        )
+
+    assert 0 == await renumber(queue)
+
+    assert await store.register() > 5
+    await queue.sql("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'new')")
+    assert not await queue.value("SELECT queue_message_has_foreign_ids()")
+
+
+@pytest.mark.parametrize("xid", [5, FAR])
+async def test_no_relay_gets_an_id_that_foreign_locks_carry(queue: Queue, make_store: MakeStore, xid: int) -> None:
+    """Its own locks and those of the old cluster's relays are kept apart, whether or not the relays' rows came along."""
+    await bring(queue, {"xid": xid, "lock_expires_at": "2999-01-01T00:00:00Z", "locked_by": 4711, "attempts": 1})
+
+    await renumber(queue)
+
+    assert await make_store("relay").register() > 4711
+
+
+async def test_a_relay_of_another_cluster_is_silent_and_holds_no_lanes(queue: Queue, make_store: MakeStore) -> None:
+    """Its heartbeat may look fresh, or even lie ahead; its positions bound no sweep here."""
+    store = make_store("relay")
+    old = await queue.value(
+        "INSERT INTO queue_message_relay (name, version, host, pid, heartbeat_at, top_xid) "
+        "VALUES ('old', '1', 'h', 1, now() + interval '1 hour', %s::text::xid8) RETURNING id",
+        str(FAR),
+    )
+    await queue.sql("UPDATE queue_message_lane SET owner = %s, lease_expires_at = 'infinity', epoch = 3", old)
+
+    await bring(queue, {"xid": FAR})
+    await renumber(queue)
+
+    assert await queue.value("SELECT bool_and(heartbeat_at < now()) FROM queue_message_relay")
+    await store.register()
+    assert 64 == len(await store.keep_lanes())
+    assert [("0",)] == await queue.sql("SELECT top_xid::text FROM queue_message_relay WHERE id = %s", old)
+    assert [(5,)] == await queue.sql("SELECT DISTINCT epoch FROM queue_message_lane")
+
+
+async def test_relays_of_this_cluster_go_on_while_a_dump_is_restored_beside_them(queue: Queue, make_store: MakeStore) -> None:
+    """A restore into a running queue takes neither their lanes nor their life."""
+    store = make_store("relay")
+    await store.register()
+    await store.keep_lanes()
+    await queue.insert()
+    await renumber(queue)
+    before = await queue.sql("SELECT to_jsonb(r) FROM queue_message_relay r UNION ALL SELECT to_jsonb(l) FROM queue_message_lane l")
+
+    await bring(queue, {"xid": FAR})
+
+    assert 1 == await renumber(queue)
+    assert before == await queue.sql("SELECT to_jsonb(r) FROM queue_message_relay r UNION ALL SELECT to_jsonb(l) FROM queue_message_lane l")
+
+
+async def test_one_caller_at_a_time_renumbers(queue: Queue) -> None:
+    """The second one learns that more is left, and does not take numbers in between."""
+    await bring(queue, *({"xid": FAR} for _ in range(3)))
+    async with await psycopg.AsyncConnection.connect(queue.url) as first:
+        assert (1, True) == await (await first.execute("SELECT * FROM queue_message_renumber(1)")).fetchone()
+
+        assert [(0, True)] == await queue.sql("SELECT * FROM queue_message_renumber()")
+
+    assert 2 == await renumber(queue)
+
+
+async def test_a_walk_that_was_broken_off_goes_on(queue: Queue) -> None:
+    """The next caller continues behind the last position, and messages that come meanwhile have their turn after it."""
+    await bring(queue, *({"xid": FAR, "key": str(number)} for number in range(4)))
+    await queue.sql("SELECT * FROM queue_message_renumber(2)")
+    await bring(queue, {"xid": FAR - 1, "key": "late", "seq": 9})
+
+    assert 3 == await renumber(queue)
+
+    assert ["0", "1", "2", "3", "late"] == [key for _, key in await places(queue)]
+
+
+async def test_migrate_renumbers_and_its_check_names_foreign_ids(queue: Queue) -> None:
+    """Whoever restores can have it done before any relay starts."""
+    await queue.insert(ordering_key="own")
+    await bring(queue, *({"xid": FAR, "key": str(number)} for number in range(3)))
+    said: list[str] = []
+
+    assert check_ids(queue.url)
+    migrate(queue.url, say=said.append)
+
+    assert ["3 messages of another cluster got transaction ids of this one; they go out before what was inserted here."] == said
+    assert not check_ids(queue.url)
+    assert ["0", "1", "2", "own"] == [key for _, key in await places(queue)]

@@ -1,0 +1,117 @@
+"""That nothing which could move stays where it is, measured in simulated seconds since it could."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from relay.claims.scrub import ROUND
+from relay.claims.suspects import ALONE_PATIENCE
+from relay.maintenance import HEARTBEAT, JITTER, MINUTE
+from tests.simulation.database import START, Database, Row
+from tests.simulation.ledger import BrokenError
+from tests.simulation.relay import POLL, SCAN, SimulatedRelay
+from tests.simulation.sweeps import is_over
+
+WAY = 1.0
+"""Seconds for the statements between a find and its claim, and for batches that are in front."""
+FOUND = ROUND + POLL + WAY
+"""Seconds in which whatever can be claimed is claimed, in a short queue: a round of the scrub and a poll."""
+PAGE_TIME = 0.04
+"""Seconds that each page of the queue adds: a round takes a part of the time only, and may begin anew in the middle."""
+FREED = 5.0
+"""Seconds after its lock is over in which a message is free again."""
+HEARD = HEARTBEAT * (1 + JITTER) + 0.5
+"""Seconds in which every relay knows of what operators decide."""
+NOTED = MINUTE * (1 + JITTER)
+"""Seconds in which a sweep sees that the server's clock was set back."""
+RECOVERED = 12.0
+"""Seconds that a relay needs after a trouble, its broker's too."""
+
+
+class Stay(NamedTuple):
+    """Why a message should move, what would be another reason, and the seconds that it may take."""
+
+    why: str
+    stamp: Hashable
+    seconds: float
+
+
+class Liveness:
+    """Looks at every message in every step.
+
+    Args:
+        database: the queue.
+        relays: those that run or stand still.
+        rough_at: when a broker or the archive last was not as it should be.
+
+    """
+
+    def __init__(self, database: Database, relays: Callable[[], Iterable[SimulatedRelay]], rough_at: Callable[[], float]) -> None:
+        self._database = database
+        self._relays = relays
+        self._rough_at = rough_at
+        self._since: dict[str, tuple[Stay, float]] = {}
+        self.longest = 0.0
+        """Seconds that a message has stayed at the most although it could be claimed."""
+
+    def check(self) -> None:
+        """Look at what could have moved since the last steps.
+
+        Raises:
+            BrokenError: it has stayed for too long.
+        """
+        now, before, self._since = self._database.moment(), self._since, {}
+        well = {relay.id: relay for relay in self._relays() if self._is_well(relay, now)}
+        if not well:
+            return
+        for row, stay in self._stays(well, now):
+            last, since = before.get(row.id, (stay, now))
+            since = since if (last.why, last.stamp) == (stay.why, stay.stamp) else now
+            self._since[row.id] = (stay, since)
+            self.longest = max(self.longest, now - since if stay.why == "could be claimed" else 0.0)
+            if now - since > stay.seconds:
+                raise BrokenError(f"{row} stays where it is, {now - since:.1f} s after it {stay.why}.")
+
+    def _is_well(self, relay: SimulatedRelay, now: float) -> bool:
+        return not relay.process.stopped and relay.stopping_at is None and relay.upset_at < now - RECOVERED and relay.id > 0
+
+    def _stays(self, well: dict[int, SimulatedRelay], now: float) -> Iterator[tuple[Row, Stay]]:
+        database = self._database
+        calm = self._rough_at() < now - RECOVERED
+        suspects = sum(row.locked_by is not None for row in database.rows.values())
+        walk = PAGE_TIME * len(database.rows) / SCAN
+        # Who has no room for what it finds does not look; others may.
+        top = max((relay.head for relay in well.values() if not relay.full), default=START)
+        for row in database.rows.values():
+            if row.tx is not None or row.at[0] >= database.xmax:
+                continue
+            if row.lock_expires_at is not None:
+                yield from self._locked(row, walk) if row.at <= top else ()
+            elif calm and self._is_claimable(row, well, now):
+                owner = None if row.lane is None else database.lanes[row.lane].owner
+                # Suspects go one after the other.
+                seconds = FOUND + walk + ALONE_PATIENCE * suspects
+                yield row, Stay("could be claimed", (row.at, row.attempts, row.available_at, owner), seconds)
+
+    def _locked(self, row: Row, walk: float) -> Iterator[tuple[Row, Stay]]:
+        """A lock that is over, or that nobody will ever take off: what its holder has never heard of it does not renew."""
+        holders = {relay.id: relay.client.unheard for relay in self._relays()}
+        if is_over(self._database, row):
+            yield row, Stay("could be freed", row.lock_token, FREED + walk)
+        elif row.lock_token in holders.get(row.locked_by or 0, (row.lock_token,)):
+            lock_time = float(self._database.settings["lock_seconds"])
+            yield row, Stay("was left locked", (row.lock_token, row.locked_at), NOTED + 2 * lock_time + FREED + walk)
+
+    def _is_claimable(self, row: Row, well: dict[int, SimulatedRelay], now: float) -> bool:
+        """Due, held by no operator, and of a key its head, of whose lane the owner is well, while nothing of the key is in flight."""
+        database = self._database
+        if not row.is_due(database.now()) or row.exchange in database.paused or row.exchange in database.limited:
+            return False
+        if database.decided_at.get(row.exchange, 0.0) > now - HEARD:
+            return False
+        if row.key is None or row.lane is None:
+            return True
+        keyed = [database.rows[at] for at in database.by_key[row.key]]
+        free = keyed[0] is row and row.key not in database.parked and not any(one.lock_expires_at or one.tx for one in keyed)
+        return free and database.lanes[row.lane].owner in well

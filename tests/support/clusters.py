@@ -1,0 +1,62 @@
+"""Private clusters with transaction ids of their own, and dumps from one to the other."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from relay.local import Postgres
+from relay.local.process import plain_environment
+from relay.postgres.migrate import migrate
+from tests.support.servers import Databases
+
+
+class Cluster(Postgres):
+    """A private PostgreSQL whose roles are there already, so that a dump with grants restores."""
+
+    @property
+    def databases(self) -> Databases:
+        """Makes databases here."""
+        return Databases(self.url)
+
+    def new(self, *, schema: bool = True) -> str:
+        """URL of a new database, with the schema or empty."""
+        url = self.databases.url(self.databases.create())
+        if schema:
+            migrate(url)
+        return url
+
+    def raise_ids(self, epoch: int) -> None:
+        """Let transaction ids go on from so many times 2^32, as after a long life."""
+        self.stop()
+        self.run("pg_resetwal", "-e", str(epoch), "-D", str(self.folder / "data"))
+        self.start()
+
+    def restore(self, source: str, target: str, *words: str) -> None:
+        """Dump a database of any cluster and restore it here."""
+        dump = self.run("pg_dump", "-Fc", *(word for word in words if word == "--data-only"), "-d", source)
+        self.run("pg_restore", "-e", *words, "-d", target, dump=dump)
+
+    def run(self, program: str, *words: str, dump: bytes | None = None) -> bytes:
+        """Run one of PostgreSQL's programs; return what it printed."""
+        done = subprocess.run(
+            [*self._unprivileged(self.folder), str(self.bin / program), *words],
+            input=dump,
+            check=False,
+            capture_output=True,
+            cwd=self.folder,
+            env=plain_environment(self.folder),
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+
+@contextmanager
+def two_clusters(*settings: str) -> Iterator[tuple[Cluster, Cluster]]:
+    """Two clusters with all roles: the first has far higher transaction ids."""
+    with Cluster(settings=settings) as high, Cluster(settings=settings) as low:
+        for cluster in (high, low):
+            migrate(cluster.url)
+        high.raise_ids(1)
+        yield high, low

@@ -1,0 +1,166 @@
+"""What scans have found and nobody has claimed: each exchange in its turn, within its limit, and not more than fits in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.claims.backlog import Backlog
+from relay.claims.limits import Limits
+from relay.message import Position
+from tests.support.fakes import Clock, a_batch, a_claim, a_finding
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands."""
+    return Clock()
+
+
+def backlog_of(clock: Clock, most: int = 100, **figures: float) -> Backlog:
+    """A backlog under limits whose buckets have filled."""
+    limits = Limits(clock)
+    limits.set(figures, 1)
+    clock.now += 1000
+    return Backlog(limits, most)
+
+
+def put(backlog: Backlog, exchange: str, *seqs: int, kind: str = "waiting") -> None:
+    """A scan has found these."""
+    for seq in seqs:
+        backlog.put(a_finding(kind, exchange=exchange, position=Position(1, seq)))
+
+
+def next_of(backlog: Backlog, most: int = 10, *held: str) -> list[int]:
+    """Which may be claimed now."""
+    return [position.seq for position in backlog.next(most, held)]
+
+
+def test_what_was_found_first_goes_first(clock: Clock) -> None:
+    """It stays until a claim was tried, and is kept once however often it is found."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 3, 1, 2)
+    put(backlog, "a", 1)
+
+    assert [[3, 1], [3, 1, 2]] == [next_of(backlog, 2), next_of(backlog)]
+    backlog.tried([Position(1, 3)], full=False)
+    assert [] == next_of(backlog)
+
+
+def test_exchanges_take_turns(clock: Clock) -> None:
+    """One that fills a claim has the last place in the next one."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 1, 2, 3, 4)
+    put(backlog, "b", 5, 6)
+
+    assert [1, 2] == next_of(backlog, 2)
+    backlog.tried([], full=False)
+    assert [5, 6] == next_of(backlog, 2)
+    backlog.tried([], full=False)
+    assert [3, 4] == next_of(backlog, 2)
+
+
+def test_what_a_full_claim_left_out_is_tried_again(clock: Clock) -> None:
+    """What it did not claim may be claimable still; what another claim has skipped is forgotten until a scan finds it again."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 1, 2, 3)
+
+    next_of(backlog)
+    backlog.tried([Position(1, 1)], full=True)
+    assert [2, 3] == next_of(backlog)
+    backlog.tried([Position(1, 2)], full=False)
+    assert [] == next_of(backlog)
+
+
+def test_a_limit_lets_so_many_go(clock: Clock) -> None:
+    """The others wait, and keep nobody else waiting."""
+    backlog = backlog_of(clock, a=2)
+    put(backlog, "a", 1, 2, 3)
+    put(backlog, "b", 5, 6)
+
+    assert [1, 2, 5, 6] == next_of(backlog)
+    backlog._limits.took(a_batch(a_claim(exchange="a"), a_claim(exchange="a")))
+    backlog.tried([], full=False)
+    assert ([], {"a"}) == (next_of(backlog), backlog.throttled)
+    clock.now += 1
+    assert [3] == next_of(backlog)
+
+
+def test_what_is_held_waits(clock: Clock) -> None:
+    """And is forgotten when the hold begins: a scan finds it again when it is let go."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 1)
+    put(backlog, "b", 2)
+    backlog.put_key("k", 3, "a")
+
+    assert ([2], {}) == (next_of(backlog, 10, "a"), backlog.admit(["a"]))
+    backlog.forget(["a"])
+    assert ([2], {}) == (next_of(backlog), backlog.admit([]))
+    backlog.clear()
+    assert [] == next_of(backlog)
+
+
+def test_memory_is_bounded_for_each_exchange(clock: Clock) -> None:
+    """There is room for one more page while less than half of it is taken; a limit's backlog holds up no scan."""
+    backlog = backlog_of(clock, most=4, slow=1)
+    put(backlog, "a", 1, 2)
+    put(backlog, "slow", *range(10, 20))
+    before = backlog.full
+    put(backlog, "a", 3, 4, 5)
+
+    assert (False, True) == (before, backlog.full)
+    assert [1, 2, 3, 4, 10] == sorted(next_of(backlog))
+
+
+def test_stranded_messages_are_counted_when_they_were_claimed(clock: Clock) -> None:
+    """What is found while its claim is on its way was never stranded."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 1, 2, kind="stranded")
+    put(backlog, "a", 3)
+
+    next_of(backlog)
+    backlog.tried([Position(1, 1), Position(1, 3)], full=False)
+
+    assert 1 == backlog.stranded
+
+
+def test_an_answer_that_comes_after_everything_was_forgotten_changes_nothing(clock: Clock) -> None:
+    """An exchange may be held while a claim is on its way."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 1, kind="stranded")
+    next_of(backlog)
+    backlog.forget(["a"])
+
+    backlog.tried([Position(1, 1)], full=False)
+
+    assert 0 == backlog.stranded
+
+
+def test_keys_go_on_in_their_turn(clock: Clock) -> None:
+    """As many as the limit lets go, each with its lane; all at once when it is lifted."""
+    backlog = backlog_of(clock, a=2)
+    for key in "pqrs":
+        backlog.put_key(key, 3, "a")
+
+    assert {"p": 3, "q": 3} == backlog.admit([])
+    assert {"a"} == backlog.throttled
+    backlog._limits.set({}, 1)
+    assert ["r", "s"] == [*backlog.admit([])]
+    assert set() == backlog.throttled
+
+
+def test_a_key_whose_head_is_seen_again_keeps_its_turn(clock: Clock) -> None:
+    """Else one that gets new messages all the time never has it; its lane is the one seen last."""
+    backlog = backlog_of(clock, a=1)
+    for key, lane in (("p", 3), ("q", 3), ("p", 4)):
+        backlog.put_key(key, lane, "a")
+
+    assert {"p": 4} == backlog.admit([])
+
+
+def test_keys_that_find_no_room_are_left_to_the_scan(clock: Clock) -> None:
+    """One that is kept is known again."""
+    backlog = backlog_of(clock, most=2, a=5)
+    for key in "pqrp":
+        backlog.put_key(key, 3, "a")
+
+    assert ["p", "q"] == [*backlog.admit([])]

@@ -1,0 +1,239 @@
+"""The scan from the left: what it does with what it finds, where it goes on, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from relay import events
+from relay.claims import scrub as module
+from relay.claims.intake import Intake
+from relay.claims.scrub import Scrub
+from relay.errors import StoreError
+from relay.message import START, Position
+from relay.ports import At, Finding, Page
+from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_finding, at_once
+from tests.support.timeless import timeless
+
+HEAD = Position(90, 1)
+SOON = 0.001
+
+
+def page(*findings: Finding, to: Position | None = None) -> Page:
+    """One page; the last one unless it says where it ended."""
+    return Page(findings, to, "", cut=to is not None)
+
+
+class Left:
+    """Answers pages from a script, then pages without findings that are the last."""
+
+    def __init__(self, *script: Page | StoreError) -> None:
+        self.script = list(script)
+        self.asked: list[dict[str, Any]] = []
+        self.freed: list[Position] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.enough = asyncio.Event()
+        self.wanted = 0
+
+    async def scan_left(
+        self, *, after: Position, to: Position, held: Sequence[str], heads: Mapping[str, Position], lanes: Collection[int]
+    ) -> Page:
+        """The next page."""
+        self.asked.append({"after": after, "to": to, "held": list(held), "heads": dict(heads), "lanes": list(lanes)})
+        answer = self.script.pop(0) if self.script else page()
+        self.meanwhile()
+        if len(self.asked) >= self.wanted:
+            self.enough.set()
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
+        """Note them; the first is archived."""
+        self.freed += positions
+        return len(positions) - 1, 1
+
+
+class Rig:
+    """A scrub over a store from a script."""
+
+    def __init__(self, *script: Page | StoreError, claims: FakeClaims | None = None) -> None:
+        self.store = Left(*script)
+        self.claims = claims or FakeClaims()
+        self.claims.lanes = {3: 1, 4: 1}
+        self.intake = Intake(store=self.claims, poll_interval=1.0, clock=Clock())
+        at_once(self.intake.lanes.keep())
+        self.told: list[events.Event] = []
+        self.nudged = 0
+        self.scrub = Scrub(store=self.store, intake=self.intake, emit=self.told.append, nudge=self._nudge)
+
+    def _nudge(self) -> None:
+        self.nudged += 1
+
+    async def run(self, pages: int) -> None:
+        """Until so many pages were asked for."""
+        self.store.wanted = pages
+        task = asyncio.create_task(self.scrub.run())
+        await self.store.enough.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def afters(self) -> list[Position]:
+        """Where each page began."""
+        return [one["after"] for one in self.store.asked]
+
+
+def test_a_page_lies_between_where_the_last_one_ended_and_the_head() -> None:
+    """It leaves out what is held, and what streams of their own have before them."""
+    rig = Rig()
+    rig.intake.hold({"audit"})
+    rig.intake.streams.main.head = HEAD
+
+    at_once(rig.scrub.page())
+
+    assert [{"after": START, "to": HEAD, "held": ["audit"], "heads": {"audit": START}, "lanes": [3, 4]}] == rig.store.asked
+
+
+def test_a_round_goes_on_where_its_last_page_ended_and_the_next_one_begins_from_the_left() -> None:
+    """Nothing is left out for good."""
+    rig = Rig(page(to=Position(10, 1)), page(to=Position(20, 1)), page())
+
+    assert [True, True, False, False] == [at_once(rig.scrub.page()) for _ in range(4)]
+    assert [START, Position(10, 1), Position(20, 1), START] == rig.afters()
+
+
+def test_a_hint_during_a_page_begins_from_the_left() -> None:
+    """What was let go may stand anywhere."""
+    rig = Rig(page(to=Position(10, 1)), page(to=Position(20, 1)))
+    at_once(rig.scrub.page())
+    rig.store.meanwhile = rig.scrub.hint
+
+    at_once(rig.scrub.page())
+    at_once(rig.scrub.page())
+
+    assert [START, Position(10, 1), START] == rig.afters()
+
+
+def test_a_hint_during_the_first_page_begins_from_the_left_too() -> None:
+    """The page left out what was held when it began."""
+    rig = Rig(page(to=Position(10, 1)))
+    rig.store.meanwhile = rig.scrub.hint
+
+    at_once(rig.scrub.page())
+    at_once(rig.scrub.page())
+
+    assert [START, START] == rig.afters()
+
+
+def test_what_is_found_is_handed_on_and_the_engine_told() -> None:
+    """Each kind to where it is claimed."""
+    rig = Rig(page(a_finding("stranded"), a_finding("suspect"), a_finding("key", key="k", lane=3)))
+
+    at_once(rig.scrub.page())
+
+    assert (1, True, ["k"]) == (len(rig.intake.backlog.next(10, ())), rig.intake.suspects.waiting, rig.intake.lanes.asked.first(10))
+    assert 1 == rig.nudged
+    at_once(rig.scrub.page())
+    assert 1 == rig.nudged, "there is nothing new"
+
+
+def test_locks_that_are_over_are_freed_and_told() -> None:
+    """What came back is looked for at once; nothing is asked where none is over."""
+    rig = Rig(page(a_finding("expired", position=Position(5, 1)), a_finding("expired", position=Position(6, 1))))
+    for source in rig.intake._turns:
+        source.look_at = 1e9
+
+    at_once(rig.scrub.page())
+    at_once(rig.scrub.page())
+
+    assert [Position(5, 1), Position(6, 1)] == rig.store.freed
+    assert [events.LocksSwept(1, 1)] == rig.told
+    assert 0.0 == rig.intake.until_next_look()
+
+
+def test_stranded_messages_are_told_once_they_were_claimed() -> None:
+    """With the next page; a message that somebody else has claimed meanwhile was none."""
+    batch = a_batch(a_claim(xid=5, seq=1), source="waiting")
+    rig = Rig(
+        page(a_finding("stranded", position=Position(5, 1)), a_finding("stranded", position=Position(6, 1))),
+        claims=FakeClaims({"waiting": [batch]}),
+    )
+    at_once(rig.scrub.page())
+    assert [] == rig.told
+    assert batch is at_once(rig.intake.claim(10, 1000))
+    assert At([Position(5, 1), Position(6, 1)], "waiting") in rig.claims.wanted
+
+    at_once(rig.scrub.page())
+    at_once(rig.scrub.page())
+
+    assert [events.StrandedFound(1)] == rig.told
+
+
+@timeless
+async def test_a_round_comes_every_two_seconds_and_its_pages_in_a_row() -> None:
+    """Quick pages follow each other at once."""
+    rig = Rig(page(to=Position(10, 1)), page(to=Position(20, 1)))
+    began = asyncio.get_running_loop().time()
+
+    await rig.run(4)
+
+    assert [START, Position(10, 1), Position(20, 1), START] == rig.afters()
+    assert module.ROUND == pytest.approx(asyncio.get_running_loop().time() - began, abs=0.2)
+
+
+@timeless
+async def test_pages_take_a_quarter_of_the_time_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow ones are followed by long pauses: others use the database too."""
+    now = 0.0
+    monkeypatch.setattr("relay.claims.scrub.time.monotonic", lambda: now)
+    rig = Rig(*[page(to=Position(10, 1))] * 4)
+
+    def slow() -> None:
+        nonlocal now
+        now += 0.5
+
+    rig.store.meanwhile = slow
+    began = asyncio.get_running_loop().time()
+    await rig.run(4)
+
+    assert 3 * 1.5 == pytest.approx(asyncio.get_running_loop().time() - began, abs=0.2)
+
+
+@timeless
+async def test_a_hint_ends_the_pause() -> None:
+    """Something was let go."""
+    rig = Rig()
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.5, rig.scrub.hint)
+    began = loop.time()
+
+    await rig.run(2)
+
+    assert 0.5 == pytest.approx(loop.time() - began, abs=0.1)
+
+
+@timeless
+async def test_no_page_is_looked_at_while_there_is_no_room_for_what_it_may_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round goes on where it was when there is."""
+    rig = Rig(page(to=Position(10, 1)))
+    full = [False, True, True, True, False]
+    monkeypatch.setattr(Intake, "full", property(lambda _: full.pop(0) if full else False))
+
+    await rig.run(2)
+
+    assert [START, Position(10, 1)] == rig.afters()
+    assert len(full) <= 1
+
+
+@timeless
+async def test_a_page_that_fails_is_told_of_and_tried_again() -> None:
+    """From where it was to begin."""
+    rig = Rig(page(to=Position(10, 1)), StoreError("Away."))
+
+    await rig.run(3)
+
+    assert [START, Position(10, 1), Position(10, 1)] == rig.afters()
+    assert [events.MaintenanceFailed("scan of the queue", "Away.")] == rig.told
