@@ -159,7 +159,7 @@ class Reports:
         self.paused = list(paused)
         self._relays = list(relays)
 
-    async def heartbeat(self, state: object) -> None:
+    async def heartbeat(self, *state: object) -> None:
         """Report."""
         del state
         self.told.append("heartbeat")

@@ -170,13 +170,13 @@ async def test_a_claim_of_fresh_messages_says_where_each_range_was_cut(played: P
 
 
 @timeless
-async def test_a_report_tells_the_state_and_hears_whether_the_relay_is_known() -> None:
+async def test_a_report_tells_the_state_and_where_the_relay_claims_next_and_hears_whether_the_relay_is_known() -> None:
     """Without a row it was forgotten."""
     played = Played()
     for row, known in (([(7,)], True), ([], False)):
         played.answers["heartbeat"].append(row)
-        assert known == await played.store.heartbeat("running")
-    assert [{"state": "running", "relay_id": 7, "now": None}] * 2 == played.values
+        assert known == await played.store.heartbeat("running", SIXTY)
+    assert [{"state": "running", "relay_id": 7, "head_xid": "60", "head_seq": 2, "now": None}] * 2 == played.values
     assert {("claim", "heartbeat")} == set(played.asked)
 
 
