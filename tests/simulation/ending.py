@@ -17,6 +17,8 @@ LONGEST = 66.0
 LOOK = 0.25
 SOME = 10
 """Messages of a limited exchange that must go while its limit holds, if there are as many."""
+KINDS = 3
+"""Fresh, waiting and ordered messages take turns under a limit, and those that are tried again count each time."""
 
 
 def calm_down(world: World) -> None:
@@ -72,7 +74,7 @@ def _let_go_by_limits(world: World, promised: float) -> None:
     begun, rows, rates = world.database.now(), world.database.rows, world.database.limited
     free = [row for row in rows.values() if not (_may_wait(world, row, begun) or _behind_other_limits(world, row))]
     waiting = {name: {row.at for row in free if row.exchange == name} for name in rates}
-    until = world.loop.now + promised + SOME * len(world.living) / min(rates.values(), default=math.inf)
+    until = world.loop.now + promised + SOME * KINDS * len(world.living) / min(rates.values(), default=math.inf)
     while (stuck := [at for places in waiting.values() for at in _too_many(places, rows)]) and world.loop.now < until:
         _resume_keys(world)
         world.step(LOOK)
