@@ -185,6 +185,23 @@ async def test_a_lock_that_expired_once_too_often_ends_in_the_archive(
     assert ["lock_expired"] * 3 == [*(await queue.results()).values()]
 
 
+async def test_a_trigger_that_refuses_one_dead_message_keeps_no_other_lock_from_being_freed(queue: Queue, store: MadeStore) -> None:
+    """The refused one stays where it is, with a WARNING; the others end in the archive."""
+    await queue.sql("UPDATE queue_message_setting SET value = 'archive' WHERE name = 'on_lock_expired'")
+    await queue.sql("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
+    await queue.sql(
+        "CREATE TRIGGER refuse BEFORE INSERT ON queue_message_dead FOR EACH ROW"
+        " WHEN (NEW.routing_key = 'refused') EXECUTE FUNCTION refuse()"
+    )
+    refused, *others = [*await queue.insert(routing_key="refused"), *await queue.insert(2)]
+    await store.batch()
+    await queue.expire()
+
+    assert (0, 2) == await store.sweep()
+    assert others == [id_ for (id_,) in await queue.sql("SELECT id::text FROM queue_message_dead ORDER BY seq")]
+    assert [refused] == [id_ for (id_,) in await queue.sql("SELECT id::text FROM queue_message")]
+
+
 @pytest.mark.ids("A12")
 async def test_a_lock_set_by_hand_is_freed_too(queue: Queue, claimer: Claimer) -> None:
     """Programs that follow the convention set lock_expires_at and nothing else; a round of the scrub finds it."""
