@@ -243,7 +243,7 @@ class MessagesRenumbered(Event):
 
 @dataclass(frozen=True, slots=True)
 class StrandedFound(Event):
-    """Claimable messages stood below every head and were made due; should stay 0."""
+    """The scrub claimed fresh messages that claims had passed over, such as those that another session had locked."""
 
     level: ClassVar[str] = "warning"
     messages: int
