@@ -51,7 +51,7 @@ $body$;
 -- is said of it, because the publisher finds its messages by the ids that it knows.
 CREATE FUNCTION @schema@.queue_message_has_foreign_ids() RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off AS $body$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $body$
 #variable_conflict use_variable
 DECLARE
     here bigint := @schema@.queue_message_cluster_here();

@@ -71,6 +71,7 @@ DECLARE
     -- 'archive' is the strict convention: one lost lock, and the message is dead.
     allowed integer := CASE @schema@.queue_message_setting_value('on_lock_expired')
         WHEN 'archive' THEN 0 ELSE @schema@.queue_message_setting_value('max_attempts')::integer END;
+    lost uuid[];
 BEGIN
     UPDATE @schema@.queue_message m
     SET lock_expires_at = NULL, lock_token = NULL, locked_by = coalesce(m.locked_by, 0), available_at = clock,
@@ -78,13 +79,16 @@ BEGIN
     WHERE m.id = ANY (expired) AND m.attempts + (m.locked_by IS NULL)::integer < allowed
         AND @schema@.queue_message_lock_over(m.lock_expires_at, m.lock_token, m.locked_by, clock);
     GET DIAGNOSTICS released = ROW_COUNT;
-    archived := @schema@.queue_message_sweep_dead(
-        ARRAY(SELECT m.id FROM @schema@.queue_message m
-              WHERE m.id = ANY (expired) AND @schema@.queue_message_lock_over(m.lock_expires_at, m.lock_token, m.locked_by, clock)), clock);
+    lost := ARRAY(SELECT m.id FROM @schema@.queue_message m
+                  WHERE m.id = ANY (expired) AND @schema@.queue_message_lock_over(m.lock_expires_at, m.lock_token, m.locked_by, clock));
+    -- For no id at all PostgreSQL may walk the index of every ordered message: an empty list implies what that index asks for.
+    archived := CASE WHEN cardinality(lost) = 0 THEN 0 ELSE @schema@.queue_message_sweep_dead(lost, clock) END;
 END
 $body$;
 
--- Frees the messages at these positions whose locks are over; whoever else has one locked is not waited for.
+-- Frees the messages at these positions whose locks are over; whoever else has one locked is not waited for. Each is looked up by the primary
+-- key: as a join PostgreSQL without statistics walked the whole queue and compared each of its messages with each position (500 of 50,000:
+-- 17 s).
 CREATE FUNCTION @schema@.queue_message_free_expired(
     xids xid8[], seqs bigint[], now timestamptz DEFAULT NULL, OUT released bigint, OUT archived bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -94,9 +98,11 @@ DECLARE
     clock timestamptz := @schema@.queue_message_clock(now);
 BEGIN
     SELECT f.released, f.archived INTO released, archived FROM @schema@.queue_message_sweep_free(ARRAY(
-        SELECT m.id FROM unnest(xids, seqs) AS place (xid, seq) JOIN @schema@.queue_message m ON m.xid = place.xid AND m.seq = place.seq
-        WHERE @schema@.queue_message_lock_over(m.lock_expires_at, m.lock_token, m.locked_by, clock)
-        ORDER BY m.xid, m.seq FOR UPDATE OF m SKIP LOCKED), clock) f;
+        SELECT one.id FROM unnest(xids, seqs) AS place (xid, seq) CROSS JOIN LATERAL (
+            SELECT m.id FROM @schema@.queue_message m
+            WHERE m.xid = place.xid AND m.seq = place.seq
+                AND @schema@.queue_message_lock_over(m.lock_expires_at, m.lock_token, m.locked_by, clock)
+            FOR UPDATE SKIP LOCKED) one), clock) f;
 END
 $body$;
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 import pytest
@@ -63,11 +64,11 @@ async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_giv
     )
 
 
-async def check(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str, **columns: Any) -> None:
-    """Three messages with such columns come to the broker as they were given, and are settled."""
+async def test_a_relay_sends_them_in_utf_8(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str) -> None:
+    """Whatever the database keeps them in."""
     queue, word = encoded
     inbox = await topology.declare(routing_key=word)
-    sent = await queue.insert(3, exchange=inbox.exchange, routing_key=word, content=Jsonb({word: word}), **columns)
+    sent = await queue.insert(3, exchange=inbox.exchange, routing_key=word, content=Jsonb({word: word}))
     relay = await relays.start(f"relay {word}", database=queue.url, broker=amqp_url)
     came = await topology.drain(inbox.queue, 3, seconds=20)
     assert {f'{{"{word}": "{word}"}}'.encode()} == {message.body for message in came}
@@ -78,14 +79,24 @@ async def check(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: 
     assert [] == relay.of("database_down") + relay.of("maintenance_failed") + relay.of("settle_failed")
 
 
-async def test_a_relay_sends_them_in_utf_8(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str) -> None:
-    """Whatever the database keeps them in."""
-    await check(relays, encoded, topology, amqp_url)
+@pytest.mark.parametrize("count", [1, 2])
+async def test_relays_send_them_in_the_order_of_their_keys(
+    relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str, count: int
+) -> None:
+    """Whatever letters the keys have: every relay takes their lanes from the database."""
+    queue, word = encoded
+    inbox = await topology.declare(routing_key=word)
+    keys, numbers = [word, f"{word}-{word}", "plain"], [*range(5)]
+    for number in numbers:
+        for key in keys:
+            content = Jsonb({"key": key, "number": number})
+            await queue.insert(1, exchange=inbox.exchange, routing_key=word, content=content, ordering_key=key)
+    running = [await relays.start(f"relay {number}", database=queue.url, broker=amqp_url) for number in range(count)]
+    came = [json.loads(message.body) for message in await topology.drain(inbox.queue, len(keys) * len(numbers), seconds=20)]
+    await queue.settled()
 
-
-async def test_a_relay_sends_them_under_an_ordering_key(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str) -> None:
-    """Whose lane every relay finds."""
-    await check(relays, encoded, topology, amqp_url, ordering_key=encoded.word)
+    assert dict.fromkeys(keys, numbers) == {key: [one["number"] for one in came if one["key"] == key] for key in keys}
+    assert [0] * count == [await relay.stop() for relay in running]
 
 
 async def test_a_reason_with_letters_that_the_database_lacks_is_kept_with_their_codes(encoded: Encoded) -> None:
