@@ -2,6 +2,7 @@
 -- goes by it. Nothing if the relay's row is gone.
 UPDATE @schema@.queue_message_relay
 SET heartbeat_at = coalesce(%(now)s, now()), state = %(state)s,
-    head_xid = %(head_xid)s::text::xid8, head_seq = %(head_seq)s, top_xid = %(head_xid)s::text::xid8, top_seq = %(head_seq)s
+    low_xid = %(head_xid)s::text::xid8, low_seq = %(head_seq)s, head_xid = %(head_xid)s::text::xid8, head_seq = %(head_seq)s,
+    top_xid = %(head_xid)s::text::xid8, top_seq = %(head_seq)s
 WHERE id = %(relay_id)s
 RETURNING id
