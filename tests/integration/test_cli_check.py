@@ -115,7 +115,7 @@ def test_a_lock_that_a_dead_relay_took_for_long_is_named(cli: Cli, seeded: Seede
 def test_a_wrong_lane_is_named_and_the_advice_mends_it(cli: Cli, seeded: Seeded) -> None:
     """As of a row that was written while another function computed lanes."""
     [(right,)] = seeded.run(LANE_OF)
-    seeded.run(right.replace("& 63)", "# 1)").replace("(pg_catalog.&) 63)", "(pg_catalog.#) 1)").replace("bigint #", "bigint & 63 #"))
+    seeded.run(right.replace("(pg_catalog.&) 63)", "(pg_catalog.&) 63 OPERATOR(pg_catalog.#) 1)"))
     id_ = seeded.insert(ordering_key="k")
     seeded.run(right)
 
