@@ -225,7 +225,7 @@ class Relay:
         return Maintenance(
             store=self._upkeep,
             intake=self._intake,
-            scrub=Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge),
+            scrub=Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge, holds=self._in_hand.holds),
             keeper=self._keeper(publisher),
             state=lambda: self._state(publisher, listener),
             gauges=self._metrics.queue,

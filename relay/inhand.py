@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from relay.message import Amount, Batch, Claim, by_exchange
+from relay.message import Amount, Batch, Claim, Position, by_exchange
 
 
 class InHand:
@@ -62,6 +62,15 @@ class InHand:
             self._size_by_exchange[exchange] -= amount.size
             if not self._by_exchange[exchange]:
                 del self._by_exchange[exchange], self._size_by_exchange[exchange]
+
+    def holds(self, position: Position) -> bool:
+        """Whether the message at a position is in hand."""
+        return any(position in self._held(batch) for batch in list(self._batches))
+
+    @property
+    def lowest(self) -> Position | None:
+        """No message in hand stands below this position; None where nothing is in hand."""
+        return min((batch.claims[0].position for batch in self._batches), default=None)
 
     def count(self, exchange: str) -> int:
         """Messages of an exchange."""

@@ -47,8 +47,8 @@ class LockStore(Protocol):
 class MaintenanceStore(ForeignStore, Protocol):
     """The statements behind the chores; each may raise StoreError."""
 
-    async def heartbeat(self, state: Mapping[str, object], head: Position = START) -> None:
-        """Report that this relay lives, and where it claims next."""
+    async def heartbeat(self, state: Mapping[str, object], head: Position = START, low: Position | None = None) -> None:
+        """Report that this relay lives, where it claims next, and what is lowest in hand."""
 
     async def sweep_minute(self) -> tuple[int, int]:
         """Run the minute's sweep, which also notes when the database's clock was set; return how many were released, and archived."""
@@ -250,7 +250,7 @@ class Maintenance:
         self._nudge()
 
     async def _heartbeat(self) -> None:
-        await self._store.heartbeat(self._state(), self._intake.streams.main.head)
+        await self._store.heartbeat(self._state(), self._intake.streams.main.head, self._keeper.in_hand.lowest)
 
     async def _keep_lanes(self) -> None:
         if await self._intake.keep_lanes():

@@ -94,8 +94,10 @@ class Intake:
             self._fresh.hint()
 
     def found(self, findings: Iterable[Finding]) -> None:
-        """Take over what a scan has seen; each is checked again when it is claimed."""
+        """Take over what a scan has seen that can be claimed; each is checked again when it is."""
         for finding in findings:
+            if finding.kind == "expired":
+                continue
             if finding.kind == "key":
                 self.lanes.found(finding)
                 self._ordered.hint()

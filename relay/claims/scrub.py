@@ -46,12 +46,17 @@ class Scrub:
         intake: takes what is found.
         emit: takes what there is to tell.
         nudge: called when something can be claimed.
+        holds: says whether this relay has the message at a position in hand. Its lock may run out while another session holds the row;
+            the settle that is tried again ends it, and not a second publish.
 
     """
 
-    def __init__(self, *, store: ScrubStore, intake: Intake, emit: events.Sink, nudge: Callable[[], None]) -> None:
+    def __init__(
+        self, *, store: ScrubStore, intake: Intake, emit: events.Sink, nudge: Callable[[], None], holds: Callable[[Position], bool]
+    ) -> None:
         self._store = store
         self._intake = intake
+        self._holds = holds
         self._emit = emit
         self._nudge = nudge
         self._after = START
@@ -88,8 +93,8 @@ class Scrub:
         )  # fmt: skip
         if hints == self._hints:
             self._after = page.reached if page.reached and page.cut else START
-        await self._free([one.position for one in page.findings if one.kind == "expired"])
-        self._intake.found(one for one in page.findings if one.kind != "expired")
+        await self._free([one.position for one in page.findings if one.kind == "expired" and not self._holds(one.position)])
+        self._intake.found(page.findings)
         self._tell_stranded()
         if page.findings:
             self._nudge()

@@ -175,9 +175,9 @@ class Store:
         """Something that was claimed keeps its lock and is not in flight any more."""
         self.left_locked = True
 
-    async def heartbeat(self, state: str, head: Position = START) -> bool:
-        """Report that this relay lives, its state, and where it claims next; False if its row is gone."""
-        values = {"state": state, "relay_id": self.relay_id, "now": None, **at("head", head)}
+    async def heartbeat(self, state: str, head: Position = START, low: Position | None = None) -> bool:
+        """Report that this relay lives, its state, where it claims next, and what is lowest in hand; False if its row is gone."""
+        values = {"state": state, "relay_id": self.relay_id, "now": None, **at("head", head), **at("low", min(head, low or head))}
         return bool(await self._claims.fetch(self._statements["heartbeat"], values))
 
     async def keep_lanes(self) -> dict[int, int]:

@@ -63,9 +63,9 @@ class Upkeep:
         """Move locks ahead; return how many are still ours."""
         return await self._store.renew(batch, positions)
 
-    async def heartbeat(self, state: Mapping[str, object], head: Position = START) -> None:
-        """Report that this relay lives, and where it claims next; one whose row was forgotten enters again."""
-        if not await self._store.heartbeat(json.dumps(state), head):
+    async def heartbeat(self, state: Mapping[str, object], head: Position = START, low: Position | None = None) -> None:
+        """Report that this relay lives, where it claims next, and what is lowest in hand; one whose row was forgotten enters again."""
+        if not await self._store.heartbeat(json.dumps(state), head, low):
             await self._store.register()
 
     async def sweep_minute(self) -> tuple[int, int]:

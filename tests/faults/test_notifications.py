@@ -35,9 +35,9 @@ TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applic
 SOME_OUT = "SELECT EXISTS (SELECT FROM queue_message_archive)"
 LOOKS = """
     SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements JOIN pg_database AS mine ON mine.oid = dbid
-    WHERE datname = current_database() AND query LIKE '%lowered AS (%' AND query LIKE '%(xid, seq) > (%'
+    WHERE datname = current_database() AND (query LIKE '%range.from_xid%' AND query LIKE '%SKIP LOCKED%' OR query LIKE '%bool_or(fresh)%')
 """
-"""Claims of new messages, whether they found any or not."""
+"""Claims of new messages, whether they found any or not, and looks for them."""
 SEVERAL = 5
 """More looks than a poll alone makes within a test, once the relay rests."""
 HINTS, AT_ONCE = 20, 500

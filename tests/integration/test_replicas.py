@@ -19,6 +19,8 @@ from tests.support.servers import Databases, Drain, Say
 from tests.support.standby import Standby
 
 PUBLICATION = "CREATE PUBLICATION queue FOR TABLE queue_message, queue_message_archive WITH (publish_via_partition_root = true)"
+AHEAD = 2_000
+"""Transactions by which the publisher is ahead."""
 IDS = "SELECT array_agg(id::text ORDER BY id) FROM queue_message_archive"
 
 
@@ -73,10 +75,19 @@ async def test_a_subscriber_gets_what_relays_make_of_the_queue(
 async def test_a_relay_on_a_subscriber_sends_what_it_finds_there_once_more(
     relays: Relays, queue: Queue, inbox: Declared, amqp_url: str, drain: Drain, say: Say
 ) -> None:
-    """Its rows can be written and look like any others: nothing there says that they are somebody else's."""
+    """Messages whose ids the subscriber has not reached wait until nobody fills its queue any more; nothing says whose the others are."""
+    for _ in range(AHEAD):
+        await queue.sql("SELECT pg_current_xact_id()")
     async with subscriber(queue, say) as copy:
         sent = await queue.insert(20, exchange=inbox.exchange, routing_key=inbox.routing_key)
         await copy.settled(20)
+        there = await relays.start("astray", database=copy.url, broker=amqp_url)
+        own = await copy.insert(1, exchange=inbox.exchange, routing_key=inbox.routing_key)
+        assert own == [str(message.message_id) for message in await drain(inbox.queue, 1)]
+        await copy.settled(20)
+        assert 0 == await there.stop()
+
+        await copy.sql("ALTER SUBSCRIPTION copy DISABLE")
         there = await relays.start("astray", database=copy.url, broker=amqp_url)
         await copy.settled()
         assert 0 == await there.stop()

@@ -180,6 +180,7 @@ def _filled(kind: type[events.Event]) -> events.Event:
         "str": HOSTILE,
         "int": 1,
         "float": 1.0,
+        "bool": True,
         "tuple[str, ...]": (HOSTILE, HOSTILE),
         "Mapping[str, int]": {HOSTILE: 1},
     }

@@ -23,7 +23,7 @@ class Claimer:
         self.store = store
         self.told: list[events.Event] = []
         self.intake = Intake(store=store, poll_interval=60.0)
-        self.scrub = Scrub(store=store, intake=self.intake, emit=self.told.append, nudge=lambda: None)
+        self.scrub = Scrub(store=store, intake=self.intake, emit=self.told.append, nudge=lambda: None, holds=lambda _: False)
 
     async def round(self) -> None:
         """Scan the whole queue once, up to the head, from the left."""

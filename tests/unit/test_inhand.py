@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relay.inhand import InHand
+from relay.message import Position
 from tests.support.fakes import a_batch, a_claim
 
 
@@ -152,3 +153,18 @@ def test_a_batch_that_was_looked_into_is_let_go_of_whole_all_the_same() -> None:
     in_hand.remove(batch, batch.claims)
 
     assert (0, 0, []) == (in_hand.messages, in_hand.size, in_hand.due_for_renewal(1e15, 1.0))
+
+
+def test_it_knows_what_it_holds_and_from_where_on() -> None:
+    """By position; what was settled is not held any more, and below the lowest there is nothing."""
+    in_hand = InHand(window=10, window_bytes=100)
+    assert (None, False) == (in_hand.lowest, in_hand.holds(Position(7, 1)))
+    high, low = a_batch(a_claim(xid=9, seq=1)), a_batch(a_claim(xid=7, seq=1), a_claim(xid=8, seq=1))
+    in_hand.add(high)
+    in_hand.add(low)
+
+    in_hand.remove(low, low.claims[:1])
+
+    assert [False, True, True] == [in_hand.holds(Position(xid, 1)) for xid in (7, 8, 9)]
+    assert in_hand.lowest is not None
+    assert in_hand.lowest <= Position(8, 1)

@@ -68,7 +68,10 @@ class Rig:
         at_once(self.intake.lanes.keep())
         self.told: list[events.Event] = []
         self.nudged = 0
-        self.scrub = Scrub(store=self.store, intake=self.intake, emit=self.told.append, nudge=self._nudge)
+        self.held: list[Position] = []
+        self.scrub = Scrub(
+            store=self.store, intake=self.intake, emit=self.told.append, nudge=self._nudge, holds=lambda position: position in self.held
+        )
 
     def _nudge(self) -> None:
         self.nudged += 1
@@ -152,6 +155,17 @@ def test_locks_that_are_over_are_freed_and_told() -> None:
     assert [Position(5, 1), Position(6, 1)] == rig.store.freed
     assert [events.LocksSwept(1, 1)] == rig.told
     assert 0.0 == rig.intake.until_next_look()
+
+
+def test_a_lock_of_what_the_relay_has_in_hand_is_not_freed() -> None:
+    """Its settle is tried again; freed, the message would go out twice. Nothing else takes it up either."""
+    rig = Rig(page(a_finding("expired", position=Position(5, 1)), a_finding("expired", position=Position(6, 1))))
+    rig.held = [Position(5, 1)]
+
+    at_once(rig.scrub.page())
+
+    assert [Position(6, 1)] == rig.store.freed
+    assert [] == rig.intake.backlog.next(10, ())
 
 
 def test_stranded_messages_are_told_once_they_were_claimed() -> None:
