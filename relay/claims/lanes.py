@@ -196,17 +196,11 @@ class Lanes:
 
     def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Head]:
         """Those of the ready heads that limits let go now; the keys of the others wait for that."""
-        found: dict[str, Head] = {}
-        left: dict[str, int | None] = {}
-        for key, head in heads.items():
-            allowance = left.setdefault(head.exchange, self._limits.allowance(head.exchange))
-            if allowance == 0:
-                self.asked.drop([key])
-                self._backlog.put_key(key, head.lane, head.exchange)
-                continue
-            found[key] = head
-            left[head.exchange] = None if allowance is None else allowance - 1
-        return found
+        admitted = dict(self._limits.admit(heads.items(), lambda one: one[1].exchange))
+        for key in [key for key in heads if key not in admitted]:
+            self.asked.drop([key])
+            self._backlog.put_key(key, heads[key].lane, heads[key].exchange)
+        return admitted
 
     async def _claim_ready(self, ready: Mapping[str, Head], limit: int, limit_bytes: int) -> Batch | None:
         """Claim what was found; what has changed since, or does not fit, is asked for again."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from relay.message import Batch
 
@@ -16,6 +17,7 @@ DEBT = 5.0
 """Seconds' worth of tokens, and at least one, that may be owed: a claim under way when a low limit comes must not stop it for hours."""
 LOOK = 0.1
 """Seconds between two looks, shared by the limited exchanges that have nothing, and stand apart although, because others are busy."""
+Wanted = TypeVar("Wanted")
 _ROUNDING = 1e-6
 """Tokens that a sum of fractions may lack."""
 
@@ -104,6 +106,17 @@ class Limits:
         """Messages that may be claimed now, None where nothing limits them."""
         bucket = self._buckets.get(exchange)
         return None if bucket is None else bucket.allowance(self.clock())
+
+    def admit(self, wanted: Iterable[Wanted], exchange: Callable[[Wanted], str]) -> list[Wanted]:
+        """Those of these messages that may be claimed now, each of an exchange that `exchange` names; the first ones go first."""
+        left: dict[str, int | None] = {}
+        admitted: list[Wanted] = []
+        for one in wanted:
+            allowance = left.setdefault(name := exchange(one), self.allowance(name))
+            if allowance != 0:
+                admitted.append(one)
+                left[name] = None if allowance is None else allowance - 1
+        return admitted
 
     def took(self, batch: Batch) -> None:
         """Debit what was claimed, whatever becomes of it: a message that goes again is debited again."""

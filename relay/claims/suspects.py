@@ -61,19 +61,7 @@ class Suspects:
     def _group(self, found: Collection[Finding], most: int, left_out: Collection[str]) -> list[Finding]:
         mine = [one for one in found if one.exchange not in left_out]
         trusted = list(islice((one for one in mine if one.trusted), min(most, MAX_GROUP)))
-        return self._within_limits(trusted) or mine[:1]
-
-    def _within_limits(self, group: list[Finding]) -> list[Finding]:
-        left: dict[str, int] = {}
-        for one in group:
-            allowance = self._limits.allowance(one.exchange)
-            left.setdefault(one.exchange, len(group) if allowance is None else allowance)
-        kept: list[Finding] = []
-        for one in group:
-            left[one.exchange] -= 1
-            if left[one.exchange] >= 0:
-                kept.append(one)
-        return kept
+        return self._limits.admit(trusted, lambda one: one.exchange) or mine[:1]
 
     def tried(self, group: Collection[Finding], batch: Batch | None) -> None:
         """A group was claimed, all of it, a part or nothing: what is left a scan finds again."""

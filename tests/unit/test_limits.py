@@ -131,3 +131,11 @@ def test_another_figure_holds_from_now_on(clock: Clock) -> None:
     assert 510 == limits.allowance("a")
     assert limits.set({}, 1)
     assert limits.allowance("a") is None
+
+
+def test_the_first_ones_of_each_exchange_are_admitted(clock: Clock) -> None:
+    """As many as its limit lets go, in their order, beside all of an exchange without one."""
+    limits = limits_of(clock, a=2)
+
+    assert ["a1", "b1", "a2", "b2"] == limits.admit(["a1", "b1", "a2", "a3", "b2"], lambda one: one[0])
+    assert 2 == limits.allowance("a"), "nothing is claimed yet"
