@@ -65,7 +65,10 @@ class InHand:
 
     def holds(self, position: Position) -> bool:
         """Whether the message at a position is in hand."""
-        return any(position in self._held(batch) for batch in list(self._batches))
+        return any(
+            batch.claims[0].position <= position <= batch.claims[-1].position and position in self._held(batch)
+            for batch in list(self._batches)
+        )
 
     @property
     def lowest(self) -> Position | None:

@@ -14,8 +14,9 @@ from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.inhand import InHand
-from relay.message import START, Batch, Position
+from relay.message import Batch
 from relay.policy import Controls
+from relay.ports import NOWHERE, Places
 from relay.renumbering import ForeignStore, Renumbering
 from relay.schedules import Failing, Folded, Folds, Schedules
 
@@ -47,8 +48,8 @@ class LockStore(Protocol):
 class MaintenanceStore(ForeignStore, Protocol):
     """The statements behind the chores; each may raise StoreError."""
 
-    async def heartbeat(self, state: Mapping[str, object], head: Position = START, low: Position | None = None) -> None:
-        """Report that this relay lives, where it claims next, and what is lowest in hand."""
+    async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
+        """Report that this relay lives, and where it is."""
 
     async def sweep_minute(self) -> tuple[int, int]:
         """Run the minute's sweep, which also notes when the database's clock was set; return how many were released, and archived."""
@@ -186,7 +187,7 @@ class Maintenance:
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._look, emit=emit)
         self._failing = Failing(emit)
-        self._renumbering = Renumbering(store, emit, scrub.hint)
+        self._renumbering = Renumbering(store, emit, scrub.begin_again)
         folds = Folds(store.fold_keys, store.failing_keys, emit)
         self._keys = Schedules(carry_out=folds.carry_out, inserted=self._look, emit=emit, chore="messages with a key")
 
@@ -215,7 +216,7 @@ class Maintenance:
             Chore("partitions", HOUR, self._ensure_partitions),
             Chore("retention", HOUR, self._retain),
             Chore("sweep", MINUTE, self._sweep_minute),
-            Chore("messages of another cluster", MINUTE, self._renumbering.step),
+            Chore("messages of another cluster", MINUTE, self._renumbering.run),
             Chore("notifications", MINUTE, self._store.renotify),
             Chore("gauges", GAUGES, self._read_gauges),
             emit=self._emit,
@@ -250,7 +251,7 @@ class Maintenance:
         self._nudge()
 
     async def _heartbeat(self) -> None:
-        await self._store.heartbeat(self._state(), self._intake.streams.main.head, self._keeper.in_hand.lowest)
+        await self._store.heartbeat(self._state(), self._intake.streams.places(self._keeper.in_hand.lowest))
 
     async def _keep_lanes(self) -> None:
         if await self._intake.keep_lanes():

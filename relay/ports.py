@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from relay.message import Batch, Claim, Outcome, Portion, Position, Range
+from relay.message import START, Batch, Claim, Outcome, Portion, Position, Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class Finding(NamedTuple):
     """A message that a scan has seen."""
 
     kind: str
-    """`waiting`: its wait is over; `stranded`: fresh, below the head; `suspect`: its lock has expired before; `key`: the lowest of its
-    ordering key in this page; `expired`: its lock is over."""
+    """`waiting`: its wait is over; `stranded`: fresh, its stream has passed it; `suspect`: its lock has expired before; `key`: the lowest
+    of its ordering key in this page; `expired`: its lock is over."""
     position: Position
     exchange: str
     key: str | None
@@ -112,16 +112,41 @@ class Finding(NamedTuple):
     """Of a suspect: it may be claimed together with others."""
 
 
+class Sought(NamedTuple):
+    """What a scan is to find."""
+
+    held: list[str]
+    """Exchanges of which it finds nothing but locks that are over."""
+    crowded: list[str]
+    """Exchanges of which it finds keys and suspects, but no other message: there is no room for more."""
+    lanes: list[int]
+    """Lanes whose keys it finds."""
+
+
 class Page(NamedTuple):
     """One page of a scan."""
 
     findings: Sequence[Finding]
     reached: Position | None
     """Where a scan in claim order continues; None at the end."""
+    first: Position | None
+    """The first message that was walked."""
     time: str
     """After which time a scan of waits continues."""
-    cut: bool
-    """There is more."""
+
+
+class Places(NamedTuple):
+    """Where a relay is, as it reports it."""
+
+    low: Position
+    """No message in hand stands below."""
+    head: Position
+    """The lowest head of a stream: nothing fresh stands below but of transactions that commit late."""
+    top: Position
+    """The head of the main stream."""
+
+
+NOWHERE = Places(START, START, START)
 
 
 class Seen(NamedTuple):

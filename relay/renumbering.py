@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from relay import events
+from relay.errors import StoreError
 from relay.waiting import unless
 
 ELSEWHERE = 0.2
@@ -36,6 +37,12 @@ class Renumbering:
         self._renumbered = renumbered
         self._waits = False
 
+    async def run(self) -> bool:
+        """Renumber all that nobody else is at; False, as a chore that has left nothing over."""
+        while await self.step() and not self._waits:
+            pass
+        return False
+
     async def step(self) -> bool:
         """Renumber some; return whether more are left."""
         renumbered, more = await self._store.renumber()
@@ -46,9 +53,20 @@ class Renumbering:
         return more
 
     async def finish(self, stop: asyncio.Event) -> bool:
-        """Renumber all; False if `stop` came first."""
+        """Renumber all, but for what stands behind a message that another session holds; False if `stop` came first.
+
+        Raises:
+            StoreError: the database did not answer, or refused.
+        """
         while not stop.is_set():
-            if not await self.step():
+            try:
+                if not await self.step():
+                    return True
+            except StoreError as error:
+                if not error.in_passing:
+                    raise
+                # One message that an application keeps locked must not keep every other from being sent.
+                self._emit(events.MaintenanceFailed("messages of another cluster", str(error)))
                 return True
             if self._waits:
                 await unless(stop, asyncio.sleep(ELSEWHERE))

@@ -19,7 +19,7 @@ LONGEST_PAUSE = 5.0
 GUILTY_PAUSE = 30.0
 """Seconds between two tries of a row that the archive refuses by itself."""
 BUSY_PAUSE = 1.0
-"""Seconds between two tries of a row that another session holds: when that lets go, the settle comes before a sweep of the expired lock."""
+"""Seconds between two tries of a row that another session holds."""
 BUSY = (
     "Another session holds these rows of queue_message; they are tried again, and their neighbours are settled. If this goes on, let the "
     "long transaction end that pg_stat_activity shows."

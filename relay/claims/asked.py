@@ -61,9 +61,14 @@ class Asked:
         self._keys.clear()
 
     @property
-    def full(self) -> bool:
-        """There is no room for the keys of one more page."""
+    def enough(self) -> bool:
+        """More than half of the room is taken: the rest is for what scans find."""
         return len(self._keys) * 2 > self._most
+
+    @property
+    def full(self) -> bool:
+        """There is no room at all."""
+        return len(self._keys) >= self._most
 
     def __len__(self) -> int:
         """How many keys are asked for."""

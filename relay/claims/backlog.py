@@ -15,6 +15,8 @@ from relay.ports import Finding
 
 MAX_FOUND = 10_000
 """Messages and keys of one exchange that are remembered."""
+MAX_IN_ALL = 50_000
+"""Messages that are remembered; where there are many exchanges each has its part, and at least one."""
 
 
 class Backlog:
@@ -23,12 +25,14 @@ class Backlog:
     Args:
         limits: say how many messages of an exchange may be claimed now.
         most: messages and keys of one exchange that are remembered.
+        in_all: messages that are remembered.
 
     """
 
-    def __init__(self, limits: Limits, most: int = MAX_FOUND) -> None:
+    def __init__(self, limits: Limits, most: int = MAX_FOUND, in_all: int = MAX_IN_ALL) -> None:
         self._limits = limits
         self._most = most
+        self._in_all = in_all
         self._positions: dict[str, dict[Position, bool]] = {}
         """By exchange; True for a stranded message."""
         self._next: dict[Position, str] = {}
@@ -39,7 +43,7 @@ class Backlog:
     def put(self, finding: Finding) -> None:
         """Remember an unordered message, if there is room."""
         positions = self._positions.setdefault(finding.exchange, {})
-        if len(positions) < self._most:
+        if len(positions) < self._room:
             positions.setdefault(finding.position, finding.kind == "stranded")
 
     def put_key(self, key: str, lane: int, exchange: str) -> None:
@@ -90,9 +94,13 @@ class Backlog:
         self._keys.clear()
 
     @property
-    def full(self) -> bool:
-        """An exchange that no limit holds back has no room for one more page."""
-        return any(len(found) * 2 > self._most for name, found in self._positions.items() if name not in self._limits.names)
+    def crowded(self) -> list[str]:
+        """Exchanges of which more than half of the room is taken: a scan need not look for more of them."""
+        return [exchange for exchange, found in self._positions.items() if len(found) * 2 > self._room]
+
+    @property
+    def _room(self) -> int:
+        return max(1, min(self._most, self._in_all // max(len(self._positions), 1)))
 
     @property
     def throttled(self) -> set[str]:

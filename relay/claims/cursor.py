@@ -55,7 +55,8 @@ class Cursor:
 
         Args:
             ranges: as `ranges` gave them.
-            reached: the last position seen of each that was cut short, None where nothing is left; shorter where it began no more.
+            reached: the last position seen of each that was cut short, None where nothing is left; shorter if
+                it did not reach the later ranges.
             snapshot: that statement's own.
 
         """
@@ -79,15 +80,10 @@ class Cursor:
         """A second cursor that continues from the same place."""
         return Cursor(self.head, dict(self.late), self.running)
 
-    def merge(self, other: Cursor, snapshot: Snapshot) -> None:
-        """Take over from a fork that has seen everything that `snapshot` shows.
-
-        What began after that snapshot may already be below this head, so the head goes back to it.
-        """
-        running = {xid: 0 for xid in snapshot.running if xid <= self.head.xid}
+    def merge(self, other: Cursor) -> None:
+        """Take over from a fork whose last statement left nothing: what is late for either is late, if the head has passed it."""
         both = {xid: min(self.late[xid], other.late[xid]) for xid in self.late.keys() & other.late.keys()}
-        self.late = running | other.late | self.late | both
-        self.head = min(self.head, Position(snapshot.xmax - 1, LAST_SEQ))
+        self.late = {xid: seq for xid, seq in (other.late | self.late | both).items() if xid <= self.head.xid}
 
 
 def cut_at(ranges: Sequence[Range], last: Position) -> list[Position | None]:

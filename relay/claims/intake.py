@@ -15,7 +15,7 @@ from relay.claims.source import FIRST_GAP, Source
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
 from relay.message import Batch, Outcome, Portion, Position
-from relay.ports import At, Finding, Page, Seen
+from relay.ports import At, Finding, Page, Seen, Sought
 
 PAST = "-infinity"
 
@@ -30,7 +30,7 @@ class IntakeStore(LaneStore, Protocol):
             StoreError: the database did not answer.
         """
 
-    async def scan_due(self, *, after: str, held: Sequence[str], lanes: Collection[int]) -> Page:
+    async def scan_due(self, *, after: str, sought: Sought) -> Page:
         """One page of the messages whose wait ended after a time; locks nothing.
 
         Raises:
@@ -109,9 +109,9 @@ class Intake:
                 self._waiting.hint()
 
     @property
-    def full(self) -> bool:
-        """There is no room for what one more page of a scan might find."""
-        return self.backlog.full or self.lanes.asked.full
+    def sought(self) -> Sought:
+        """What scans are to find: nothing that is held or for which there is no room."""
+        return Sought(self.streams.held, self.backlog.crowded, [] if self.lanes.asked.full else self.lanes.owned)
 
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""
@@ -125,12 +125,11 @@ class Intake:
             source.hint()
 
     def hold(self, exchanges: Collection[str]) -> bool:
-        """Hold exactly these exchanges; return whether that let one go, of which then everything is looked for at once."""
+        """Hold exactly these exchanges; return whether that let one go. Its messages are claimed at once."""
         self.backlog.forget(exchanges)
         self.suspects.forget(exchanges)
         released = self.streams.hold(exchanges)
         if released:
-            self.lanes.rediscover()
             self.hint()
             self.hint_waiting()
         return released
@@ -215,8 +214,8 @@ class Intake:
 
     async def _scan_due(self, room: int, room_bytes: int) -> None:  # noqa: ARG002 - as a source is asked
         """Look for messages whose wait is over; they are claimed in the turns of what they are."""
-        page = await self._store.scan_due(after=self._after, held=self.streams.held, lanes=self.lanes.owned)
-        self._after, self._due_goes_on = page.time, page.cut
+        page = await self._store.scan_due(after=self._after, sought=self.sought)
+        self._after, self._due_goes_on = page.time, page.reached is not None
         self.found(page.findings)
         # What waits for a limit or its turn is seen again for a while: that alone is no reason to look again soon.
         seen, self._seen_due = self._seen_due, {one.position for one in page.findings}

@@ -40,9 +40,6 @@ class LaneStore(ClaimStore, Protocol):
     async def reject_unprintable(self) -> None:
         """Archive the messages that no claim can hand out."""
 
-    async def wake_successors(self, keys: Sequence[str]) -> None:
-        """Make the heads of these keys due, for the owners of their lanes."""
-
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """Keys of fresh messages in these ranges and lanes, after a walk over so many messages at the most."""
 
@@ -70,10 +67,6 @@ class Lanes:
         self.cursor = Cursor()
         self._bounds = Bounds()
         self.asked = Asked()
-        self._strange: dict[str, None] = {}
-        """Keys that came free here although their lanes are not ours any more."""
-        self._began_again = False
-        """What was held when the claim that is under way began may have been resumed since."""
         self._claims = 0
         self.unfinished = False
         """The last claim found nothing but has not come to the end."""
@@ -104,38 +97,29 @@ class Lanes:
             self.asked.ask({key: lane})
 
     async def keep(self) -> bool:
-        """Renew the lanes' leases and take or give up lanes; return whether they are others now."""
+        """Renew the lanes' leases and take or give up lanes; return whether they are others now. The scrub finds the keys of new ones."""
         kept = await self._store.keep_lanes()
         if kept == self._owned:
             return False
         self._owned = kept
         self.asked.keep(kept.__contains__)
         self._bounds.forget()
-        self.rediscover()
         return True
-
-    def rediscover(self) -> None:
-        """Look at the lanes from the left at once: after a change of lanes or a resumed exchange."""
-        self.cursor, self._began_again = Cursor(), True
 
     def reset(self) -> None:
         """Forget lanes, cursor and bounds: the connection is new. What is in flight stays so."""
         self._owned = {}
         self.asked.clear()
         self._bounds.forget()
-        self.rediscover()
+        self.cursor = Cursor()
 
     async def claim(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
         """Heads of the keys that came free or were listed, oldest request first."""
-        self.unfinished = self._began_again = False
-        await self._wake_strange()
+        self.unfinished = False
         if not self._owned:
             return None
         self.asked.ask(self._backlog.admit(held))
         for _ in range(ROUNDS):
-            if self._began_again:
-                # Keys that are listed from the left now would be dropped under an exchange that is held no more.
-                break
             more = await self._list() if self._worth_listing() else bool(self.asked)
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
@@ -145,26 +129,21 @@ class Lanes:
         return None
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
-        """Note the keys whose head left the queue; return whether there were any."""
+        """Note the keys whose head left the queue; return whether there were any.
+
+        What is next in a lane that is another relay's now is found by the scrub of that relay.
+        """
         freed: dict[str, int] = {}
         for claim, outcome in zip(portion.claims, outcomes, strict=True):
             key, lane = claim.ordering_key, claim.lane
             if key is not None and lane is not None and (self.asked.settled(key) or isinstance(outcome, Archive)):
                 freed[key] = lane
         self.asked.ask({key: lane for key, lane in freed.items() if lane in self._owned})
-        self._strange.update((key, None) for key, lane in freed.items() if lane not in self._owned)
         return bool(freed)
-
-    async def _wake_strange(self) -> None:
-        if self._strange:
-            keys = list(self._strange)
-            await self._store.wake_successors(keys)
-            for key in keys:
-                self._strange.pop(key, None)
 
     def _worth_listing(self) -> bool:
         self._claims += 1
-        return not self.asked or (self._claims % LIST_EVERY == 0 and not self.asked.full)
+        return not self.asked or (self._claims % LIST_EVERY == 0 and not self.asked.enough)
 
     async def _list(self) -> bool:
         """Ask for the keys of messages that are new; True if there are more."""

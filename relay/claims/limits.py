@@ -16,7 +16,7 @@ WORTH_A_CLAIM = 0.2
 DEBT = 5.0
 """Seconds' worth of tokens, and at least one, that may be owed: a claim under way when a low limit comes must not stop it for hours."""
 LOOK = 0.1
-"""Seconds between two looks, shared by the limited exchanges that have nothing, and stand apart although, because others are busy."""
+"""Seconds until a limited exchange whose last claim found nothing is asked again, for each of them that has a stream of its own."""
 Wanted = TypeVar("Wanted")
 _ROUNDING = 1e-6
 """Tokens that a sum of fractions may lack."""

@@ -1,38 +1,37 @@
-"""The scan that finds every claimable message, whatever became of it: in pages, from the left up to the head, round after round.
+"""The scan that finds every claimable message, whatever became of it: in pages, from the left to the right, round after round.
 
-It trusts nothing that the relay remembers but the head, above which the streams find everything. What it sees and may be claimed it
-hands to the intake; locks that are over it has freed. A round takes at most `SHARE` of the time, and begins at least every `ROUND` seconds.
+It trusts nothing that the relay remembers but the heads, above which the streams find what is fresh and has no key. What it sees and may
+be claimed it hands to the intake; locks that are over it has freed. Pages take at most `SHARE` of the time, or one page in `ROUND` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from relay import events
 from relay.claims.intake import Intake
 from relay.errors import StoreError
 from relay.message import START, Position
-from relay.ports import Page
+from relay.ports import Page, Sought
 from relay.waiting import unless
 
 ROUND = 2.0
 """Seconds between two rounds: with the lock time well below the five seconds that are promised after a relay's death."""
 SHARE = 0.25
 """Share of the time that pages may take in the database."""
-FULL = 0.1
-"""Seconds to wait while there is no room for what a page may find."""
+WHOLE = 10.0
+"""Seconds after which a round begins on the very left again. Others begin at the first message that the last whole one met: while somebody
+holds a snapshot, what was settled on the left is not walked each time."""
 
 
 class ScrubStore(Protocol):
     """The statements of the scrub; each may raise StoreError."""
 
-    async def scan_left(
-        self, *, after: Position, to: Position, held: Sequence[str], heads: Mapping[str, Position], lanes: Collection[int]
-    ) -> Page:
-        """One page in claim order; locks nothing."""
+    async def scan_left(self, *, after: Position, head: Position, heads: Mapping[str, Position], sought: Sought) -> Page:
+        """One page in claim order; locks nothing. Fresh messages above their stream's head are the streams' to find."""
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
         """Free those of these messages whose lock is over; return how many were released, and how many archived."""
@@ -60,7 +59,9 @@ class Scrub:
         self._emit = emit
         self._nudge = nudge
         self._after = START
-        self._hints = 0
+        self._first = START
+        """There is no message up to here, but for those of transactions that commit late."""
+        self._whole_at = -WHOLE
         self._hinted = asyncio.Event()
 
     async def run(self) -> None:
@@ -68,37 +69,47 @@ class Scrub:
         while True:
             began = time.monotonic()
             more = await self._try()
-            rest = (time.monotonic() - began) * (1 - SHARE) / SHARE
-            await unless(self._hinted, asyncio.sleep(max(rest, FULL if self._intake.full else 0.0) if more else max(rest, ROUND)))
+            # A page may have waited for another statement: that is no reason to rest for long.
+            rest = min((time.monotonic() - began) * (1 - SHARE) / SHARE, ROUND)
+            await unless(self._hinted, asyncio.sleep(rest if more else ROUND))
 
     def hint(self) -> None:
-        """Begin a round at once: something was let go."""
-        self._after = START
-        self._hints += 1
+        """Go on at once: something was let go."""
+        self._hinted.set()
+
+    def begin_again(self) -> None:
+        """Begin the next round on the very left, and at once: something has moved there."""
+        self._whole_at = -WHOLE
         self._hinted.set()
 
     async def _try(self) -> bool:
         self._hinted.clear()
         try:
-            return self._intake.full or await self.page()
+            return await self.page()
         except StoreError as error:
             self._emit(events.MaintenanceFailed("scan of the queue", str(error)))
             return False
 
     async def page(self) -> bool:
         """Scan one page; return whether the round goes on."""
-        streams, hints = self._intake.streams, self._hints
-        page = await self._store.scan_left(
-            after=self._after, to=streams.main.head, held=streams.held, heads=streams.heads, lanes=self._intake.lanes.owned
-        )  # fmt: skip
-        if hints == self._hints:
-            self._after = page.reached if page.reached and page.cut else START
-        await self._free([one.position for one in page.findings if one.kind == "expired" and not self._holds(one.position)])
+        streams, after = self._intake.streams, self._after
+        page = await self._store.scan_left(after=after, head=streams.main.head, heads=streams.heads, sought=self._intake.sought)
+        if after == START:
+            self._first = Position(page.first.xid, page.first.seq - 1) if page.first else streams.main.head
+        self._after = page.reached or self._next_round()
         self._intake.found(page.findings)
         self._tell_stranded()
+        await self._free([one.position for one in page.findings if one.kind == "expired" and not self._holds(one.position)])
         if page.findings:
             self._nudge()
-        return page.cut
+        return page.reached is not None
+
+    def _next_round(self) -> Position:
+        """Where it begins."""
+        if time.monotonic() < self._whole_at + WHOLE:
+            return self._first
+        self._whole_at = time.monotonic()
+        return START
 
     async def _free(self, positions: Sequence[Position]) -> None:
         released, archived = await self._store.free_expired(positions) if positions else (0, 0)

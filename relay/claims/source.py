@@ -25,7 +25,7 @@ class Source:
     name: str
     claim: Ask
     goes_on: Callable[[], bool] = never
-    """Its last look found nothing and did not come to its end: it is due still."""
+    """True while its last look was cut short: look again at once."""
     look_at: float = 0.0
     gap: float = FIRST_GAP
 

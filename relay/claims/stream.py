@@ -27,8 +27,6 @@ class Stream:
         self._only = only
         self.cursor = cursor or Cursor()
         self.walk = WALK
-        self.caught_up: Snapshot | None = None
-        """The snapshot of the last claim if it left nothing, else None."""
         self.cut = False
         """The last claim did not come to the end."""
         self.full = False
@@ -39,7 +37,6 @@ class Stream:
     def restart(self) -> None:
         """Begin again from the left; a claim under way moves the cursor of before."""
         self.cursor = Cursor()
-        self.caught_up = None
         self.look_at = 0.0
 
     async def claim(self, *, limit: int, limit_bytes: int, excluded: Sequence[str] = ()) -> Batch | None:
@@ -50,11 +47,9 @@ class Stream:
         walk = self.walk if self.cut and not self.full else min(2 * limit, self.walk)
         self.cut = self.full = False
         claimed = await self._store.claim(Fresh(ranges, walk, list(excluded), self._only), limit=limit, limit_bytes=limit_bytes)
-        snapshot = Snapshot.parse(claimed.snapshot)
-        cursor.advance(ranges, _reached(claimed, ranges), snapshot)
+        cursor.advance(ranges, _reached(claimed, ranges), Snapshot.parse(claimed.snapshot))
         self.full = claimed.full
         self.cut = claimed.full or any(claimed.bounds)
-        self.caught_up = None if self.cut else snapshot
         return claimed.batch
 
 

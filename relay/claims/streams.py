@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relay.claims.cursor import Cursor, Snapshot
+from relay.claims.cursor import Cursor
 from relay.claims.limits import LOOK, Limits
 from relay.claims.share import MOST, Share
 from relay.claims.stream import WALK, Stream
 from relay.message import Batch, Position
-from relay.ports import ClaimStore
+from relay.ports import ClaimStore, Places
 
 STEPS = 5
 """Walks of the main stream over messages of others, one after the other, before anything else has its turn: some 50 ms."""
@@ -120,6 +120,11 @@ class Streams:
         """The head of each exchange that has a stream of its own."""
         return {name: branch.cursor.head for name, branch in self._branches.items()}
 
+    def places(self, in_hand: Position | None) -> Places:
+        """Where the relay is whose lowest message in hand is this."""
+        top = self.main.head
+        return Places(min(top, in_hand or top), min(top, *self.heads.values()) if self.heads else top, top)
+
     def expects(self, exchange: str, position: Position) -> bool:
         """Whether the stream of an exchange finds what is at a position below its head by itself: its transaction was late."""
         return position.xid in self._branches.get(exchange, self._main).cursor.late
@@ -214,14 +219,14 @@ class Streams:
             return None
         batch = await branch.claim(limit=room, limit_bytes=limit_bytes)
         self.unfinished = self.unfinished or (branch.cut and not batch)
-        if branch.caught_up and exchange not in self._held:
-            self._rejoin(exchange, branch, branch.caught_up, idle=not batch)
+        if not branch.cut and exchange not in self._held:
+            self._rejoin(exchange, branch, idle=not batch)
         return batch
 
-    def _rejoin(self, exchange: str, branch: Stream, caught_up: Snapshot, *, idle: bool) -> None:
+    def _rejoin(self, exchange: str, branch: Stream, *, idle: bool) -> None:
         """Merge a stream that has caught up; a limited one only where the main stream's claims are as small as it may have them."""
         if (allowance := self._limits.allowance(exchange)) is None or (idle and allowance >= max(self._main_took, 1)):
-            self._main.cursor.merge(branch.cursor, caught_up)
+            self._main.cursor.merge(branch.cursor)
             del self._branches[exchange]
         elif idle:
             branch.look_at = self._limits.clock() + LOOK * len(self._limited_apart())

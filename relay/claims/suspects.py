@@ -7,6 +7,7 @@ was most likely a bystander, in groups (docs/decisions/0004).
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from itertools import islice
 
@@ -17,7 +18,9 @@ from relay.ports import Finding
 MAX_GROUP = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
 MAX_FOUND = 10_000
-"""Suspects that are remembered; the next round of the scrub finds the others."""
+"""Suspects of one exchange that are remembered; the next round of the scrub finds the others."""
+MAX_IN_ALL = 50_000
+"""Suspects that are remembered."""
 GROUP_PATIENCE = 1.0
 """Seconds after which the next group goes although one of the last is not through, such as one that a silent queue keeps."""
 ALONE_PATIENCE = 2.0
@@ -38,6 +41,8 @@ class Suspects:
         self._limits = limits
         self._clock = clock
         self._found: dict[Position, Finding] = {}
+        self._counts: Counter[str] = Counter()
+        """How many of each exchange."""
         self._in_flight: dict[str, str] = {}
         """Exchanges of suspects in flight, by message id."""
         self._last: set[str] = set()
@@ -46,8 +51,9 @@ class Suspects:
 
     def put(self, finding: Finding) -> None:
         """Remember one, if there is room."""
-        if len(self._found) < MAX_FOUND:
+        if self._counts[finding.exchange] < MAX_FOUND and len(self._found) < MAX_IN_ALL and finding.position not in self._found:
             self._found[finding.position] = finding
+            self._counts[finding.exchange] += 1
 
     def next(self, most: int, held: Collection[str]) -> list[Finding]:
         """The next group, none while the last one has its time; they stay until they are dropped."""
@@ -66,7 +72,9 @@ class Suspects:
     def tried(self, group: Collection[Finding], batch: Batch | None) -> None:
         """A group was claimed, all of it, a part or nothing: what is left a scan finds again."""
         for one in group:
-            self._found.pop(one.position, None)
+            if self._found.pop(one.position, None):
+                self._counts[one.exchange] -= 1
+        self._counts += Counter()  # forgets those that have none
         if batch:
             self._in_flight.update((claim.id, claim.exchange) for claim in batch.claims)
             self._last = {claim.id for claim in batch.claims}
@@ -86,10 +94,12 @@ class Suspects:
     def forget(self, exchanges: Collection[str]) -> None:
         """Remember nothing of these any more."""
         self._found = {position: one for position, one in self._found.items() if one.exchange not in exchanges}
+        self._counts = Counter(one.exchange for one in self._found.values())
 
     def clear(self) -> None:
         """Remember nothing at all."""
         self._found.clear()
+        self._counts.clear()
         self._in_flight.clear()
         self._last.clear()
 

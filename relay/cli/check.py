@@ -54,7 +54,7 @@ def check(
 def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
     """Walk the queue, and look again after a while at what can be claimed; return what was found, and how long it was watched.
 
-    It is watched only if a relay is alive that reaches its broker.
+    It is watched only if a relay is alive all the time that reaches its broker.
     """
     before = _able(opened)
     with _progress() as say:
@@ -65,14 +65,15 @@ def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
         since = opened.now()
         say(f"{count(found.walked, 'message')} walked; what can be claimed is looked at again in {length(seconds)}")
         time.sleep(seconds)
-        _look_again(opened, found, {id_: row for id_, row in _able(opened).items() if id_ in before}, since.astimezone(UTC))
+        there = {id_: row for id_, row in _able(opened).items() if id_ in before}
+        if not there:
+            return found, 0.0
+        _look_again(opened, found, there, since.astimezone(UTC))
     return found, seconds
 
 
 def _look_again(opened: Console, found: Found, relays: Relays, since: datetime) -> None:
-    """Judge what was watched by what the relays that were there all the time have left."""
-    if not relays:
-        return
+    """Name the watched messages that these relays, alive all the time, did not touch."""
     silent = {exchange for row in relays.values() for exchange in row["state"].get("silent") or ()}
     now = look_again(opened, found.watch)
     for row in found.watch.passed_over(now, silent, lambda ids: {one["id"] for one in opened.rows("find_claimed", ids=list(ids))}):

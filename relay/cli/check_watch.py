@@ -23,20 +23,20 @@ class Watch:
     def __init__(self) -> None:
         self._groups: dict[Group, dict[str, Seen]] = {}
         self._met: Counter[Group] = Counter()
-        self._size = 0
+        self._ids: set[str] = set()
 
     def put(self, row: Seen) -> None:
         """Watch a message if something must happen to it, and there is room."""
         if (group := _group(row)) is None:
             return
         self._met[group] += 1
-        if self._met[group] <= MOST and self._size < MOST_IN_ALL:
+        if self._met[group] <= MOST and len(self._ids) < MOST_IN_ALL:
             self._groups.setdefault(group, {})[row.id] = row
-            self._size += 1
+            self._ids.add(row.id)
 
     def __bool__(self) -> bool:
         """Something is watched."""
-        return self._size > 0
+        return bool(self._ids)
 
     @property
     def span(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -46,7 +46,7 @@ class Watch:
 
     def knows(self, row: Seen) -> bool:
         """Whether it is watched."""
-        return any(row.id in rows for rows in self._groups.values())
+        return row.id in self._ids
 
     def passed_over(self, now: Mapping[str, Seen], silent: Collection[str], claimed: Claimed) -> Iterator[Seen]:
         """Those that should not be as they were.
@@ -57,23 +57,32 @@ class Watch:
             claimed: asks for those that are gone.
 
         """
-        for group, rows in self._groups.items():
-            left = [row for row in rows.values() if row.exchange not in silent and row.id in now and now[row.id].is_as(row)]
-            gone = [row for row in rows.values() if row.id not in {one.id for one in left} and row.exchange not in silent]
-            yield from (now[row.id] for row in self._overtaken(group, left, gone, now, claimed))
+        fates = {group: _fates(rows, now, silent) for group, rows in self._groups.items()}
+        fresh = [row for (kind, _), (_, gone) in fates.items() if kind == "fresh" for row in gone]
+        for group, (left, gone) in fates.items():
+            # Where nothing of an exchange was claimed its fresh messages may still have those of others in front of them.
+            moved = gone or (fresh if group[0] == "fresh" else [])
+            yield from (now[row.id] for row in self._overtaken(group, left, moved, now, claimed))
 
-    def _overtaken(self, group: Group, left: list[Seen], gone: list[Seen], now: Mapping[str, Seen], claimed: Claimed) -> Iterable[Seen]:
-        if not gone or group[0] == "lock":
+    def _overtaken(self, group: Group, left: list[Seen], moved: list[Seen], now: Mapping[str, Seen], claimed: Claimed) -> Iterable[Seen]:
+        if not moved or group[0] == "lock":
             # Nothing at all was done. Locks that are over all end in one page of a walk.
             return left
         if not left or group[0] == "suspect":
             return []
-        known = claimed([row.id for row in gone if row.id not in now])
-        touched = [row for row in gone if row.id in now or row.id in known]
+        known = claimed([row.id for row in moved if row.id not in now])
+        touched = [row for row in moved if row.id in now or row.id in known]
         if group[0] != "fresh" and self._met[group] > MOST:
             # They have no order of their own: as long as some go, the others may have to wait for their turn.
             return []
         return [row for row in left if any(_before(row, other) for other in touched)]
+
+
+def _fates(rows: Mapping[str, Seen], now: Mapping[str, Seen], silent: Collection[str]) -> tuple[list[Seen], list[Seen]]:
+    """Those that are as they were, and those that are not."""
+    mine = [row for row in rows.values() if row.exchange not in silent]
+    same = {row.id for row in mine if row.id in now and now[row.id].is_as(row)}
+    return [row for row in mine if row.id in same], [row for row in mine if row.id not in same]
 
 
 def _group(row: Seen) -> Group | None:

@@ -48,10 +48,10 @@ def bounds_of(header: Sequence[Any]) -> list[Position | None]:
     return [None if xid is None else Position(xid, seq) for xid, seq in header[0] or ()] if header else []
 
 
-def heads_of(heads: Mapping[str, Position]) -> dict[str, object]:
-    """Parameters of the exchanges that have streams of their own, and how far those have come."""
+def heads_of(main: Position, heads: Mapping[str, Position]) -> dict[str, object]:
+    """Parameters of how far the main stream has come, and each exchange that has a stream of its own."""
     positions = at_all(list(heads.values()))
-    return {"apart": list(heads), "head_xids": positions["xids"], "head_seqs": positions["seqs"]}
+    return {**at("main", main), "apart": list(heads), "head_xids": positions["xids"], "head_seqs": positions["seqs"]}
 
 
 def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
@@ -61,8 +61,10 @@ def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
         for kind, xid, seq, exchange, key, lane, attempts, *_ in rows
         if kind is not None
     ]
-    cut, xid, seq, time, past = rows[0][7:]
-    return Page(findings, Position(xid, seq) if cut else None, time if cut else past, cut)
+    xid, seq, first_xid, first_seq, time, past = rows[0][7:]
+    cut = xid is not None
+    first = None if first_xid is None else Position(first_xid, first_seq)
+    return Page(findings, Position(xid, seq) if cut else None, first, time if cut else past)
 
 
 def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:

@@ -18,7 +18,7 @@ from relay.events import NOBODY, Sink
 from relay.literals import literal
 from relay.message import START, Batch, Claim, Position, Range
 from relay.policy import Policy
-from relay.ports import Claimed, Left, Listed, Page, Row, Seen, Wanted
+from relay.ports import NOWHERE, Claimed, Left, Listed, Page, Places, Row, Seen, Sought, Wanted
 from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX, IN_ORDER, Session
 from relay.postgres.parameters import at, at_all, bounds_of, heads_of, page_of, probe, ranges_of, trusted, wanted_of
@@ -175,9 +175,10 @@ class Store:
         """Something that was claimed keeps its lock and is not in flight any more."""
         self.left_locked = True
 
-    async def heartbeat(self, state: str, head: Position = START, low: Position | None = None) -> bool:
-        """Report that this relay lives, its state, where it claims next, and what is lowest in hand; False if its row is gone."""
-        values = {"state": state, "relay_id": self.relay_id, "now": None, **at("head", head), **at("low", min(head, low or head))}
+    async def heartbeat(self, state: str, places: Places = NOWHERE) -> bool:
+        """Report that this relay lives, its state, and where it is; False if its row is gone."""
+        where = {**at("low", places.low), **at("head", places.head), **at("top", places.top)}
+        values = {"state": state, "relay_id": self.relay_id, "now": None, **where}
         return bool(await self._claims.fetch(self._statements["heartbeat"], values))
 
     async def keep_lanes(self) -> dict[int, int]:
@@ -195,10 +196,6 @@ class Store:
     async def reject_unprintable(self) -> None:
         """See `relay.claims.lanes.LaneStore`."""
         await self._control.fetch(self._statements["reject_unprintable"], {})
-
-    async def wake_successors(self, keys: Sequence[str]) -> None:
-        """See `relay.claims.lanes.LaneStore`."""
-        await self._claims.fetch(self._statements["wake_successors"], {"keys": list(keys)})
 
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """See `relay.claims.lanes.LaneStore`."""
@@ -228,21 +225,18 @@ class Store:
         [row] = await self._claims.fetch(self._statements["look"], values)
         return Seen(*row)
 
-    async def scan_due(self, *, after: str, held: Sequence[str], lanes: Collection[int]) -> Page:
+    async def scan_due(self, *, after: str, sought: Sought) -> Page:
         """See `relay.claims.intake.IntakeStore`."""
-        return await self._scan(self._claims, "due", {"after": after, **heads_of({})}, held, lanes)
+        return await self._scan(self._claims, "due", {"after": after, **heads_of(START, {})}, sought)
 
-    async def scan_left(
-        self, *, after: Position, to: Position, held: Sequence[str], heads: Mapping[str, Position], lanes: Collection[int]
-    ) -> Page:
+    async def scan_left(self, *, after: Position, head: Position, heads: Mapping[str, Position], sought: Sought) -> Page:
         """See `relay.claims.scrub.ScrubStore`."""
-        return await self._scan(self._control, "left", {**at("from", after), **at("to", to), **heads_of(heads)}, held, lanes)
+        return await self._scan(self._control, "left", {**at("from", after), **heads_of(head, heads)}, sought)
 
-    async def _scan(self, session: Session, name: str, where: Mapping[str, object], held: Sequence[str], lanes: Collection[int]) -> Page:
+    async def _scan(self, session: Session, name: str, where: Mapping[str, object], sought: Sought) -> Page:
         policy = self._policy()
         values = {
-            **where, "held": list(held), "lanes": list(lanes), "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG,
-            "lock_seconds": policy.lock_seconds, "now": None,
+            **where, **sought._asdict(), "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG, "lock_seconds": policy.lock_seconds, "now": None,
         }  # fmt: skip
         return page_of(await session.fetch(self._statements.scan(name), values), policy)
 

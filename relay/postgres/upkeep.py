@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from relay.errors import StoreError
-from relay.message import START, Batch, Position
+from relay.message import Batch
 from relay.policy import Controls, Policy
+from relay.ports import NOWHERE, Places
 from relay.postgres.fitness import check_version, is_of, other_way
 from relay.postgres.store import Store
 from relay.schedules import Folded
@@ -63,9 +64,9 @@ class Upkeep:
         """Move locks ahead; return how many are still ours."""
         return await self._store.renew(batch, positions)
 
-    async def heartbeat(self, state: Mapping[str, object], head: Position = START, low: Position | None = None) -> None:
-        """Report that this relay lives, where it claims next, and what is lowest in hand; one whose row was forgotten enters again."""
-        if not await self._store.heartbeat(json.dumps(state), head, low):
+    async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
+        """Report that this relay lives, and where it is; one whose row was forgotten enters again."""
+        if not await self._store.heartbeat(json.dumps(state), places):
             await self._store.register()
 
     async def sweep_minute(self) -> tuple[int, int]:

@@ -84,7 +84,7 @@ async def test_a_scan_says_what_became_of_messages(place: Place) -> None:
     page = await store.left(held=["audit"])
     assert ["stranded", "waiting", "key"] == [one.kind for one in page.findings]
     assert ("k", True) == (page.findings[2].key, page.findings[2].lane in lanes)
-    assert (None, False) == (page.reached, page.cut)
+    assert page.reached is None
     await store.batch()
     await place.expire()
     assert 2 == len(await findings(store, "expired"))
@@ -108,7 +108,7 @@ async def test_a_scan_of_waits_goes_on_after_the_time_that_it_came_to(place: Pla
     late = await place.newest()
     await place.insert(wait=3600)
     page = await store.due()
-    assert ([old, late], False) == ([one.position for one in page.findings], page.cut)
+    assert ([old, late], None) == ([one.position for one in page.findings], page.reached)
     assert [late] == [one.position for one in (await store.due(after=page.time)).findings]
 
 

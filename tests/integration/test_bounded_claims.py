@@ -52,7 +52,7 @@ async def looks(queue: Queue, store: MadeStore) -> dict[str, int]:
     values: dict[str, Any] = {
         **where, "limit": 500, "limit_bytes": PLENTY, "lock_seconds": 30.0, "now": None, "large": LARGE, "relay_id": store.relay_id,
         "token": "00000000-0000-7000-8000-000000000001", "held": ["audit"], "lanes": lanes, "most": MAX_FINDINGS, "lag": 2.0,
-        "after": "-infinity", **heads_of({}), **at("from", START), **at("to", END), **at("head", START), **at("lanes_head", START),
+        "after": "-infinity", **heads_of(END, {}), "crowded": [], **at("from", START), **at("head", START), **at("lanes_head", START),
         "pending": "{}", "lanes_pending": "{}",
     }  # fmt: skip
     names = store._statements
@@ -98,7 +98,7 @@ async def test_a_scan_of_waits_goes_on_where_the_last_one_stopped(queue: Queue, 
     await crowd(queue, kind)
     [last] = await queue.insert(available_at=await queue.value("SELECT now() - interval '3 s'"))
     pages = [await store.due(held=["audit"])]
-    while pages[-1].cut:
+    while pages[-1].reached is not None:
         pages.append(await store.due(held=["audit"], after=pages[-1].time))
 
     assert MANY // PAGE <= len(pages) <= MANY // PAGE + 2
@@ -111,7 +111,7 @@ async def test_a_round_of_the_scrub_finds_everything_in_pages(queue: Queue, stor
     """At most so many of them at once, and none of them twice."""
     await crowd(queue, "due at once")
     after, seqs, pages = START, [], 0
-    while (page := await store.left(after=after)).cut:
+    while (page := await store.left(after=after)).reached is not None:
         assert page.reached is not None
         assert len(page.findings) <= MAX_FINDINGS
         after, pages = page.reached, pages + 1

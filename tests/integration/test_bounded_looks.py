@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from relay.message import Position
+from relay.ports import Places
 from relay.postgres.upkeep import Upkeep
 from tests.support.queue import MadeStore, Queue, unchecked
 
@@ -108,7 +109,7 @@ async def test_the_oldest_is_found_behind_many_that_wait(queue: Queue, store: Ma
     [ready] = await queue.insert()
     [(created, xid)] = await queue.sql("SELECT created_at, xid::text::bigint FROM queue_message WHERE id = %s", ready)
     top = Position(xid, 0)
-    await store.heartbeat("{}", top)
+    await store.heartbeat("{}", Places(top, top, top))
     if not living:
         await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 h'")
 
@@ -159,7 +160,7 @@ async def test_a_dead_workers_locks_are_swept_in_the_minute_however_long_the_que
     await queue.insert(30)
     batch = await store.batch(limit=30)
     low = batch.claims[20].position
-    await store.heartbeat("{}", low)
+    await store.heartbeat("{}", Places(low, low, low))
     await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 h'")
     await lock(queue, batch.claims[25].id)
 

@@ -94,7 +94,7 @@ async def test_the_age_of_the_queue_is_read_without_walking_what_was_settled(que
         for _ in range(20):
             await move(store, streams)
         assert await streams.claim(limit=LIMIT, limit_bytes=PLENTY) is None
-        await store.heartbeat("{}", streams.main.head)
+        await store.heartbeat("{}", streams.places(None))
         await fill(queue)
         assert await queue.value("SELECT queue_message_oldest() = (SELECT min(created_at) FROM queue_message)")
         [plan] = await queue.value("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT queue_message_oldest()")

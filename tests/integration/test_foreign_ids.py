@@ -9,6 +9,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from relay.postgres.migrate import check_ids, migrate
+from tests.support.claimers import Claimer
 from tests.support.queue import MakeStore, Queue, unchecked
 
 FAR = 1 << 33
@@ -64,6 +65,23 @@ async def test_foreign_messages_stand_before_own_ones_in_their_order(queue: Queu
 
     assert [*(("restored", str(number)) for number in range(5)), ("orders", "own"), ("orders", "own")] == await places(queue)
     assert 0 == await renumber(queue)
+
+
+async def test_a_restored_message_goes_before_own_ones_of_its_key(queue: Queue, claimer: Claimer) -> None:
+    """Also where a relay knows from where on the key had messages: nobody tells it of the restore."""
+    await queue.insert(ordering_key="k")
+    async for batch in claimer.batches():
+        await claimer.settle(batch)
+    await bring(queue, {"xid": FAR, "key": "k"})
+    await renumber(queue)
+    await queue.insert(ordering_key="k")
+
+    found = []
+    async for batch in claimer.batches():
+        found += [claim.exchange for claim in batch.claims]
+        await claimer.settle(batch)
+
+    assert ["restored", "orders"] == found
 
 
 async def test_a_later_restore_stands_behind_an_earlier_one(queue: Queue) -> None:

@@ -130,7 +130,6 @@ async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable
     await queue.insert(2, ordering_key="k")
     await _claim_and_settle(store)
     await store.keep_lanes()
-    await store.wake_successors(["k"])
     await store.heartbeat("{}")
 
     upkeep = Upkeep(store=store, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)

@@ -124,7 +124,6 @@ async def test_a_waiting_head_blocks_its_key_and_no_other(queue: Queue, claimer:
     assert ["retry"] == [each.ordering_key for each in heads.claims]
     await claimer.settle(heads, LATER)
     [free] = await queue.insert(ordering_key="free")
-    lanes.rediscover()
 
     assert [free] == await claimer.found()
 

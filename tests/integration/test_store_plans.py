@@ -73,8 +73,8 @@ async def asked(queue: Queue, store: Store, name: str, passed: int, after: str) 
         "at suspects": At(positions, "suspect"), "at ordered": At(positions, "ordered", lanes),
     }  # fmt: skip
     scan = {
-        **heads_of({"fax": head}), "held": ["fax"], "lanes": list(lanes), "walk": WALK, "most": LIMIT, "lag": 2.0, "lock_seconds": 30.0,
-        "after": after, **at("from", START), **at("to", Position(LAST_XID, LAST_SEQ)),
+        **heads_of(Position(LAST_XID, LAST_SEQ), {"fax": head}), "held": ["fax"], "crowded": ["mail"], "lanes": list(lanes), "walk": WALK,
+        "most": LIMIT, "lag": 2.0, "lock_seconds": 30.0, "after": after, **at("from", START),
     }  # fmt: skip
     values: dict[str, Any] = {
         "limit": LIMIT, "limit_bytes": PLENTY, "lock_seconds": 30.0, "now": None, "large": LARGE, "relay_id": store.relay_id,

@@ -46,6 +46,15 @@ async def test_what_a_dead_relay_held_goes_back_to_the_queue(queue: Queue, dead:
     assert 1 == len(claimer.told)
 
 
+async def test_a_dead_relays_locks_are_freed_where_no_stream_has_come_yet(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
+    """A long backlog may stand before them; what is fresh there is left to the streams."""
+    await queue.insert()
+    await claimer.round()
+
+    assert [events.LocksSwept(3, 0)] == claimer.told
+    assert {"suspect"} == {one.kind for one in (await claimer.store.left(head=START)).findings}
+
+
 async def test_a_lock_that_still_holds_is_left_alone(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
     """Whatever became of the relay that has it."""
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '5 s'")
@@ -148,6 +157,17 @@ async def test_a_suspect_with_a_key_is_not_claimed_under_an_epoch_of_before(queu
 
     assert [] == await suspects(store, before)
     assert [suspect_head] == await suspects(store, await store.keep_lanes())
+
+
+async def test_a_suspect_whose_key_was_parked_meanwhile_stays(queue: Queue, store: MadeStore, suspect_head: str) -> None:
+    """It may have been found long before its turn comes."""
+    lanes = await store.keep_lanes()
+    found = At([one.position for one in (await store.left()).findings if one.kind == "key"], "suspect", lanes)
+    await queue.sql("SELECT queue_message_key_park('k', 'wait')")
+
+    assert [] == await store.ids(found)
+    await queue.sql("SELECT queue_message_key_resume('k')")
+    assert [suspect_head] == await store.ids(found)
 
 
 async def test_a_suspect_with_a_key_and_a_takeover_at_once_let_one_owner_in(queue: Queue, store: MadeStore, suspect_head: str) -> None:

@@ -59,6 +59,8 @@ class Database:
     _xid = OWN
     _seq = 0
     _relay = 0
+    highest: At = (0, 0)
+    """Where the last message in claim order was inserted."""
 
     def __init__(self, moment: Callable[[], float], watch: Watch, salt: int = 0) -> None:
         self.moment = moment
@@ -141,6 +143,9 @@ class Database:
     def add(self, row: Row) -> None:
         """Put a message where others see it."""
         row.visible, row.since = self.commits, self.moment()
+        row.low = row.at < self.highest
+        if row.at[0] < self.xmax:
+            self.highest = max(self.highest, row.at)
         row.lane = None if row.key is None else self.lane(row.key)
         self._place(row)
         self.watch.committed(row)
@@ -148,7 +153,7 @@ class Database:
     def renumber(self, row: Row, at: At) -> None:
         """Give a message another position, as one with another cluster's ids gets it."""
         self._displace(row)
-        row.at, row.since = at, self.moment()
+        row.at, row.since, row.low = at, self.moment(), True
         self._place(row)
 
     def _place(self, row: Row) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
-from relay.claims.scrub import ROUND
+from relay.claims.scrub import ROUND, WHOLE
 from relay.claims.suspects import ALONE_PATIENCE
 from relay.maintenance import HEARTBEAT, JITTER, MINUTE
-from tests.simulation.database import START, Database, Row
+from tests.simulation.database import Database, Row
 from tests.simulation.ledger import BrokenError
 from tests.simulation.relay import POLL, SCAN, SimulatedRelay
 from tests.simulation.sweeps import is_over
@@ -16,7 +16,8 @@ from tests.simulation.sweeps import is_over
 WAY = 1.0
 """Seconds for the statements between a find and its claim, and for batches that are in front."""
 FOUND = ROUND + POLL + WAY
-"""Seconds in which whatever can be claimed is claimed, in a short queue: a round of the scrub and a poll."""
+"""Seconds in which whatever can be claimed is claimed, in a short queue: a round of the scrub and a poll. For what came to stand before
+others a round begins every `WHOLE` seconds."""
 PAGE_TIME = 0.04
 """Seconds that each page of the queue adds: a round takes a part of the time only, and may begin anew in the middle."""
 FREED = 5.0
@@ -81,17 +82,15 @@ class Liveness:
         calm = self._rough_at() < now - RECOVERED
         suspects = sum(row.locked_by is not None for row in database.rows.values())
         walk = PAGE_TIME * len(database.rows) / SCAN
-        # Who has no room for what it finds does not look; others may.
-        top = max((relay.head for relay in well.values() if not relay.full), default=START)
         for row in database.rows.values():
             if row.tx is not None or row.at[0] >= database.xmax:
                 continue
             if row.lock_expires_at is not None:
-                yield from self._locked(row, walk) if row.at <= top else ()
+                yield from self._locked(row, walk)
             elif calm and self._is_claimable(row, well, now):
                 owner = None if row.lane is None else database.lanes[row.lane].owner
                 # Suspects go one after the other.
-                seconds = FOUND + walk + ALONE_PATIENCE * suspects
+                seconds = FOUND + WHOLE * row.low + walk + ALONE_PATIENCE * suspects
                 yield row, Stay("could be claimed", (row.at, row.attempts, row.available_at, owner), seconds)
 
     def _locked(self, row: Row, walk: float) -> Iterator[tuple[Row, Stay]]:

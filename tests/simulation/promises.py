@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from relay.claims.scrub import WHOLE
 from relay.postgres.store import LAG
 from tests.simulation.database import BAD, LIMITED, Database, Row
 from tests.simulation.hearing import Hearing
@@ -55,7 +56,7 @@ class Promises:
         for row in database.rows.values():
             due = -math.inf if row.available_at is None else row.available_at - clock
             # What committed long after its wait was over only a round of the scrub finds.
-            longest = patience + FOUND if math.isfinite(due) and row.since > due + OVERLAP else patience
+            longest = patience + FOUND + WHOLE if math.isfinite(due) and row.since > due + OVERLAP else patience
             if max(row.since, due) < now - longest and self._is_good(row):
                 raise BrokenError(f"{row} is still there, {now - max(row.since, due):.1f} s after it could have gone.")
 

@@ -166,11 +166,6 @@ class SimulatedRelay:
         return cast("Position", self._app.intake.streams.main.head)
 
     @property
-    def full(self) -> bool:
-        """It has no room for what the scrub might find."""
-        return bool(self._app.intake.full)
-
-    @property
     def kept(self) -> int:
         """What it leaves under its locks."""
         return self._app.kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation.claims import Found, Values, numbers, position, positions, ranges
 from tests.simulation.database import At, Database, Row, Transaction
+from tests.simulation.sweeps import RENUMBERED
 
 
 def scan_due(database: Database, tx: Transaction, values: Values) -> Found:
@@ -20,8 +22,7 @@ def scan_due(database: Database, tx: Transaction, values: Values) -> Found:
 def scan_left(database: Database, tx: Transaction, values: Values) -> Found:
     """`scan.sql` over `scan_left.sql`."""
     del tx
-    to = position(values, "to")
-    rows = database.between(position(values, "from"), (to[0], to[1] + 1))
+    rows = database.between(position(values, "from"), (sys.maxsize, 0))
     return _scan(database, islice(rows, values["walk"]), values)
 
 
@@ -36,13 +37,15 @@ class Seen(NamedTuple):
 def _scan(database: Database, rows: Iterator[Row], values: Values) -> Found:
     walked = list(rows)
     open_ = [(place, row) for place, row in enumerate(walked, 1) if _is_open(database, row, values)]
-    single = [Seen(place, _kind(row), row) for place, row in open_ if row.key is None][: values["most"]]
+    single = [Seen(place, kind, row) for place, row in open_ if row.key is None and (kind := _kind(row)) and _has_room(kind, row, values)]
+    single = single[: values["most"]]
     keys = {row.key: Seen(place, "key", row) for place, row in reversed(open_) if row.key is not None and row.lane in values["lanes"]}
     over = [Seen(place, "expired", row) for place, row in enumerate(walked, 1) if _may_be_over(database, row, values)]
     full = len(single) == values["most"]
     cut = full or len(walked) == values["walk"]
     end = _end(walked, single[-1].place if full else len(walked))
-    tail = (cut, *end, repr(database.now() - values["lag"]))
+    *reached, time = end
+    tail = (*(reached if cut else (None, None)), *(walked[0].at if walked else (None, None)), time, repr(database.now() - values["lag"]))
     found = sorted([*single, *keys.values(), *over])
     return [(kind, *row.at, row.exchange, row.key, row.lane, row.attempts, *tail) for _, kind, row in found] or [(None,) * 7 + tail]
 
@@ -62,7 +65,11 @@ def _is_open(database: Database, row: Row, values: Values) -> bool:
     if row.at[0] >= database.xmax or row.exchange in values["held"] or not row.is_due(database.now()):
         return False
     heads = dict(zip(values["apart"], positions({"xids": values["head_xids"], "seqs": values["head_seqs"]}), strict=True))
-    return row.key is not None or row.available_at is not None or heads.get(row.exchange, row.at) >= row.at
+    return row.key is not None or row.available_at is not None or heads.get(row.exchange, position(values, "main")) >= row.at
+
+
+def _has_room(kind: str, row: Row, values: Values) -> bool:
+    return kind == "suspect" or row.exchange not in values["crowded"]
 
 
 def _kind(row: Row) -> str:
@@ -103,9 +110,10 @@ def find_heads(database: Database, tx: Transaction, values: Values) -> Found:
     for place, xid in zip(numbers(values["late_places"]), numbers(values["late_xids"]), strict=True):
         if database.ended(xid):
             late.setdefault(place, []).append(xid)
+    renumbered = [RENUMBERED] if database.order and database.order[0][0] == RENUMBERED else []
     found: Found = []
     for place, (key, start) in enumerate(zip(values["keys"], bounds, strict=True), 1):
-        head = _head(database, key, start, late.get(place, ()))
+        head = _head(database, key, start, late.get(place, []) + renumbered)
         if head is not None:
             ready = head.is_due(database.now()) and head.exchange not in values["except"] and key not in database.parked
             found.append((place, *head.at, head.lane, ready, head.exchange, head.locked_by is not None, head.attempts))

@@ -26,13 +26,6 @@ def _wake(database: Database, row: Row) -> None:
         database.wait(row, database.now())
 
 
-def wake_successors(database: Database, tx: Transaction, values: Values) -> Found:
-    """`wake_successors.sql`."""
-    for key in values["keys"]:
-        wake_key(database, tx, key)
-    return [(None,) for _ in values["keys"]]
-
-
 def free_expired(database: Database, tx: Transaction, values: Values) -> Found:
     """`free_expired.sql`."""
     return [_freed(database, tx, [database.rows[at] for at in positions(values) if at in database.rows])]
@@ -157,7 +150,6 @@ def read_gauges(database: Database, tx: Transaction, values: Values) -> Found:
 
 
 SWEEPS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
-    "wake_successors": wake_successors,
     "free_expired": free_expired,
     "sweep_minute": sweep_minute,
     "forget_relays": forget_relays,

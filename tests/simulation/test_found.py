@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import pytest
 
-from relay.claims.bounds import Bound, Head
 from relay.claims.intake import Intake
 from relay.claims.suspects import ALONE_PATIENCE
 from relay.message import SUCCESS, Batch
-from relay.ports import At, Seen
+from relay.ports import At
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
 from tests.simulation.world import GOOD, KEYS, TROUBLE, World
@@ -65,45 +63,6 @@ def test_a_relay_that_stumbles_over_the_simulation_says_so(monkeypatch: pytest.M
         world.start()
         with pytest.raises(BrokenError, match="report this as a bug"):
             world.step(1.0)
-
-
-def test_keys_of_an_exchange_that_is_let_go_during_a_claim_are_not_forgotten() -> None:
-    """They were listed again at once, under what had been held when that claim began, and dropped until the minute's look at every key."""
-    store, keys = Resuming(), {"k": 0}
-    store.lanes, store.seen = dict.fromkeys(range(64), 1), Seen(fresh=False, ordered=True, waiting=False)
-    intake = Intake(store=store, poll_interval=1.0)
-    intake.hold(["orders"])
-
-    def let_go() -> None:
-        intake.hold([])
-        store.keys |= keys
-
-    store.let_go = let_go
-    at_once(intake.keep_lanes())
-    intake.lanes._strange["other"] = None
-    _claims(intake)
-    assert [] == [found for found in store.found_under if found == (["k"], ["orders"])]
-    assert (["k"], []) in store.found_under
-
-
-class Resuming(FakeClaims):
-    """A store during whose first statement of a claim of keys an operator lets an exchange go."""
-
-    let_go: Callable[[], object]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found_under: list[tuple[list[str], list[str]]] = []
-
-    async def wake_successors(self, keys: Sequence[str]) -> None:
-        """Wake them, and let the exchange go meanwhile."""
-        await super().wake_successors(keys)
-        self.let_go()
-
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
-        """Note what was held."""
-        self.found_under.append((list(keys), list(held)))
-        return await super().find_heads(keys, bounds, held=held)
 
 
 def _claims(intake: Intake) -> list[Batch | None]:
@@ -176,7 +135,7 @@ def test_a_claim_whose_answer_was_lost_excuses_no_other_lock_that_a_relay_leaves
         for _ in range(left):
             world.insert(GOOD[0])
         world.step(world.lock_seconds + TROUBLE)
-        for row in [row for row in world.database.rows.values() if not row.lock_expires_at]:
+        for row in [row for row in world.database.rows.values() if not row.attempts]:
             world.database.lock(row, world.database.now() + 60.0, "left", world.living[0].id)
         assert world.living[0].unheard
         world.drain(0)

@@ -75,4 +75,4 @@ def test_a_step_stays_cheap() -> None:
     reports = [run(seed, 500) for seed in (1, 2, 3)]
     steps = sum(report.steps for report in reports)
     assert sum(report.turns for report in reports) / steps < 80
-    assert sum(report.statements for report in reports) / steps < 10
+    assert sum(report.statements for report in reports) / steps < 11

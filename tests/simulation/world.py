@@ -8,16 +8,18 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
+from relay.claims.scrub import WHOLE
 from tests.simulation.broker import FakeBroker
 from tests.simulation.clock import SimulatedLoop, Time, standing_in
 from tests.simulation.database import BAD, GOOD, KEYS, Database, Row
 from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError, Ledger
-from tests.simulation.liveness import FOUND, Liveness
+from tests.simulation.liveness import FOUND, WAY, Liveness
 from tests.simulation.people import People
 from tests.simulation.promises import Promises
 from tests.simulation.relay import STAND_INS, SimulatedRelay
 from tests.simulation.server import FATES, GROUPS, Fate, Server
+from tests.simulation.sweeps import RENUMBERED
 
 EXCHANGES = (*GOOD, BAD)
 STATES = ("well", "full", "silent", "missing")
@@ -188,8 +190,8 @@ class World(People):
             relay.trouble_at = self.loop.now
 
     def _settle_in(self, row: Row) -> None:
-        """From when a round of the scrub has seen it, a message of another cluster stands before what is inserted."""
-        self.loop.world_later(FOUND, lambda: setattr(row, "visible", self.database.commits))
+        """From then on a message of another cluster goes before what is inserted: when it is renumbered, or a scrub has seen it."""
+        self.loop.world_later(WAY if row.at[0] == RENUMBERED else FOUND + WHOLE, lambda: setattr(row, "visible", self.database.commits))
 
     def _note_failure(self, loop: object, context: dict[str, Any]) -> None:
         """A promise that breaks inside the loop ends the run at the next step."""

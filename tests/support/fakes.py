@@ -13,7 +13,7 @@ from relay.claims.bounds import Bound, Head
 from relay.claims.cursor import Cursor
 from relay.errors import StoreError
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict
-from relay.ports import Claimed, Finding, Fresh, Left, Listed, Page, Row, Seen, Wanted, Written
+from relay.ports import Claimed, Finding, Fresh, Left, Listed, Page, Row, Seen, Sought, Wanted, Written
 
 Answer = TypeVar("Answer")
 ABOVE = Position(10**9, 1)
@@ -70,7 +70,6 @@ class FakeClaims:
         self.limits: list[tuple[str, int]] = []
         """The source of each claim, and how many messages it asked for."""
         self.lanes: dict[int, int] = {}
-        self.woken: list[str] = []
         self.keys: dict[str, int] = {}
         """Listed at the next look above the lanes' head."""
         self.heads: dict[str, Head] = {}
@@ -104,10 +103,6 @@ class FakeClaims:
         """Return the lanes that the test gave."""
         return dict(self.lanes)
 
-    async def wake_successors(self, keys: Sequence[str]) -> None:
-        """Note the keys."""
-        self.woken += keys
-
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """Return the keys that the test gave, once."""
         self.asked.append("list_keys")
@@ -121,12 +116,12 @@ class FakeClaims:
         self.held.append(list(held))
         return "90:90:", {key: self.heads.get(key, A_HEAD) for key in keys}
 
-    async def scan_due(self, *, after: str, held: Sequence[str], lanes: Collection[int]) -> Page:
+    async def scan_due(self, *, after: str, sought: Sought) -> Page:
         """Return what the test gave, once."""
         self.asked.append("scan_due")
-        self.held.append(list(held))
+        self.held.append(sought.held)
         found, self.due = self.due, []
-        return Page(found, None, after, cut=False)
+        return Page(found, None, None, after)
 
     async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
         """Say what the test says."""

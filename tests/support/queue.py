@@ -16,7 +16,7 @@ from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import LAST_SEQ, LAST_XID, Cursor
 from relay.message import START, Batch, Claim, Position
 from relay.policy import Policy
-from relay.ports import At, Claimed, Fresh, Left, Page, Wanted
+from relay.ports import At, Claimed, Fresh, Left, Page, Sought, Wanted
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 
@@ -113,11 +113,13 @@ class MadeStore(Store):
 
     async def due(self, *, held: Sequence[str] = (), after: str = "-infinity") -> Page:
         """One page of the messages whose wait is over, in every lane that is ours."""
-        return await self.scan_due(after=after, held=held, lanes=range(64))
+        return await self.scan_due(after=after, sought=Sought([*held], [], [*range(64)]))
 
-    async def left(self, *, after: Position = START, held: Sequence[str] = (), heads: Mapping[str, Position] | None = None) -> Page:
+    async def left(
+        self, *, after: Position = START, head: Position = END, held: Sequence[str] = (), heads: Mapping[str, Position] | None = None
+    ) -> Page:
         """One page of the scan of the whole queue, in every lane."""
-        return await self.scan_left(after=after, to=END, held=held, heads=heads or {}, lanes=range(64))
+        return await self.scan_left(after=after, head=head, heads=heads or {}, sought=Sought([*held], [], [*range(64)]))
 
     async def found(self, kind: str = "waiting", *, limit: int = 100, limit_bytes: int = PLENTY, held: Sequence[str] = ()) -> Claimed:
         """Claim what a scan of the whole queue finds of a kind."""

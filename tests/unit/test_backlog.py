@@ -100,15 +100,26 @@ def test_what_is_held_waits(clock: Clock) -> None:
 
 
 def test_memory_is_bounded_for_each_exchange(clock: Clock) -> None:
-    """There is room for one more page while less than half of it is taken; a limit's backlog holds up no scan."""
+    """An exchange that has taken more than half of its room is crowded: it holds up no other."""
     backlog = backlog_of(clock, most=4, slow=1)
     put(backlog, "a", 1, 2)
     put(backlog, "slow", *range(10, 20))
-    before = backlog.full
+    before = backlog.crowded
     put(backlog, "a", 3, 4, 5)
 
-    assert (False, True) == (before, backlog.full)
+    assert (["slow"], ["a", "slow"]) == (before, sorted(backlog.crowded))
     assert [1, 2, 3, 4, 10] == sorted(next_of(backlog))
+
+
+def test_memory_is_bounded_in_all(clock: Clock) -> None:
+    """Applications name exchanges: the more there are, the less is remembered of each, and one message at least."""
+    backlog = Backlog(Limits(clock), most=4, in_all=6)
+    put(backlog, "a", 1, 2, 3, 4)
+    put(backlog, "b", 11, 12, 13, 14)
+    for number in range(10):
+        put(backlog, f"x{number}", 100 + number, 200 + number)
+
+    assert [1, 2, 3, 4, 11, 12, 13, *range(100, 110), 200] == sorted(next_of(backlog, 100))
 
 
 def test_stranded_messages_are_counted_when_they_were_claimed(clock: Clock) -> None:

@@ -98,6 +98,14 @@ def test_behind_the_last_claim_fresh_messages_wait_for_their_turn() -> None:
     assert [] == passed_over(rows, [rows[1], rows[3]], cancelled=["3"])
 
 
+def test_fresh_messages_of_an_exchange_may_have_those_of_others_in_front() -> None:
+    """Of a long backlog of many exchanges: nothing of this one was claimed, and nothing behind it either."""
+    front = [replace(row, id=f"a{row.id}", exchange="audit") for row in messages(3)]
+    behind = [replace(row, id=f"b{row.id}", seq=row.seq + 100) for row in messages(3)]
+    assert [] == passed_over([*front, *behind], behind)
+    assert ["a1", "a2", "a3"] == passed_over([*front, *behind], front)
+
+
 def test_of_waiting_messages_who_came_first_by_every_order_goes_first() -> None:
     """By its position and by its time; where only one of them is lower, either may go first."""
     rows = [replace(row, available_at=NOW - 10 + place) for row, place in zip(messages(3), (1, 0, 2), strict=True)]

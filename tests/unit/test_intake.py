@@ -8,7 +8,7 @@ from relay.claims.cursor import Cursor
 from relay.claims.intake import Intake
 from relay.claims.source import FIRST_GAP
 from relay.errors import StoreError
-from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Position, Result
+from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Result
 from relay.ports import At, Fresh, Page
 from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
@@ -219,7 +219,7 @@ class Pages(FakeClaims):
         self.afters.append(after)
         kind = self.pages.pop(0) if self.pages else None
         time = str(len(self.afters))
-        return Page([a_finding(kind)] if kind else [], None, time, cut=bool(self.pages))
+        return Page([a_finding(kind)] if kind else [], Position(7, 1) if self.pages else None, None, time)
 
 
 def test_a_scan_of_waits_goes_on_where_its_page_ended(clock: Clock) -> None:
@@ -285,18 +285,19 @@ def test_what_stands_in_a_late_transaction_is_not_stranded(clock: Clock) -> None
     assert [Position(7, 2)] == intake.backlog.next(10, ())
 
 
-def test_there_is_no_room_while_an_exchange_or_the_keys_have_none(clock: Clock) -> None:
-    """Half of it is kept for one more page."""
+def test_scans_are_asked_for_nothing_that_has_no_room(clock: Clock) -> None:
+    """Messages of an exchange of which many are known already, and keys where many are asked for; all others are looked for as ever."""
     intake = intake_of(FakeClaims(), clock)
-    full = []
+    crowded = []
     for messages in (5000, 1):
         waiting(intake, messages)
-        full.append(intake.full)
-    assert [False, True] == full
+        crowded.append(intake.sought.crowded)
+    assert [[], ["orders"]] == crowded
 
-    intake = intake_of(FakeClaims(), clock)
-    intake.found(a_finding("key", key=f"k{n}", lane=3) for n in range(10_001))
-    assert intake.full
+    lanes = intake.sought.lanes
+    intake.found(a_finding("key", key=f"k{n}", lane=3) for n in range(20_000))
+    assert ([], [*lanes]) == (intake.sought.lanes, intake.lanes.owned)
+    assert 3 in lanes
 
 
 def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> None:
@@ -390,7 +391,7 @@ def test_held_exchanges_are_left_out_by_every_source(clock: Clock) -> None:
 
 
 def test_what_was_let_go_is_looked_for_at_once(clock: Clock) -> None:
-    """Resuming hints at every source and at the lanes from the left; holding hints at none."""
+    """Resuming hints at every source; holding hints at none."""
     intake = intake_of(FakeClaims(), clock)
     assert not intake.hold({"audit"})
     claim(intake)
@@ -398,7 +399,7 @@ def test_what_was_let_go_is_looked_for_at_once(clock: Clock) -> None:
 
     assert intake.hold(set())
 
-    assert (0.0, START) == (intake.until_next_look(), intake.lanes.cursor.head)
+    assert 0.0 == intake.until_next_look()
 
 
 def test_a_freed_key_is_asked_for_at_once(clock: Clock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,17 +14,20 @@ from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.message import START, Position
-from relay.ports import At, Finding, Page
+from relay.ports import At, Finding, Page, Sought
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_finding, at_once
 from tests.support.timeless import timeless
 
 HEAD = Position(90, 1)
+FIRST = Position(7, 5)
+"""The first message of the queue."""
+BEFORE = Position(7, 4)
 SOON = 0.001
 
 
 def page(*findings: Finding, to: Position | None = None) -> Page:
     """One page; the last one unless it says where it ended."""
-    return Page(findings, to, "", cut=to is not None)
+    return Page(findings, to, FIRST, "")
 
 
 class Left:
@@ -34,15 +37,14 @@ class Left:
         self.script = list(script)
         self.asked: list[dict[str, Any]] = []
         self.freed: list[Position] = []
+        self.refuses: StoreError | None = None
         self.meanwhile: Callable[[], object] = lambda: None
         self.enough = asyncio.Event()
         self.wanted = 0
 
-    async def scan_left(
-        self, *, after: Position, to: Position, held: Sequence[str], heads: Mapping[str, Position], lanes: Collection[int]
-    ) -> Page:
+    async def scan_left(self, *, after: Position, head: Position, heads: Mapping[str, Position], sought: Sought) -> Page:
         """The next page."""
-        self.asked.append({"after": after, "to": to, "held": list(held), "heads": dict(heads), "lanes": list(lanes)})
+        self.asked.append({"after": after, "head": head, "heads": dict(heads), "sought": sought})
         answer = self.script.pop(0) if self.script else page()
         self.meanwhile()
         if len(self.asked) >= self.wanted:
@@ -53,6 +55,8 @@ class Left:
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
         """Note them; the first is archived."""
+        if self.refuses:
+            raise self.refuses
         self.freed += positions
         return len(positions) - 1, 1
 
@@ -89,15 +93,15 @@ class Rig:
         return [one["after"] for one in self.store.asked]
 
 
-def test_a_page_lies_between_where_the_last_one_ended_and_the_head() -> None:
-    """It leaves out what is held, and what streams of their own have before them."""
+def test_a_page_begins_where_the_last_one_ended() -> None:
+    """It leaves out what is held, and what streams have before them."""
     rig = Rig()
     rig.intake.hold({"audit"})
     rig.intake.streams.main.head = HEAD
 
     at_once(rig.scrub.page())
 
-    assert [{"after": START, "to": HEAD, "held": ["audit"], "heads": {"audit": START}, "lanes": [3, 4]}] == rig.store.asked
+    assert [{"after": START, "head": HEAD, "heads": {"audit": START}, "sought": Sought(["audit"], [], [3, 4])}] == rig.store.asked
 
 
 def test_a_round_goes_on_where_its_last_page_ended_and_the_next_one_begins_from_the_left() -> None:
@@ -108,27 +112,60 @@ def test_a_round_goes_on_where_its_last_page_ended_and_the_next_one_begins_from_
     assert [START, Position(10, 1), Position(20, 1), START] == rig.afters()
 
 
-def test_a_hint_during_a_page_begins_from_the_left() -> None:
-    """What was let go may stand anywhere."""
+def test_a_hint_does_not_begin_the_round_again() -> None:
+    """What was let go is found by the time that the scan has come round; hints in a row would keep it from the right end."""
     rig = Rig(page(to=Position(10, 1)), page(to=Position(20, 1)))
     at_once(rig.scrub.page())
-    rig.store.meanwhile = rig.scrub.hint
 
+    rig.scrub.hint()
+    at_once(rig.scrub.page())
+
+    assert [START, Position(10, 1)] == rig.afters()
+
+
+def test_rounds_begin_at_the_first_message_and_every_ten_seconds_on_the_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was settled before it is not walked again each time, and what commits late below it is found in the end."""
+    now = 1000.0
+    monkeypatch.setattr("relay.claims.scrub.time.monotonic", lambda: now)
+    rig = Rig()
+    for now in (1000.0, 1001.0, 1002.0, 1011.0, 1012.0, 1013.0):  # noqa: B007 - the clock reads it
+        at_once(rig.scrub.page())
+
+    assert [START, START, BEFORE, BEFORE, START, BEFORE] == rig.afters()
+
+
+def test_a_round_over_an_empty_queue_begins_at_the_head() -> None:
+    """There is nothing before it."""
+    rig = Rig(Page([], None, None, ""), Page([], None, None, ""))
+    rig.intake.streams.main.head = HEAD
+    for _ in range(3):
+        at_once(rig.scrub.page())
+
+    assert [START, START, HEAD] == rig.afters()
+
+
+def test_what_has_moved_to_the_left_is_looked_for_in_the_next_round() -> None:
+    """However lately one has begun there."""
+    rig = Rig()
     at_once(rig.scrub.page())
     at_once(rig.scrub.page())
 
-    assert [START, Position(10, 1), START] == rig.afters()
-
-
-def test_a_hint_during_the_first_page_begins_from_the_left_too() -> None:
-    """The page left out what was held when it began."""
-    rig = Rig(page(to=Position(10, 1)))
-    rig.store.meanwhile = rig.scrub.hint
-
+    rig.scrub.begin_again()
     at_once(rig.scrub.page())
     at_once(rig.scrub.page())
 
-    assert [START, START] == rig.afters()
+    assert [START, START, BEFORE, START] == rig.afters()
+
+
+def test_what_a_page_finds_is_handed_on_although_its_locks_cannot_be_freed() -> None:
+    """As where a trigger of the application's refuses."""
+    rig = Rig(page(a_finding("waiting", position=Position(5, 1)), a_finding("expired", position=Position(6, 1))))
+    rig.store.refuses = StoreError("No.")
+
+    with pytest.raises(StoreError, match="No"):
+        at_once(rig.scrub.page())
+
+    assert [Position(5, 1)] == rig.intake.backlog.next(10, ())
 
 
 def test_what_is_found_is_handed_on_and_the_engine_told() -> None:
@@ -227,19 +264,6 @@ async def test_a_hint_ends_the_pause() -> None:
     await rig.run(2)
 
     assert 0.5 == pytest.approx(loop.time() - began, abs=0.1)
-
-
-@timeless
-async def test_no_page_is_looked_at_while_there_is_no_room_for_what_it_may_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The round goes on where it was when there is."""
-    rig = Rig(page(to=Position(10, 1)))
-    full = [False, True, True, True, False]
-    monkeypatch.setattr(Intake, "full", property(lambda _: full.pop(0) if full else False))
-
-    await rig.run(2)
-
-    assert [START, Position(10, 1)] == rig.afters()
-    assert len(full) <= 1
 
 
 @timeless

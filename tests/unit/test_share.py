@@ -160,7 +160,7 @@ def test_some_floods_are_told_apart_and_no_more(share: Share) -> None:
     while floods[-1] is not at_once(streams.claim(limit=10, limit_bytes=1)):
         streams._turn = 0
         for branch in streams._branches.values():
-            branch.caught_up = None
+            branch.cut = True
 
     assert MOST >= len(streams.heads)
 

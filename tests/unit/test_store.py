@@ -14,7 +14,7 @@ from relay import __version__
 from relay.errors import StoreError
 from relay.message import Batch, Claim, Position, Range
 from relay.policy import Policy
-from relay.ports import At, ById, Fresh, Wanted
+from relay.ports import At, ById, Fresh, Places, Wanted
 from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX, IN_ORDER
 from relay.postgres.payloads import LARGE
@@ -175,8 +175,9 @@ async def test_a_report_tells_the_state_and_where_the_relay_claims_next_and_hear
     played = Played()
     for row, known in (([(7,)], True), ([], False)):
         played.answers["heartbeat"].append(row)
-        assert known == await played.store.heartbeat("running", SIXTY)
-    assert [{"state": "running", "relay_id": 7, "head_xid": "60", "head_seq": 2, "now": None}] * 2 == played.values
+        assert known == await played.store.heartbeat("running", Places(Position(40, 1), Position(50, 2), SIXTY))
+    where = {"low_xid": "40", "low_seq": 1, "head_xid": "50", "head_seq": 2, "top_xid": "60", "top_seq": 2}
+    assert [{"state": "running", "relay_id": 7, **where, "now": None}] * 2 == played.values
     assert {("claim", "heartbeat")} == set(played.asked)
 
 

@@ -10,7 +10,7 @@ from relay.claims.bounds import Bound, Head
 from relay.claims.cursor import Cursor
 from relay.message import START, Position, Range
 from relay.policy import Policy
-from relay.ports import Finding, Listed, Page, Seen
+from relay.ports import Finding, Listed, Page, Seen, Sought
 from relay.postgres.store import LAG, LOOK, MAX_FINDINGS, PAGE
 from relay.retry import RetryPolicy
 from tests.support.played import Played
@@ -74,19 +74,29 @@ async def test_a_look_asks_above_both_heads_and_for_what_came_due() -> None:
     assert [("claim", "look")] == played.asked
 
 
-SCAN = {"held": ["audit"], "lanes": [3], "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG, "lock_seconds": 30.0, "now": None}
+SCAN = {
+    "held": ["audit"],
+    "crowded": ["fax"],
+    "lanes": [3],
+    "walk": PAGE,
+    "most": MAX_FINDINGS,
+    "lag": LAG,
+    "lock_seconds": 30.0,
+    "now": None,
+}
 NOTHING = (None,) * 7
+SOUGHT = Sought(["audit"], ["fax"], [3])
 
 
 @timeless
 async def test_a_scan_of_the_left_asks_beside_the_claims() -> None:
-    """Up to the head, and for exchanges with streams of their own up to theirs."""
+    """Fresh messages count up to the head, and for exchanges with streams of their own up to theirs."""
     played = Played()
-    played.answers["scan_left"].append([(*NOTHING, False, None, None, None, "now")])
+    played.answers["scan_left"].append([(*NOTHING, None, None, None, None, None, "now")])
 
-    await played.store.scan_left(after=FIFTY, to=SIXTY, held=["audit"], heads={"mail": FIFTY, "fax": SIXTY}, lanes=[3])
+    await played.store.scan_left(after=FIFTY, head=SIXTY, heads={"mail": FIFTY, "fax": SIXTY}, sought=SOUGHT)
 
-    where = {"from_xid": "50", "from_seq": 1, "to_xid": "60", "to_seq": 2}
+    where = {"from_xid": "50", "from_seq": 1, "main_xid": "60", "main_seq": 2}
     apart = {"apart": ["mail", "fax"], "head_xids": "{50,60}", "head_seqs": "{1,2}"}
     assert [{**SCAN, **where, **apart}] == played.values
     assert [("control", "scan_left")] == played.asked
@@ -96,20 +106,20 @@ async def test_a_scan_of_the_left_asks_beside_the_claims() -> None:
 async def test_a_scan_of_waits_asks_where_claims_are_made() -> None:
     """After the time up to which it has looked; no stream has anything before it there."""
     played = Played()
-    played.answers["scan_due"].append([(*NOTHING, False, None, None, None, "now")])
+    played.answers["scan_due"].append([(*NOTHING, None, None, None, None, None, "now")])
 
-    await played.store.scan_due(after="then", held=["audit"], lanes=[3])
+    await played.store.scan_due(after="then", sought=SOUGHT)
 
-    assert [{**SCAN, "after": "then", "apart": [], "head_xids": "{}", "head_seqs": "{}"}] == played.values
+    assert [{**SCAN, "after": "then", "main_xid": "0", "main_seq": 0, "apart": [], "head_xids": "{}", "head_seqs": "{}"}] == played.values
     assert [("claim", "scan_due")] == played.asked
 
 
 @pytest.mark.parametrize(
     ("tail", "page"),
     [
-        ((True, 70, 3, "there", "now"), ([], Position(70, 3), "there", True)),
-        ((False, 70, 3, "there", "now"), ([], None, "now", False)),
-        ((False, None, None, None, "now"), ([], None, "now", False)),
+        ((70, 3, 50, 1, "there", "now"), ([], Position(70, 3), FIFTY, "there")),
+        ((None, None, 50, 1, "there", "now"), ([], None, FIFTY, "now")),
+        ((None, None, None, None, None, "now"), ([], None, None, "now")),
     ],
 )
 @timeless
@@ -117,7 +127,7 @@ async def test_a_page_says_where_the_next_one_begins(tail: tuple[Any, ...], page
     """A scan of waits that came to its end goes over the last seconds again."""
     played = Played()
     played.answers["scan_left"].append([(*NOTHING, *tail)])
-    assert Page(*page) == await played.store.scan_left(after=START, to=SIXTY, held=[], heads={}, lanes=[])
+    assert Page(*page) == await played.store.scan_left(after=START, head=SIXTY, heads={}, sought=SOUGHT)
 
 
 @pytest.mark.parametrize(("attempts", "most", "trusted"), [(0, 12, True), (1, 12, True), (2, 12, False), (1, 4, True), (1, 3, False)])
@@ -125,12 +135,12 @@ async def test_a_page_says_where_the_next_one_begins(tail: tuple[Any, ...], page
 async def test_a_page_says_what_it_has_found(attempts: int, most: int, trusted: bool) -> None:
     """With few attempts messages go alone from their first lost lock on: no bystander may run out of them."""
     played = Played(Policy(retry=RetryPolicy(max_attempts=most)))
-    tail = (True, 60, 2, "there", "now")
+    tail = (60, 2, 50, 1, "there", "now")
     played.answers["scan_left"].append(
         [("suspect", 50, 1, "orders", None, None, attempts, *tail), ("key", 60, 2, "audit", "k", 3, 0, *tail)]
     )
 
-    page = await played.store.scan_left(after=START, to=SIXTY, held=[], heads={}, lanes=[])
+    page = await played.store.scan_left(after=START, head=SIXTY, heads={}, sought=SOUGHT)
 
     found = [Finding("suspect", FIFTY, "orders", None, None, trusted), Finding("key", SIXTY, "audit", "k", 3, trusted=True)]
     assert found == page.findings
@@ -148,11 +158,9 @@ async def test_locks_that_are_over_are_freed_beside_the_claims() -> None:
 
 
 @timeless
-async def test_successors_are_woken_beside_the_claims_and_unprintable_ones_rejected_apart() -> None:
-    """The second may take long."""
+async def test_unprintable_messages_are_rejected_beside_the_claims() -> None:
+    """It may take long."""
     played = Played()
-    await played.store.wake_successors(("a", "b"))
     await played.store.reject_unprintable()
 
-    assert [("claim", "wake_successors"), ("control", "reject_unprintable")] == played.asked
-    assert ["a", "b"] == played.values[0]["keys"]
+    assert [("control", "reject_unprintable")] == played.asked

@@ -19,7 +19,8 @@
         WHERE (message.xid, message.seq) = (found.xid, found.seq)
             AND message.lock_expires_at IS NULL AND (message.available_at IS NULL OR message.available_at <= coalesce(%(now)s, now()))
             AND (message.locked_by IS NOT NULL) = %(suspects)s
-            AND (message.ordering_key IS NULL OR message.lane IN (SELECT lane FROM owned))
+            AND (message.ordering_key IS NULL OR message.lane IN (SELECT lane FROM owned) AND NOT EXISTS (
+                SELECT FROM @schema@.queue_message_key_hold AS hold WHERE hold.ordering_key = message.ordering_key OFFSET 0))
         FOR UPDATE OF message SKIP LOCKED
     ) AS one
     LIMIT %(limit)s

@@ -1,6 +1,6 @@
--- One page of a scan: what it finds that can be claimed, and how far it came. Reads only; walks a fixed number of messages and takes
--- nothing on trust but what it sees. A message of an exchange with a stream of its own counts only where that stream's head has passed it.
--- Of an ordering key the lowest message of the page stands for all; find_heads looks for the head. A message with another cluster's higher id
+-- One page of a scan: what it finds that can be claimed, and how far it came. Reads only, and walks a fixed number of messages. A fresh
+-- message without a key counts only where the head of its stream has passed it: its exchange's own stream, else the main one. Of an
+-- ordering key the lowest message of the page stands for all; find_heads looks for the head. A message with another cluster's higher id
 -- is left to its conversion.
 WITH walked AS MATERIALIZED (
 @walked@
@@ -14,11 +14,13 @@ WITH walked AS MATERIALIZED (
     WHERE walked.lock_expires_at IS NULL AND (walked.available_at IS NULL OR walked.available_at <= clock.now)
         AND walked.exchange <> ALL(%(held)s::text[])
         AND walked.xid < pg_snapshot_xmax(pg_current_snapshot())
-        AND (walked.ordering_key IS NOT NULL OR walked.available_at IS NOT NULL OR NOT EXISTS (
-            SELECT FROM unnest(%(apart)s::text[], %(head_xids)s::text::xid8[], %(head_seqs)s::text::bigint[]) AS stream (exchange, xid, seq)
-            WHERE stream.exchange = walked.exchange AND (stream.xid, stream.seq) < (walked.xid, walked.seq)))
+        AND (walked.ordering_key IS NOT NULL OR walked.available_at IS NOT NULL
+            OR CASE WHEN walked.exchange = ANY(%(apart)s::text[]) THEN NOT EXISTS (
+                SELECT FROM unnest(%(apart)s::text[], %(head_xids)s::text::xid8[], %(head_seqs)s::text::bigint[]) AS stream (exchange, xid, seq)
+                WHERE stream.exchange = walked.exchange AND (stream.xid, stream.seq) < (walked.xid, walked.seq))
+            ELSE (walked.xid, walked.seq) <= (%(main_xid)s::text::xid8, %(main_seq)s) END)
 ), single AS MATERIALIZED (
-    SELECT * FROM open WHERE kind <> 'key' LIMIT %(most)s
+    SELECT * FROM open WHERE kind = 'suspect' OR kind <> 'key' AND exchange <> ALL(%(crowded)s::text[]) LIMIT %(most)s
 ), found AS (
     SELECT * FROM single
     UNION ALL
@@ -38,7 +40,8 @@ WITH walked AS MATERIALIZED (
     SELECT one.xid::text::bigint AS xid, one.seq, one.available_at FROM walked AS one WHERE place = (SELECT place FROM last)
 )
 SELECT found.kind, found.xid::text::bigint, found.seq, found.exchange, found.ordering_key, found.lane, found.attempts,
-    last.cut, reached.xid, reached.seq,
+    CASE WHEN last.cut THEN reached.xid END, CASE WHEN last.cut THEN reached.seq END,
+    (SELECT one.xid::text::bigint FROM walked AS one WHERE place = 1), (SELECT one.seq FROM walked AS one WHERE place = 1),
     -- Of a time that many messages share the rest may be cut off: the next page begins before it, or after it where nothing else came.
     coalesce((SELECT max(available_at) FROM walked WHERE available_at < (SELECT available_at FROM reached)), reached.available_at)::text,
     (clock.now - make_interval(secs => %(lag)s))::text

@@ -49,17 +49,17 @@ class CursorAndScan(Design):
     async def due(self, held: Held = ()) -> list[Position]:
         """What has come due since the last scan, by position."""
         while True:
-            page = await self._scan("due", held, after=self._after, **heads_of({}))
+            page = await self._scan("due", held, after=self._after, **heads_of(START, {}))
             self._after = page.time
-            if page.findings or not page.cut:
+            if page.findings or page.reached is None:
                 return await self._claimed(page)
 
     async def left(self, held: Held = ()) -> list[Position]:
         """One round of the scrub, as far as it has to go."""
-        after, heads = START, heads_of(dict.fromkeys(held, START))
+        after, heads = START, heads_of(self._stream.cursor.head, dict.fromkeys(held, START))
         while True:
-            page = await self._scan("left", held, **at("from", after), **at("to", self._stream.cursor.head), **heads)
-            if page.findings or not page.cut or page.reached is None:
+            page = await self._scan("left", held, **at("from", after), **heads)
+            if page.findings or page.reached is None:
                 return await self._claimed(page)
             after = page.reached
 
@@ -72,7 +72,7 @@ class CursorAndScan(Design):
 
     async def _scan(self, name: str, held: Held, **where: object) -> Page:
         values = {
-            **where, "held": list(held), "lanes": [], "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG,
+            **where, "held": list(held), "crowded": [], "lanes": [], "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG,
             "lock_seconds": LOCK["lock_seconds"], "now": None,
         }  # fmt: skip
         return page_of(await self._session.run(self._statements.scan(name), values), Policy())
