@@ -1,0 +1,93 @@
+"""Messages of another cluster are renumbered step by step, beside others that do the same and behind messages that others hold."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relay import events
+from relay.errors import StoreError
+from relay.renumbering import ELSEWHERE, Renumbering
+from tests.support.timeless import timeless
+
+HELD = StoreError("Another session holds it.", in_passing=True)
+
+
+class Foreign:
+    """Answers steps from a script, then that nothing is left."""
+
+    def __init__(self, *script: tuple[int, bool] | StoreError) -> None:
+        self.script = list(script)
+        self.told: list[events.Event] = []
+        self.moved = 0
+        self.renumbering = Renumbering(self, self.told.append, self._count)
+
+    def _count(self) -> None:
+        self.moved += 1
+
+    async def renumber(self) -> tuple[int, bool]:
+        """The next answer."""
+        answer = self.script.pop(0) if self.script else (0, False)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+
+@timeless
+async def test_a_run_goes_on_until_nothing_is_left() -> None:
+    """Five thousand every few seconds would let new messages overtake a large restore for minutes."""
+    foreign = Foreign((5000, True), (5000, True), (7, False), (9, False))
+
+    assert not await foreign.renumbering.run()
+
+    told = [(each.messages, each.more) for each in foreign.told if isinstance(each, events.MessagesRenumbered)]
+    assert [(5000, True), (5000, True), (7, False)] == told
+    assert (3, 1) == (foreign.moved, len(foreign.script))
+
+
+@timeless
+async def test_a_run_leaves_the_work_to_whoever_is_at_it() -> None:
+    """It is tried again with the next minute."""
+    foreign = Foreign((0, True), (3, False))
+
+    assert not await foreign.renumbering.run()
+
+    assert ([], 1) == (foreign.told, len(foreign.script))
+
+
+@timeless
+async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
+    """What it would claim before stands behind those messages."""
+    foreign = Foreign((0, True), (0, True), (3, False))
+    began = asyncio.get_running_loop().time()
+
+    assert await foreign.renumbering.finish(asyncio.Event())
+
+    assert pytest.approx(2 * ELSEWHERE, abs=0.05) == asyncio.get_running_loop().time() - began
+
+
+@timeless
+async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting() -> None:
+    """What stands behind it is renumbered when it is let go; everything else goes out."""
+    foreign = Foreign((5000, True), HELD)
+
+    assert await foreign.renumbering.finish(asyncio.Event())
+
+    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed("messages of another cluster", str(HELD))] == foreign.told
+
+
+@timeless
+async def test_a_relay_that_starts_does_not_go_on_where_the_database_refuses() -> None:
+    """The caller tries again, and says why."""
+    with pytest.raises(StoreError, match="Away"):
+        await Foreign(StoreError("Away.")).renumbering.finish(asyncio.Event())
+
+
+@timeless
+async def test_a_signal_ends_it() -> None:
+    """Nothing is claimed then."""
+    stop = asyncio.Event()
+    stop.set()
+
+    assert not await Foreign((5000, True)).renumbering.finish(stop)
