@@ -18,6 +18,13 @@ DEPTH_LIMIT: Final = 64
 """Levels of lists and objects below `headers`."""
 RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
 """Set by the relay alone; left out where an app copied them from a message that it had received."""
+BROKER_HEADERS: Final = (
+    *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
+    *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
+    *("x-received-from", "x-shovelled", "x-invalid-headers"),
+)
+"""Written and read by RabbitMQ, its federation and its shovels; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
+`x-death` of another form, and takes its neighbours' messages with it."""
 
 
 class Plan(NamedTuple):
@@ -111,7 +118,7 @@ def _property(name: str, value: Any) -> bytes:
 def _headers(values: dict[str, Any], limit: int) -> bytes:
     """Entries of the headers table, without its length."""
     headers = dict(values.get("headers", {}))
-    for name in RELAY_HEADERS:
+    for name in (*RELAY_HEADERS, *BROKER_HEADERS):
         headers.pop(name, None)
     for name in ("CC", "BCC"):
         _select(headers, name, values.get(name.lower()))
