@@ -47,6 +47,11 @@ _EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expir
 _OVERDUE_SUSPECT: Final = PublishResult(
     Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
 )
+_EXCHANGE_REFUSED: Final = tuple(
+    f"ACCESS_REFUSED - {words} exchange '" for words in ("access to", "write access to", "cannot publish to internal")
+)
+"""How RabbitMQ's sentences begin that refuse an exchange: up to 3.10, from 3.11 on, and of an internal one (rabbit_access_control,
+rabbit_channel). What follows may quote a row, so nothing is looked for there."""
 _REFUSAL_CODES: Final = {wire.NOT_FOUND: "exchange_missing", wire.ACCESS_REFUSED: "access_refused"}
 
 
@@ -288,7 +293,7 @@ def _unroutable(claim: Claim, reason: Return) -> PublishResult:
 
 
 def _concerns_exchange(reason: Return) -> bool:
-    """RabbitMQ's words: 403 for a topic is a matter of the routing key, for an exchange or an internal one of all its messages."""
+    """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
     if reason.code == wire.ACCESS_REFUSED:
-        return "access to exchange" in reason.text or "internal exchange" in reason.text
+        return reason.text.startswith(_EXCHANGE_REFUSED)
     return reason.code == wire.NOT_FOUND

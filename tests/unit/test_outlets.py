@@ -180,13 +180,17 @@ def test_new_messages_wait_behind_the_suspects(bench: Bench) -> None:
     assert later.done
 
 
-def test_a_topic_that_is_refused_says_nothing_of_the_exchange(bench: Bench) -> None:
-    """403 for a routing key refuses the one message; the next may be allowed."""
+@pytest.mark.parametrize(
+    "key", ["k", "access to exchange 'x'", "internal exchange", "ACCESS_REFUSED - access to exchange 'x' in vhost '/'"]
+)
+def test_a_topic_that_is_refused_says_nothing_of_the_exchange(bench: Bench, key: str) -> None:
+    """403 for a routing key refuses the one message, whatever words it holds; the next may be allowed."""
     job = bench.send("x", "x")
-    bench.pipe.ears[1].closed(TOPIC)
+    text = TOPIC.text.replace("'k'", f"'{key}'")
+    bench.pipe.ears[1].closed(Return(403, text))
     bench.pipe.ears[2].acked(1, multiple=False)
     assert verdicts(job) == [Verdict.REFUSED, Verdict.CONFIRMED]
-    assert job.results[0] == PublishResult(Verdict.REFUSED, "access_refused", TOPIC.text)
+    assert job.results[0] == PublishResult(Verdict.REFUSED, "access_refused", text)
 
 
 @pytest.mark.parametrize(
