@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,8 @@ KEEP_ALIVE = 5
 """Seconds that a connection may wait for its next request."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
 _HEAD_BYTES = 16 << 10
+_HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
+"""The header Host: an address in brackets or a name, and a port (RFC 9110, 7.2)."""
 
 
 class HttpServer:
@@ -163,9 +166,8 @@ class _Here:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse."""
-        asked = dict(scope.get("headers", [])).get(b"host", b"").decode("latin-1").lower()
-        name = asked[1:].partition("]")[0] if asked.startswith("[") else asked.partition(":")[0]
-        if name in self._names or _is_address(name):
+        asked = _HOST.fullmatch(dict(scope.get("headers", [])).get(b"host", b"").decode("latin-1").lower())
+        if asked and ((name := asked["name"]) in self._names or _is_address(asked["address"] or name or "")):
             await self._app(scope, receive, send)
         else:
             sentence = "This listens on loopback: ask for localhost or an address, or set RELAY_HTTP_HOST to the name.\n"

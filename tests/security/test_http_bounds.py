@@ -80,7 +80,22 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 @pytest.mark.parametrize(
-    "name", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "2130706433", "[evil]", "a b"]
+    "name",
+    [
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "2130706433",
+        "[evil]",
+        "a b",
+        "[::1]evil",
+        "[::1]:80.evil.example",
+        "[::1",
+        "::1]",
+        "localhost:80:evil",
+        "[localhost]",
+    ],
 )
 async def test_a_foreign_name_that_leads_to_loopback_is_refused(serve: Serve, name: str) -> None:
     """A page in a browser on this machine could read the answer under its own name (DNS rebinding)."""
