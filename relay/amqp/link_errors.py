@@ -24,6 +24,14 @@ def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> s
     return _refused(where, url, closed) if closed else f"{where} {_trouble(url, error)}."
 
 
+def refuses_channels(reason: Return) -> bool:
+    """Whether the user, or the node, has as many channels as it may (RabbitMQ, "User limits"; rabbit_reader).
+
+    No message of this connection is the cause, and each new connection that asks for as many would be closed again.
+    """
+    return reason.code == NOT_ALLOWED and reason.text.startswith("NOT_ALLOWED - number of channels opened ")
+
+
 def _trouble(url: URL, error: BaseException) -> str:  # noqa: PLR0911 - one sentence for each cause
     match error:
         case ssl.SSLCertVerificationError():

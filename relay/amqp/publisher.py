@@ -60,6 +60,8 @@ class RabbitPublisher:
         self._jobs: dict[Job, None] = {}
         self._holding = False
         self._session: Session | None = None
+        self._most_channels = 0
+        """Channels that the broker grants, where it has refused one more; 0 for as many as were negotiated."""
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._down = Lost("The broker has not been reached yet.")
@@ -127,7 +129,7 @@ class RabbitPublisher:
         self._session = Session(
             pipe=link.tap,
             encoder=self._encoder(link.frame_max),
-            channel_max=link.channel_max,
+            channel_max=min(link.channel_max or self._most_channels, self._most_channels or link.channel_max),
             open_channels=self._open_channels,
             clock=self._clock,
             emit=self._emit,
@@ -140,6 +142,9 @@ class RabbitPublisher:
         if self._session and self._session.blocked:
             # The next one is told anew, and not by this alarm's end.
             self._emit(events.BrokerUnblocked())
+        if self._session and lost.crowded:
+            # One less than were granted: the broker counts a closed channel for a moment longer.
+            self._most_channels = max(1, self._session.channels - 2)
         self._session, self._down = None, lost
         self._ready.clear()
         alone = sum(job.in_doubt for job in self._jobs) == 1

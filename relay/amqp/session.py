@@ -80,6 +80,11 @@ class Session:
         """Messages handed over and not decided, by exchange."""
         return {exchange: outlet.held for exchange, outlet in self._outlets.items() if outlet.held}
 
+    @property
+    def channels(self) -> int:
+        """Channels that are open, or were asked for."""
+        return len(self._pipe.ears)
+
     def open(self, ear: wire.Ear) -> int | None:
         """Take a channel number for an outlet, after an idle outlet has let go of its channel if too many are open."""
         if len(self._pipe.ears) >= self._cap:

@@ -14,6 +14,7 @@ from relay.events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp
 from relay.local import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Declared, Topology
+from tests.support.own import user_of
 from tests.support.proxy import Proxy
 from tests.support.publishing import batch, claim, publishing
 from tests.support.queue import until
@@ -55,6 +56,29 @@ async def test_a_killed_broker_leaves_what_was_written_unknown(own_broker: Rabbi
     assert not any(result.blame for result in results)
     async with Topology(own_broker.url, "") as now:
         assert await now.waiting(made.queue) >= counts[Verdict.CONFIRMED] + 2
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_exchanges_share_the_channels_that_a_user_may_have(
+    own_broker: RabbitMQ, own_topology: Topology, unique: str, limit: int
+) -> None:
+    """The limit is not in what is negotiated: it is learned from one refusal, and not run into again."""
+    made = [await own_topology.declare(f"{unique}.{n}", f"{unique}.{n}") for n in range(10)]
+    with user_of(own_broker, unique, may_write=".*") as url:
+        await in_a_thread(own_broker, "set_user_limits", unique, json.dumps({"max-channels": limit}))
+        async with publishing(url) as broker:
+            left = [one for each in made for one in some(each, 100)]
+            for _ in range(5):
+                results = await broker.send(left)
+                left = [one for one, result in zip(left, results, strict=True) if result != CONFIRMED]
+                await broker.publisher.wait_ready()
+            assert [] == left
+            for _ in range(20):
+                assert {CONFIRMED} == {*await broker.send([one for each in made for one in some(each, 1)])}
+            downs = broker.seen.of(BrokerDown)
+    assert 1 <= len(downs) <= 2
+    assert all("NOT_ALLOWED - number of channels opened for user" in down.error for down in downs)
+    assert downs[0].error.endswith("exchanges share fewer channels from now on: raise the limit for more.")
 
 
 async def test_a_connection_that_an_operator_closes_is_made_anew(own_broker: RabbitMQ, own_topology: Topology) -> None:
