@@ -62,13 +62,13 @@ class Asked:
 
     @property
     def enough(self) -> bool:
-        """More than half of the room is taken: the rest is for what scans find."""
+        """More than half of the room is taken."""
         return len(self._keys) * 2 > self._most
 
     @property
     def full(self) -> bool:
-        """There is no room at all."""
-        return len(self._keys) >= self._most
+        """What is left of the room is kept for keys that are listed."""
+        return len(self._keys) * 4 >= self._most * 3
 
     def __len__(self) -> int:
         """How many keys are asked for."""

@@ -25,6 +25,8 @@ ROUNDS = 2
 """Looks at keys that turned out to be blocked before other sources get their turn."""
 LIST_EVERY = 4
 """Claims after which keys are listed although others can be asked for: a backlog of some keys must not keep new ones waiting."""
+LIST_ALWAYS = 16
+"""Claims after which they are listed however many are asked for: more than one page of the list has keys goes out in between."""
 
 
 class LaneStore(ClaimStore, Protocol):
@@ -143,7 +145,7 @@ class Lanes:
 
     def _worth_listing(self) -> bool:
         self._claims += 1
-        return not self.asked or (self._claims % LIST_EVERY == 0 and not self.asked.enough)
+        return not self.asked or self._claims % (LIST_ALWAYS if self.asked.enough else LIST_EVERY) == 0
 
     async def _list(self) -> bool:
         """Ask for the keys of messages that are new; True if there are more."""
@@ -182,12 +184,16 @@ class Lanes:
         return admitted
 
     async def _claim_ready(self, ready: Mapping[str, Head], limit: int, limit_bytes: int) -> Batch | None:
-        """Claim what was found; what has changed since, or does not fit, is asked for again."""
+        """Claim what was found; what does not fit is asked for again, and while few keys are asked for what somebody else has locked."""
         fence = self.fence([head.lane for head in ready.values()])
         positions: list[Position] = [head.position for head in ready.values()]
-        batch = (await self._store.claim(At(positions, "ordered", fence), limit=limit, limit_bytes=limit_bytes)).batch
-        if batch:
-            self.took(batch)
-        # To the end, so that heads which an application keeps locked hold up no other key.
-        self.asked.put_behind(ready)
-        return batch
+        claimed = await self._store.claim(At(positions, "ordered", fence), limit=limit, limit_bytes=limit_bytes)
+        if claimed.batch:
+            self.took(claimed.batch)
+        if claimed.full or len(self.asked) <= KEYS_PER_CLAIM:
+            self.asked.put_behind(ready)
+        else:
+            # An application may lock very many heads: they must not take the turns and the room of other keys. The scrub finds them again.
+            self.asked.drop(ready)
+            self.unfinished = claimed.batch is None
+        return claimed.batch

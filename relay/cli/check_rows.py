@@ -91,7 +91,7 @@ def why_left(row: Seen, since: datetime) -> str:
         who = f"session {row.session} (pg_stat_activity)" if row.session else "a prepared transaction (pg_prepared_xacts)"
         return f"{who} keeps the row locked: end that transaction"
     what = "claimed it" if row.lock_ends_at is None else f"freed it, whose lock ended {_when(row.lock_ends_at)},"
-    return f"nothing has {what} since {since:%H:%M:%S}Z: restart the relays, and report this"
+    return f"nothing has {what} since {since:%H:%M:%S}Z: see `relay status`, else restart the relays and report this"
 
 
 def _misplaced(row: Seen) -> str | None:

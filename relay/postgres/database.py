@@ -54,6 +54,11 @@ IN_PASSING: Mapping[str, str] = {
     "or the VACUUM FULL end that pg_stat_activity shows",
 }
 """What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
+TO_DO: Mapping[str, str] = {
+    **IN_PASSING,
+    "22P05": "The database's encoding lacks a letter of what the relay writes, such as one of RELAY_NAME: give it a name in other letters",
+}
+"""What to do after these, and after a letter that the server cannot keep."""
 UNPRINTABLE = "54000"
 """SQLSTATE of a value beyond PostgreSQL's own limit of a gigabyte."""
 _SILENT = (
@@ -249,7 +254,7 @@ def _store_error(error: psycopg.Error) -> StoreError:
             f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).", no_partition=True
         )
     return StoreError(
-        f"{IN_PASSING.get(error.sqlstate, f'PostgreSQL refused a statement with SQLSTATE {error.sqlstate}')} ({primary}).",
+        f"{TO_DO.get(error.sqlstate, f'PostgreSQL refused a statement with SQLSTATE {error.sqlstate}')} ({primary}).",
         row_is_guilty=error.sqlstate[:2] in A_ROWS_OWN,
         in_passing=error.sqlstate in IN_PASSING,
         unprintable=error.sqlstate == UNPRINTABLE,

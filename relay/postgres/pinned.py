@@ -45,7 +45,9 @@ WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable',
     'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')"""
 """Undoes what is set as a rule for the applications of a role or a database. The relay itself limits how long a statement or a rest lasts,
 each of its transactions sees what is committed, and its plans count on every way. A server that does not know a setting has none."""
-OWN = b";\n".join((_CATALOG_FIRST, _AS_BUILT, NOTICE))
+_UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
+"""First: under a role's timeout of some milliseconds the look at all settings, compiled, would not come to its end."""
+OWN = b";\n".join((_UNLIMITED, _CATALOG_FIRST, _AS_BUILT, NOTICE))
 """Statements for a session that is the relay's alone, to the end of that session."""
 
 

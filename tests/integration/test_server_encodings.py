@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from relay.errors import MigrationError
+from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result, Retry
 from relay.ports import Row
 from relay.postgres.migrate import migrate
@@ -62,6 +62,14 @@ async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_giv
     assert (word, word, {word: word}, f"no {word}", word) == tuple(
         archived[name] for name in ("exchange", "routing_key", "content", "error_detail", "handled_by")
     )
+
+
+async def test_a_name_that_the_database_cannot_write_is_told(encoded: Encoded) -> None:
+    """Nothing is down: another name will do."""
+    store = MadeStore(conninfo=encoded.queue.url, schema="public", name="ℵ0")
+    with pytest.raises(StoreError, match="lacks a letter of what the relay writes, such as one of RELAY_NAME"):
+        await store.register()
+    await store.aclose()
 
 
 async def test_a_relay_sends_them_in_utf_8(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str) -> None:

@@ -190,3 +190,17 @@ async def test_a_head_that_an_application_has_locked_holds_up_its_key_alone(queu
         assert await claim(lanes) is None
 
     assert [first] == ids_of(await claim(lanes))
+
+
+async def test_very_many_heads_that_an_application_has_locked_hold_up_no_other_key(queue: Queue, claimer: Claimer) -> None:
+    """More than are asked for at a time: a new key of another exchange is found, and what is let go by the next round."""
+    await queue.sql("INSERT INTO queue_message (exchange, ordering_key) SELECT 'orders', n::text FROM generate_series(1, 20500) AS n")
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("SELECT FROM queue_message FOR UPDATE")
+        assert [] == await claimer.found(500)
+        await claimer.round()
+        [new] = await queue.insert(exchange="audit", ordering_key="new")
+        assert [new] == await claimer.ids(500)
+        await other.rollback()
+
+    assert await claimer.found(500)

@@ -79,7 +79,7 @@ def test_a_lost_message_has_a_reason(row: Seen, words: str) -> None:
 
 def test_a_message_that_was_left_has_a_reason() -> None:
     """Who keeps it, or since when nobody came."""
-    assert "nothing has claimed it since 12:00:00Z: restart the relays, and report this" == why_left(PLAIN, SINCE)
+    assert "nothing has claimed it since 12:00:00Z: see `relay status`, else restart the relays and report this" == why_left(PLAIN, SINCE)
     assert why_left(replace(PLAIN, session=42), SINCE).startswith("session 42 (pg_stat_activity) keeps the row locked")
     assert why_left(replace(PLAIN, session=0), SINCE).startswith("a prepared transaction")
 

@@ -295,7 +295,7 @@ def test_scans_are_asked_for_nothing_that_has_no_room(clock: Clock) -> None:
     assert [[], ["orders"]] == crowded
 
     lanes = intake.sought.lanes
-    intake.found(a_finding("key", key=f"k{n}", lane=3) for n in range(20_000))
+    intake.found(a_finding("key", key=f"k{n}", lane=3) for n in range(15_000))
     assert ([], [*lanes]) == (intake.sought.lanes, intake.lanes.owned)
     assert 3 in lanes
 

@@ -8,7 +8,7 @@ import pytest
 
 from relay.claims.backlog import Backlog
 from relay.claims.bounds import Bound, Head
-from relay.claims.lanes import KEYS_PER_CLAIM, Lanes
+from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.limits import Limits
 from relay.claims.suspects import Suspects
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry
@@ -329,6 +329,33 @@ def test_a_list_under_way_does_not_undo_a_look_from_the_left() -> None:
     claim(lanes)
 
     assert START == lanes.cursor.head
+
+
+def test_many_heads_that_somebody_has_locked_give_their_turn_and_their_room_to_others() -> None:
+    """Few are looked at again at once; of many the scrub finds those again that can be claimed."""
+    store = FakeClaims()
+    store.keys = listed(*(f"k{n}" for n in range(2 * KEYS_PER_CLAIM + 1)))
+    lanes = lanes_of(store)
+
+    left = []
+    for _ in range(4):
+        assert claim(lanes, limit=KEYS_PER_CLAIM) is None
+        left.append((len(lanes.asked), lanes.unfinished))
+
+    assert [(501, True), (1, True), (1, False), (1, False)] == left
+
+
+def test_new_keys_are_listed_however_many_are_asked_for() -> None:
+    """As where an application has locked the heads of very many keys."""
+    store = FakeClaims()
+    lanes = lanes_of(store)
+    lanes.asked.ask(dict.fromkeys((f"k{n}" for n in range(15_000)), LANE))
+    store.heads = dict.fromkeys((f"k{n}" for n in range(15_000)), A_HEAD._replace(lane=LANE))
+
+    for _ in range(LIST_ALWAYS):
+        claim(lanes, limit=10)
+
+    assert 1 == store.asked.count("list_keys")
 
 
 def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:
