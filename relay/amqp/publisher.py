@@ -19,6 +19,9 @@ from relay.secret import Secret
 _CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the confirm.")
 _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
 
+FORGETS = 5.0
+"""Seconds in which the broker may still count channels that are closed."""
+
 
 class RabbitPublisher:
     """The port `Publisher` on RabbitMQ.
@@ -60,6 +63,7 @@ class RabbitPublisher:
         self._jobs: dict[Job, None] = {}
         self._holding = False
         self._session: Session | None = None
+        self._lowered_at = -FORGETS
         self._most_channels = 0
         """Channels that the broker grants, where it has refused one more; 0 for as many as were negotiated."""
         self._ready = asyncio.Event()
@@ -143,8 +147,7 @@ class RabbitPublisher:
             # The next one is told anew, and not by this alarm's end.
             self._emit(events.BrokerUnblocked())
         if self._session and lost.crowded:
-            # One less than were granted: the broker counts a closed channel for a moment longer.
-            self._most_channels = max(1, self._session.channels - 2)
+            self._lower(self._session.channels)
         self._session, self._down = None, lost
         self._ready.clear()
         alone = sum(job.in_doubt for job in self._jobs) == 1
@@ -152,6 +155,11 @@ class RabbitPublisher:
         unwritten = PublishResult(Verdict.UNWRITTEN, "connection_lost", lost.sentence)
         for job in self._jobs:
             job.give_up(written=unknown, unwritten=unwritten)
+
+    def _lower(self, asked: int) -> None:
+        """Ask for half of what was granted: the broker counts closed channels, and those of a lost connection, for a moment longer."""
+        if self._clock() >= self._lowered_at + FORGETS:
+            self._lowered_at, self._most_channels = self._clock(), max(1, (asked - 1) // 2)
 
     def blocked(self, reason: str) -> None:
         """Write nothing more until the alarm is over; what is in flight waits."""
