@@ -101,6 +101,16 @@ class LockLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRefused(Event):
+    """A trigger of the application's refuses the UPDATE of a message, which is tried again; told once a minute."""
+
+    level: ClassVar[str] = "warning"
+    id: str
+    exchange: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettleFailed(Event):
     """A settle did not get through and is tried again as a settle."""
 

@@ -83,9 +83,11 @@ class Claimed(NamedTuple):
     full: bool
     """A limit on messages or bytes left out something that was due."""
     last: Position | None = None
-    """The highest position claimed."""
+    """The highest position claimed or refused."""
     bounds: Sequence[Position | None] = ()
     """Of a claim of fresh messages: the first position of each range that was not looked at, None where it came to the end."""
+    refused: Sequence[Position] = ()
+    """Due, but a trigger of the application's refuses the UPDATE: the scrub finds them again, and that is soon enough."""
 
 
 class Listed(NamedTuple):

@@ -63,9 +63,9 @@ class Renumbering:
                 if not await self.step():
                     return True
             except StoreError as error:
-                if not error.in_passing:
+                if not (error.in_passing or error.refused):
                     raise
-                # One message that an application keeps locked must not keep every other from being sent.
+                # One message that an application keeps locked, or refuses, must not keep every other from being sent.
                 self._emit(events.MaintenanceFailed("messages of another cluster", str(error)))
                 return True
             if self._waits:

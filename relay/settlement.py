@@ -21,8 +21,8 @@ GUILTY_PAUSE = 30.0
 BUSY_PAUSE = 1.0
 """Seconds between two tries of a row that another session holds."""
 BUSY = (
-    "Another session holds these rows of queue_message; they are tried again, and their neighbours are settled. If this goes on, let the "
-    "long transaction end that pg_stat_activity shows."
+    "Another session holds these rows of queue_message, or a trigger of the table keeps them; they are tried again, and their "
+    "neighbours are settled. If this goes on, let the long transaction end that pg_stat_activity shows, or correct the trigger."
 )
 
 
@@ -97,12 +97,12 @@ class Settlement:
                 return self._passed(rows, await write(batch, rows, again=attempt > 0))
             except StoreError as error:
                 attempt += 1
-                if error.row_is_guilty and len(rows) > 1:
+                if error.refused and len(rows) > 1:
                     middle = len(rows) // 2
                     left, right = [await self._persist(write, batch, half) for half in (rows[:middle], rows[middle:])]
                     return left.plus(right)
                 self._emit(events.SettleFailed(len(rows), str(error), attempt))
-                if error.row_is_guilty:
+                if error.refused:
                     return Pass([], list(rows), [])
             await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
 

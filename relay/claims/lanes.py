@@ -190,6 +190,7 @@ class Lanes:
         claimed = await self._store.claim(At(positions, "ordered", fence), limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:
             self.took(claimed.batch)
+        self.asked.drop(key for key, head in ready.items() if head.position in claimed.refused)
         if claimed.full or len(self.asked) <= KEYS_PER_CLAIM:
             self.asked.put_behind(ready)
         else:

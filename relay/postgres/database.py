@@ -263,5 +263,5 @@ def _store_error(error: psycopg.Error) -> StoreError:
 
 
 def _names_no_partition(error: psycopg.Error) -> bool:
-    """A missing partition is reported as a check violation without the name of a constraint."""
-    return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
+    """A missing partition is a check violation of a table without the name of a constraint; a trigger that raises names no table."""
+    return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None and error.diag.table_name is not None

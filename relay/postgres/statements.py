@@ -26,6 +26,10 @@ class Statements:
         """The claim of what `queries/due_<due>.sql` selects."""
         return self._composed(f"claim {due}", _claim, due)
 
+    def claim_one_by_one(self, due: str) -> bytes:
+        """The same claim, past messages that a trigger of the table refuses."""
+        return self._composed(f"claim {due} one by one", _claim_one_by_one, due)
+
     def scan(self, name: str) -> bytes:
         """One page of the scan over what `queries/scan_<name>.sql` walks."""
         return self._composed(f"scan {name}", _scan, name)
@@ -40,10 +44,22 @@ class Statements:
 
 
 def _claim(due: str) -> str:
+    return _claim_by(due, "claim_together", attempts="message.attempts", refused="NULL::text")
+
+
+def _claim_one_by_one(due: str) -> str:
+    return _claim_by(due, "claim_one_by_one", attempts="chosen.attempts", refused=_text("claim_refused").rstrip())
+
+
+def _claim_by(due: str, way: str, *, attempts: str, refused: str) -> str:
     fresh = due == "fresh"
     parts = {
         "@ranges@": _text("due_fresh_ranges").rstrip("\n") if fresh else "",
         "@due@": _text(f"due_{due}").rstrip(),
+        "@claimed@": _text(way).rstrip(),
+        "@columns@": _text("claim_columns").rstrip(),
+        "@attempts@": attempts,
+        "@refused@": refused,
         "@bounds@": _text("due_fresh_bounds").rstrip() if fresh else "",
         "@size@": _text("size").strip(),
     }

@@ -20,8 +20,9 @@ from relay.message import START, Batch, Claim, Position, Range
 from relay.policy import Policy
 from relay.ports import NOWHERE, Claimed, Left, Listed, Page, Places, Row, Seen, Sought, Wanted
 from relay.postgres.answers import soon
+from relay.postgres.claiming import Answer, Claiming
 from relay.postgres.database import BY_INDEX, IN_ORDER, Session
-from relay.postgres.parameters import at, at_all, bounds_of, heads_of, page_of, probe, ranges_of, trusted, wanted_of
+from relay.postgres.parameters import at, at_all, heads_of, page_of, probe, ranges_of, trusted, wanted_of
 from relay.postgres.settling import Settling
 from relay.postgres.shelf import Shelf
 from relay.postgres.statements import Statements
@@ -34,7 +35,6 @@ LEASE = 5.0
 does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
 QUICK = {"read_contracts", "read_policy", "read_version"}
 """Maintenance statements that wait for nobody, and that nothing slow may hold up."""
-WIDTH = len(Claim._fields)
 LOOK = 1000
 """Messages that a look of a relay at rest walks over."""
 PAGE = 10_000
@@ -70,6 +70,7 @@ class Store:
             session=self._claims, statements=self._statements, locks=self, policy=policy,
             put_back=put_back, emit=emit, leaving=leaving,
         )  # fmt: skip
+        self._claiming = Claiming(session=self._claims, statements=self._statements, emit=emit)
         self._owed: StoreError | None = None
         self.left_locked = False
         """Something may carry this relay's lock that is not in flight: its name is asked for until that has expired."""
@@ -120,25 +121,24 @@ class Store:
         for session in (self._settles, self._claims):
             await session.open()
         tick = time.monotonic()  # What was waited for before is no part of the batch's intervals.
-        rows, came = await self._claimed(statement, values), time.monotonic()
-        claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
-        snapshot, found, clock, *bounds = rows[0][WIDTH:]
+        answer, came = await self._claimed(statement, values), time.monotonic()
+        claims, found = answer.claims, answer.found
         half = policy.lock_seconds * (1 - SAFETY) / 2
-        batch = Batch(token, [], clock, tick, tick + 2 * half, wanted.source)
+        batch = Batch(token, [], answer.clock, tick, tick + 2 * half, wanted.source)
         left = {index for index, claim in enumerate(claims) if claim.payload is None}
         unready = left or (claims and came > tick + half)
         whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
         if claims:
             pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=found > len(claims), room=limit_bytes)
-        batch = Batch(token, whole, clock, tick, batch.deadline, wanted.source, batch.behind)
+        batch = Batch(token, whole, answer.clock, tick, batch.deadline, wanted.source, batch.behind)
         return Claimed(
-            batch if whole else None, snapshot, full=found >= limit or found > len(claims),
-            last=claims[-1].position if claims else None, bounds=bounds_of(bounds),
+            batch if whole else None, answer.snapshot, full=found + len(answer.refused) >= limit or found > len(claims),
+            last=answer.last, bounds=answer.bounds, refused=answer.refused,
         )  # fmt: skip
 
-    async def _claimed(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async def _claimed(self, statement: str, values: Mapping[str, Any]) -> Answer:
         try:
-            return await self._claims.fetch(self._statements.claim(statement), values)
+            return await self._claiming.claim(statement, values)
         except (StoreError, asyncio.CancelledError) as error:
             # It may have got through unheard: what it locked is free when the lock expires.
             self.left_locked = True
@@ -157,19 +157,28 @@ class Store:
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
         """Move the locks of these positions ahead, and their deadlines with them; return how many are still ours.
 
-        A message whose row another session holds is ours, and keeps its deadline.
+        A message whose row another session holds, or whose UPDATE a trigger refuses, is ours, and keeps its deadline.
 
         Raises:
             StoreError: nothing may be assumed; the old deadlines hold.
         """
         tick, lock_seconds = time.monotonic(), self._policy().lock_seconds
-        values = {
-            "xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions]),
-            "token": batch.token, "lock_seconds": lock_seconds, "now": None,
-        }  # fmt: skip
-        left = await self._claims.fetch(self._statements["renew_locks"], values)
+        left = await self._renewed(positions, {"token": batch.token, "lock_seconds": lock_seconds, "now": None})
         batch.renewed(positions, tick + lock_seconds * (1 - SAFETY), left={(xid, seq) for xid, seq, _ in left})
         return len(positions) - sum(not busy for *_, busy in left)
+
+    async def _renewed(self, positions: Sequence[tuple[int, int]], values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """Renew what can be; a row that a trigger refuses, which halving finds, counts as held by another session."""
+        where = {"xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions])}
+        try:
+            return await self._claims.fetch(self._statements["renew_locks"], {**values, **where})
+        except StoreError as error:
+            if not error.refused:
+                raise
+        if len(positions) == 1:
+            return [(*positions[0], True)]
+        middle = len(positions) // 2
+        return [one for half in (positions[:middle], positions[middle:]) for one in await self._renewed(half, values)]
 
     def leave_locked(self) -> None:
         """Something that was claimed keeps its lock and is not in flight any more."""

@@ -90,7 +90,7 @@ def _taken(database: Database, tx: Transaction, values: Values, found: Iterable[
     due, snapshot, now = list(found), database.snapshot, database.now()
     for row in due:
         tx.hold(row)
-    header = (snapshot, len(due), now, *bounds)
+    header = (snapshot, len(due), now, None, *bounds)
     chosen: list[Row] = []
     before = 0
     for row in sorted(due, key=lambda row: row.at):

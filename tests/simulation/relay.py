@@ -80,7 +80,7 @@ class App(Relay):
         super().__init__(SETTINGS.model_copy(update={"name": name, "amqp_url": SecretStr(url)}))
         self.store = cast("Any", self._store)
         self.store._claims, self.store._settles, self.store._control = self.store._sessions = sessions
-        self.store._settling._session, self.store._settling._control = self.store._sessions[1:]
+        self.store._claiming._session, self.store._settling._session, self.store._settling._control = self.store._sessions
         self.intake = cast("Any", self._intake)
         self.intake._clock = self.intake.suspects._clock = self.intake.limits.clock = clock.monotonic
         self.intake.backlog._most = self.intake.lanes.asked._most = 2 * SCAN

@@ -66,7 +66,7 @@ def _names() -> dict[bytes, str]:
 
 
 def _files() -> list[Any]:
-    parts = ("due_", "claim.sql", "scan", "size.sql")
+    parts = ("due_", "claim.sql", "claim_", "scan", "size.sql")
     found = [
         file for file in (files("relay.postgres") / "queries").iterdir() if file.name.endswith(".sql") and not file.name.startswith(parts)
     ]

@@ -36,7 +36,7 @@ def settle(database: Database, tx: Transaction, values: Values) -> Found:
             continue
         tx.hold(row)
         if row.id in database.refused:
-            raise StoreError("The archive refuses a value.", row_is_guilty=True)
+            raise StoreError("The archive refuses a value.", refused=True)
         tx.then(partial(_archive, database, row, (result, code), values))
     return left
 

@@ -160,7 +160,7 @@ class FakeSettles:
         self.again.append(again)
         error = self._script.pop(0) if self._script else None
         if any(row.claim.id == self._guilty for row in rows):
-            error = StoreError("Refused.", row_is_guilty=True)
+            error = StoreError("Refused.", refused=True)
         if error:
             raise error
         to += [row for row in rows if row.claim.id not in self.busy]

@@ -280,7 +280,7 @@ class Memory:
         """See `Place`."""
         store: Any = MadeStore(conninfo="", schema="public", name=name, policy=lambda: policy or Policy())
         store._claims = store._settles = store._control = session = DirectSession(self._database)
-        store._settling._session = store._settling._control = session
+        store._claiming._session = store._settling._session = store._settling._control = session
         store._sessions = [session]
         await store.register()
         return store  # type: ignore[no-any-return]

@@ -89,7 +89,7 @@ class Played:
 
 def due_rows(*claims: Claim, found: int | None = None, bounds: Sequence[object] | None = None) -> list[tuple[object, ...]]:
     """What a claim statement answers: a header in the first row, and that one alone where nothing is due."""
-    header = ("20:20:", len(claims) if found is None else found, 5000.0, *([] if bounds is None else [bounds]))
+    header = ("20:20:", len(claims) if found is None else found, 5000.0, None, *([] if bounds is None else [bounds]))
     rows = [(*claim, None, *header[1:]) for claim in claims] or [(*NONE_DUE, None, *header[1:])]
     return [(*rows[0][: len(NONE_DUE)], *header), *rows[1:]]
 

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import LAST_SEQ, LAST_XID, Cursor
+from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position
 from relay.policy import Policy
 from relay.ports import At, Claimed, Fresh, Left, Page, Sought, Wanted
@@ -203,8 +204,8 @@ async def make_store(database_url: str) -> AsyncIterator[MakeStore]:
     """Makes stores of relays on this test's database; they are closed in the end."""
     made: list[Store] = []
 
-    def make(name: str = "relay", policy: Policy | None = None, *, url: str = database_url) -> MadeStore:
-        store = MadeStore(conninfo=url, schema="public", name=name, policy=lambda: policy or Policy())
+    def make(name: str = "relay", policy: Policy | None = None, *, url: str = database_url, emit: Sink = NOBODY) -> MadeStore:
+        store = MadeStore(conninfo=url, schema="public", name=name, policy=lambda: policy or Policy(), emit=emit)
         made.append(store)
         return store
 

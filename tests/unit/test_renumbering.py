@@ -12,6 +12,7 @@ from relay.renumbering import ELSEWHERE, Renumbering
 from tests.support.timeless import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)
+REFUSED = StoreError("A trigger refuses it.", refused=True)
 
 
 class Foreign:
@@ -68,13 +69,14 @@ async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
 
 
 @timeless
-async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting() -> None:
+@pytest.mark.parametrize("error", [HELD, REFUSED])
+async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting(error: StoreError) -> None:
     """What stands behind it is renumbered when it is let go; everything else goes out."""
-    foreign = Foreign((5000, True), HELD)
+    foreign = Foreign((5000, True), error)
 
     assert await foreign.renumbering.finish(asyncio.Event())
 
-    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed("messages of another cluster", str(HELD))] == foreign.told
+    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed("messages of another cluster", str(error))] == foreign.told
 
 
 @timeless

@@ -220,7 +220,7 @@ async def test_a_portion_without_all_of_its_outcomes_is_not_written() -> None:
     assert [] == store.archived
 
 
-@pytest.mark.parametrize(("error", "longest"), [(AWAY, 5.0), (StoreError("Refused.", row_is_guilty=True), 30.0)])
+@pytest.mark.parametrize(("error", "longest"), [(AWAY, 5.0), (StoreError("Refused.", refused=True), 30.0)])
 @timeless
 async def test_pauses_between_tries_grow_to_their_longest(error: StoreError, longest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that is away is asked every five seconds in the end, a row that is refused for good every thirty."""

@@ -3,7 +3,7 @@
 -- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
 -- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock, and of a claim of fresh
--- messages the bound of each range. A large payload does not travel with the claim, nor one that is longer as text than its size lets
+-- messages the bound of each range, and of one that claims one by one what was refused. A large payload does not travel with the claim, nor one that is longer as text than its size lets
 -- expect: see read_payload.
 WITH @ranges@due AS MATERIALIZED (
 @due@
@@ -11,26 +11,13 @@ WITH @ranges@due AS MATERIALIZED (
     SELECT xid, seq, size
     FROM (SELECT xid, seq, size, sum(size) OVER (ORDER BY xid, seq) - size AS before FROM due) AS sized
     WHERE before < %(limit_bytes)s
-), claimed AS (
-    UPDATE @schema@.queue_message AS message
-    SET lock_expires_at = coalesce(%(now)s, now()) + make_interval(secs => %(lock_seconds)s),
-        lock_token = %(token)s, locked_by = %(relay_id)s, attempts = message.attempts + 1
-    FROM chosen
-    WHERE message.xid = ANY(ARRAY[chosen.xid]) AND message.seq = chosen.seq
-    RETURNING message.xid, message.seq, message.id, message.exchange, message.routing_key,
-        CASE WHEN chosen.size <= %(large)s THEN (
-            SELECT CASE WHEN octet_length(printed) <= 2 * chosen.size + 4096 THEN printed END
-            FROM (SELECT coalesce(message.body, convert_to(message.content::text, 'UTF8')) AS printed OFFSET 0) AS once
-        ) END AS payload,
-        message.body IS NOT NULL AS is_binary,
-        CASE WHEN message.options <> '{}' THEN message.options::text END AS options,
-        message.ordering_key, message.replay_of, message.attempts, message.expires_at, message.lane
-)
+), @claimed@
 SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,
     extract(epoch FROM expires_at)::float8 - header.clock, lane,
     CASE WHEN row_number() OVER in_order = 1 THEN pg_current_snapshot()::text END,
     header.due,
-    header.clock@bounds@
+    header.clock,
+    @refused@@bounds@
 FROM (SELECT (SELECT count(*) FROM due) AS due, extract(epoch FROM coalesce(%(now)s, now()))::float8 AS clock) AS header
 LEFT JOIN claimed ON true
 WINDOW in_order AS (ORDER BY claimed.xid, seq)

@@ -1,5 +1,6 @@
 -- Move messages from the queue to the archive with their results, fenced by the lock token, in one statement.
--- Returns the positions of those that were not moved, and whether another session holds the row: otherwise the message is not ours any more.
+-- Returns the positions of those that were not moved, and whether the message is still ours: another session holds the row, or a trigger of
+-- the application's keeps it.
 -- First without skip: nothing is locked twice, and a row that another session holds spoils the statement after `patience`, a lock_timeout
 -- that ends with the transaction (null: the session's own). With skip such rows stay, and their neighbours are moved. See docs/decisions/0036.
 -- The arrays are padded with NULL where shorter. Each row is looked up by itself, as in claim.sql.
@@ -37,7 +38,7 @@ WITH named AS MATERIALIZED (
     WHERE %(park_dead_keys)s AND ordering_key IS NOT NULL AND result NOT IN ('success', 'discarded')
     ON CONFLICT (ordering_key) DO NOTHING
 )
-SELECT named.xid::text::bigint, named.seq, %(skip)s AND EXISTS (
+SELECT named.xid::text::bigint, named.seq, EXISTS (
     SELECT FROM @schema@.queue_message AS message
     WHERE message.xid = ANY(ARRAY[named.xid]) AND message.seq = named.seq AND message.lock_token = %(token)s
 )

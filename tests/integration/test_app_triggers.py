@@ -1,0 +1,151 @@
+"""A trigger of the application's on the queue that spoils what a relay writes of one message: every other one goes out, once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from relay import events
+from relay.claims.cursor import LAST_XID
+from relay.message import SUCCESS, Range
+from relay.ports import Fresh, Row
+from tests.support.broker import Declared, Topology
+from tests.support.queue import MadeStore, MakeStore, Queue, busy, ids_of, positions_of
+from tests.support.relays import Relays
+
+REFUSALS = {
+    "raises": "RAISE EXCEPTION 'not this one'",
+    "has-a-state-of-its-own": "RAISE EXCEPTION 'not this one' USING ERRCODE = 'AB123'",
+    "breaks-a-constraint": "RAISE EXCEPTION 'not this one' USING ERRCODE = 'check_violation'",
+    "skips": "RETURN NULL",
+}
+"""What the trigger does to one message."""
+TRIGGER = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$;
+    CREATE TRIGGER refuse BEFORE {} ON queue_message FOR EACH ROW WHEN (OLD.expires_at = '9999-01-01') EXECUTE FUNCTION refuse();
+"""
+MARK = "UPDATE queue_message SET expires_at = '9999-01-01' WHERE id = ANY(%s::uuid[])"
+"""Makes these messages those that the trigger refuses."""
+
+
+@pytest.fixture(params=[*REFUSALS])
+def refusal(request: pytest.FixtureRequest) -> str:
+    """What the trigger does."""
+    return REFUSALS[str(request.param)]
+
+
+async def refuse(queue: Queue, refusal: str, *ids: str, on: str = "UPDATE") -> None:
+    """Have the application refuse these from now on."""
+    await queue.sql(MARK, [*ids])
+    await queue.sql(TRIGGER.format(refusal, on))
+
+
+async def pardon(queue: Queue) -> None:
+    """Have it refuse none any more."""
+    await queue.sql("DROP TRIGGER refuse ON queue_message")
+
+
+@pytest.fixture
+async def inbox(topology: Topology) -> Declared:
+    """An exchange and a queue behind it."""
+    return await topology.declare()
+
+
+async def _fresh(queue: Queue, to: dict[str, str]) -> str:
+    return (await queue.insert(**to))[0]
+
+
+async def _ordered(queue: Queue, to: dict[str, str]) -> str:
+    return (await queue.insert(ordering_key="refused", **to))[0]
+
+
+async def _retried(queue: Queue, to: dict[str, str]) -> str:
+    [id_] = await queue.insert(**to)
+    await queue.sql("UPDATE queue_message SET available_at = now() - interval '1 s', attempts = 1 WHERE id = %s", id_)
+    return id_
+
+
+async def _suspect(queue: Queue, to: dict[str, str]) -> str:
+    [id_] = await queue.insert(**to)
+    await queue.sql("UPDATE queue_message SET available_at = now() - interval '1 s', locked_by = 0, attempts = 1 WHERE id = %s", id_)
+    return id_
+
+
+async def _of_the_dead(queue: Queue, to: dict[str, str]) -> str:
+    [id_] = await queue.insert(**to)
+    await queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s' WHERE id = %s", id_)
+    return id_
+
+
+@pytest.mark.parametrize("place", [_fresh, _ordered, _retried, _suspect, _of_the_dead])
+async def test_a_message_that_a_trigger_refuses_holds_up_no_other(
+    relays: Relays, queue: Queue, inbox: Declared, topology: Topology, amqp_url: str, refusal: str,
+    place: Callable[[Queue, dict[str, str]], Awaitable[str]],
+) -> None:  # fmt: skip
+    """Its neighbours of the same state and new messages go, it follows once it may, and nothing goes twice."""
+    to = {"exchange": inbox.exchange, "routing_key": inbox.routing_key}
+    refused = [await place(queue, to) for _ in range(3)]
+    beside = [] if place is _ordered else [await place(queue, to) for _ in range(20)]
+    await refuse(queue, refusal, *refused)
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    for round_ in range(3):
+        beside += [*await queue.insert(200, **to), *await queue.insert(ordering_key=f"key {round_}", **to)]
+        await queue.settled(3, seconds=20)
+    assert {*refused} == {id_ for (id_,) in await queue.sql("SELECT id::text FROM queue_message")}
+    if place is not _of_the_dead:
+        assert (await relay.logged("message_refused"))["id"] in refused
+
+    await pardon(queue)
+    await queue.settled(seconds=20)
+    came = [str(message.message_id) for message in await topology.drain(inbox.queue)]
+    assert sorted([*beside, *refused]) == sorted(came)
+
+
+async def test_a_claim_passes_what_is_refused_and_takes_the_rest(queue: Queue, store: MadeStore, refusal: str) -> None:
+    """At the limit, too: the next claim continues behind it, and one that finds nothing else comes to the end."""
+    ids = await queue.insert(5)
+    await refuse(queue, refusal, *ids[:2], ids[3])
+    claimed = await store.take(limit=2)
+    assert (None, True) == (claimed.batch, claimed.full)
+    assert 2 == len(claimed.refused)
+
+    taken: list[str] = []
+    while claimed.full and claimed.last:
+        claimed = await store.take(Fresh([Range(claimed.last, LAST_XID)], 10_000), limit=10)
+        taken += ids_of(claimed.batch)
+    assert [ids[2], ids[4]] == taken
+
+
+async def test_a_refused_message_is_told_of_once(queue: Queue, make_store: MakeStore) -> None:
+    """Not with each try: a relay tries it every two seconds."""
+    [id_] = await queue.insert()
+    await refuse(queue, REFUSALS["raises"], id_)
+    told: list[events.Event] = []
+    store = make_store(emit=told.append)
+    for _ in range(3):
+        assert None is (await store.take()).batch
+    assert [events.MessageRefused(id_, "orders", "not this one")] == told
+
+
+async def test_locks_are_renewed_past_a_message_whose_update_is_refused(queue: Queue, store: MadeStore, refusal: str) -> None:
+    """The others have a new deadline; the refused one keeps its own."""
+    ids = await queue.insert(5)
+    batch = await store.batch()
+    await refuse(queue, refusal, ids[2])
+    batch.deadline = 0.0
+
+    await store.renew(batch, positions_of(batch))
+
+    assert [False, False, True, False, False] == [batch.is_overdue(claim, 1.0) for claim in batch.claims]
+
+
+async def test_what_a_trigger_keeps_in_the_queue_is_no_lost_lock(queue: Queue, store: MadeStore) -> None:
+    """It is ours still and was delivered: it is settled again, and never sent again meanwhile."""
+    ids = await queue.insert(3)
+    batch = await store.batch()
+    await refuse(queue, REFUSALS["skips"], ids[1], on="DELETE")
+
+    assert busy(ids[1]) == await store.archive(batch, [Row(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
+
+    assert {ids[0], ids[2]} == {*await queue.results()}
