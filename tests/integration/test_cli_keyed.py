@@ -85,3 +85,12 @@ def test_a_bundle_is_shown_with_its_parts_and_a_part_with_its_bundle(cli: Cli, s
         [story] = cli.json("show", part)["story"]
         assert ("bundled", f"sent within {bundle}") == (story["error_code"], story["error_detail"])
     assert cli.json("show", other)["folded"] == []
+
+
+def test_what_waits_under_a_key_of_its_own_is_not_skipped_as_the_first_of_an_ordering_key(cli: Cli, seeded: Seeded) -> None:
+    """It is not in the queue, however early it was inserted: the first message there was tried, and is meant."""
+    _enqueued(cli, 1, "--bundle-key", "b", "--ordering-key", "k")
+    head = seeded.insert(ordering_key="k")
+    seeded.run("UPDATE queue_message SET last_error = 'no route'")
+
+    assert f"message {head} is archived as discarded" in cli("key", "skip", "k")
