@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from relay.cli.check_rows import why_left
 from relay.cli.check_walk import Found, look_again, walk
+from relay.cli.check_watch import MOST, MOST_IN_ALL
 from relay.cli.output import count, length, show_json, show_table
 from relay.cli.support import REFUSED, USAGE, complain, console
 from relay.cli.types import Json
+from relay.cli.workers import Relays, Workers, read_workers
 
 if TYPE_CHECKING:
     from relay.console import Console
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 A_FEW, PER_MESSAGE = 10.0, 60.0 / 10_000_000
 """Seconds in which a relay finds what can be claimed: at any rate, and for each message of the queue (docs/finding.md)."""
 COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
-Relays = dict[int, Mapping[str, Any]]
 
 
 def check(
@@ -46,7 +48,8 @@ def check(
         raise typer.Exit(USAGE)
     with console() as opened:
         found, waited = check_queue(opened, wait)
-        _show(opened.schema, found, waited, as_json=as_json)
+        workers = read_workers(opened)
+        _show(opened.schema, found, waited, workers, as_json=as_json)
     if found.lost_in_all:
         raise typer.Exit(REFUSED)
 
@@ -56,7 +59,7 @@ def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
 
     It is watched only if a relay is alive all the time that reaches its broker.
     """
-    before = _able(opened)
+    before = read_workers(opened).able
     with _progress() as say:
         found = walk(opened, lambda walked: say(f"{walked} messages walked"))
         seconds = A_FEW + PER_MESSAGE * found.walked if wait is None else wait
@@ -65,24 +68,22 @@ def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
         since = opened.now()
         say(f"{count(found.walked, 'message')} walked; what can be claimed is looked at again in {length(seconds)}")
         time.sleep(seconds)
-        there = {id_: row for id_, row in _able(opened).items() if id_ in before}
-        if not there:
+        workers = read_workers(opened)
+        if not before.keys() & workers.able.keys():
             return found, 0.0
-        _look_again(opened, found, there, since.astimezone(UTC))
+        _look_again(opened, found, workers, before, since.astimezone(UTC))
     return found, seconds
 
 
-def _look_again(opened: Console, found: Found, relays: Relays, since: datetime) -> None:
-    """Name the watched messages that these relays, alive all the time, did not touch."""
-    silent = {exchange for row in relays.values() for exchange in row["state"].get("silent") or ()}
+def _look_again(opened: Console, found: Found, workers: Workers, before: Relays, since: datetime) -> None:
+    """Name the watched messages that the relays of `before`, alive all the time, did not touch."""
+    there = [row for id_, row in workers.able.items() if id_ in before]
+    silent = {exchange for row in there for exchange in row["state"].get("silent") or ()}
     now = look_again(opened, found.watch)
     for row in found.watch.passed_over(now, silent, lambda ids: {one["id"] for one in opened.rows("find_claimed", ids=list(ids))}):
-        found.lose(row, why_left(row, since))
-
-
-def _able(opened: Console) -> Relays:
-    """Relays that live and reach their broker, by id."""
-    return {row["id"]: row for row in opened.rows("read_relays") if row["alive"] and row["state"].get("broker", "up") == "up"}
+        # What a living relay has claimed may be with the broker already: it keeps trying to settle it.
+        settles = row.lock_ends_at is not None and row.session is not None and row.locked_by in workers.alive
+        (found.settles if settles else found.lose)(row, why_left(row, since))
 
 
 @contextmanager
@@ -97,13 +98,17 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _show(schema: str, found: Found, waited: float, *, as_json: bool) -> None:
+def _show(schema: str, found: Found, waited: float, workers: Workers, *, as_json: bool) -> None:
     states = {state: found.states[state] for state in ("claimable", "locked", "waiting", "blocked", "paused")}
     if as_json:
         held = {"held": found.held, "held_keys": len(found.held_keys), "limited": found.limited}
         lost = {"lost": found.lost_in_all, "lost_messages": found.lost}
-        show_json({"schema": schema, "walked": found.walked, **states, **held, "watched_seconds": waited, **lost})
+        settling = {"settling": len(found.settling), "settling_messages": found.settling}
+        watched = {"watched_seconds": waited, "unwatched": found.watch.left_out(watched=waited > 0), "relays_alive": len(workers.alive)}
+        show_json({"schema": schema, "walked": found.walked, **states, **held, **watched, **settling, **lost})
         return
+    if workers.stopped:
+        typer.echo(workers.stopped)
     show_table(found.lost, COLUMNS, nothing="no message is lost")
     for line in _lines(schema, found, waited):
         typer.echo(line)
@@ -111,13 +116,16 @@ def _show(schema: str, found: Found, waited: float, *, as_json: bool) -> None:
 
 def _lines(schema: str, found: Found, waited: float) -> Iterator[str]:
     """The summary for people."""
-    states = found.states
+    states, unwatched = found.states, found.watch.left_out(watched=waited > 0)
+    at_least = "at least " if unwatched else ""
     if more := found.lost_in_all - len(found.lost):
-        yield f"{count(more, 'more lost message is', 'more lost messages are')} not listed"
+        yield f"{at_least}{count(more, 'more lost message is', 'more lost messages are')} not listed"
+    for reason, settling in Counter(row["reason"] for row in found.settling).items():
+        yield f"{at_least}{count(settling, 'message waits', 'messages wait')} for the settle: {reason}"
     yield (
         f"{count(found.walked, 'message')} in schema {schema}: {states['claimable']} claimable, {states['locked']} locked, "
         f"{states['waiting']} waiting, {states['blocked']} blocked behind a key, {states['paused']} of paused exchanges, "
-        f"{found.lost_in_all} lost"
+        f"{at_least if found.lost_in_all else ''}{found.lost_in_all} lost"
     )
     if found.held_keys:
         yield f"{count(len(found.held_keys), 'key')} held by an operator, with {count(found.held, 'message')}: `relay key list`"
@@ -125,3 +133,6 @@ def _lines(schema: str, found: Found, waited: float) -> Iterator[str]:
         yield f"{count(found.limited, 'claimable message')} of limited exchanges: not watched"
     if found.watch and not waited:
         yield "what can be claimed was not watched: that takes a relay that reaches its broker, and a --wait of more than 0"
+    elif unwatched:
+        bounds = f"the first {MOST} of each exchange and kind are, and {MOST_IN_ALL} in all"
+        yield f"{count(unwatched, 'message was', 'messages were')} not watched: {bounds}"

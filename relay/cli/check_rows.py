@@ -88,10 +88,14 @@ def why_lost(row: Seen) -> str | None:
 def why_left(row: Seen, since: datetime) -> str:
     """Why a message was left alone that a relay had the time to find, and what to do."""
     if row.session is not None:
-        who = f"session {row.session} (pg_stat_activity)" if row.session else "a prepared transaction (pg_prepared_xacts)"
-        return f"{who} keeps the row locked: end that transaction"
-    what = "claimed it" if row.lock_ends_at is None else f"freed it, whose lock ended {_when(row.lock_ends_at)},"
+        return f"{holder(row.session)} keeps the row locked: end that transaction"
+    what = "claimed it" if row.lock_ends_at is None else f"freed it, whose lock ended {when(row.lock_ends_at)},"
     return f"nothing has {what} since {since:%H:%M:%S}Z: see `relay status`, else restart the relays and report this"
+
+
+def holder(session: int) -> str:
+    """Whose transaction has a row locked, and where it is listed."""
+    return f"session {session} (pg_stat_activity)" if session else "a prepared transaction (pg_prepared_xacts)"
 
 
 def _misplaced(row: Seen) -> str | None:
@@ -127,10 +131,11 @@ def _far(row: Seen) -> str | None:
 
 
 def _until(time: float) -> str:
-    return "for ever" if time == math.inf else f"until {_when(time)}"
+    return "for ever" if time == math.inf else f"until {when(time)}"
 
 
-def _when(time: float) -> str:
+def when(time: float) -> str:
+    """Seconds since 1970 as a time in UTC."""
     try:
         return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}Z"
     except (ValueError, OverflowError, OSError):

@@ -39,6 +39,8 @@ class Found:
     lost: list[dict[str, Any]] = field(default_factory=list)
     """The first that were found lost, as they are shown."""
     lost_in_all: int = 0
+    settling: list[dict[str, Any]] = field(default_factory=list)
+    """Messages that a living relay has claimed and cannot settle, because another session has them locked."""
     watch: Watch = field(default_factory=Watch)
 
     def meet(self, row: Seen) -> None:
@@ -58,8 +60,16 @@ class Found:
         """Name a message with the reason for which no relay will find it."""
         self.lost_in_all += 1
         if len(self.lost) < MOST_NAMED:
-            named = {"id": row.id, "position": f"{row.xid}/{row.seq}", "exchange": row.exchange, "ordering_key": row.ordering_key}
-            self.lost.append({**named, "reason": reason})
+            self.lost.append(_named(row, reason))
+
+    def settles(self, row: Seen, reason: str) -> None:
+        """Name a message with the reason for which its relay cannot settle it; there are no more of them than are watched."""
+        self.settling.append(_named(row, reason))
+
+
+def _named(row: Seen, reason: str) -> dict[str, Any]:
+    place = f"{row.xid}/{row.seq}"
+    return {"id": row.id, "position": place, "exchange": row.exchange, "ordering_key": row.ordering_key, "reason": reason}
 
 
 def walk(opened: Console, say: Say) -> Found:

@@ -38,6 +38,10 @@ class Watch:
         """Something is watched."""
         return bool(self._ids)
 
+    def left_out(self, *, watched: bool) -> int:
+        """How many of the messages that something must happen to nobody can judge: those without room, or all if none was watched."""
+        return self._met.total() - len(self._ids) * watched
+
     @property
     def span(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """The first and the last position that is watched."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -126,6 +127,12 @@ async def test_rows_that_an_application_holds_cost_no_other_message_anything(sce
 
         await until(is_over)
         assert count == await queue.waiting()
+        checked = json.loads(await scene.relays.command("check", "--queue", "--json", "--wait", "2", database=queue.url))
+        reason = f"session {app.info.backend_pid} (pg_stat_activity) keeps the row locked: end that transaction"
+        # The weaker lock lets the relay renew its own, so that it is one of those that are not over.
+        held_up = held if strength == "UPDATE" else []
+        assert dict.fromkeys(held_up, reason) == {row["id"]: row["reason"] for row in checked["settling_messages"]}
+        assert (0, count) == (checked["lost"], checked["locked"])
         await app.rollback()
 
     await queue.settled()

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from relay.cli.check_walk import PAGE
+from relay.cli.check_watch import MOST
 from tests.support.broker import Declared
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
@@ -263,6 +264,94 @@ def test_a_session_that_keeps_a_row_locked_is_named(cli: Cli, seeded: Seeded, be
         assert {id_: words} == lost(cli)
 
 
+def test_a_message_whose_settle_waits_for_another_session_is_not_lost(
+    cli: Cli, seeded: Seeded, relay_row: int, between: Between, database_url: str
+) -> None:
+    """A living relay has claimed it, and settles it as soon as the named session ends; that of a dead relay can be freed by nobody."""
+    settling, abandoned = seeded.insert(), seeded.insert()
+    seeded.run(LOCKED, "-1 min", relay_row, settling)
+    seeded.run(LOCKED, "-1 min", relay_row + 1, abandoned)
+    between(lambda: None)
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT FROM queue_message FOR UPDATE")
+
+        found = cli.json("check", "--queue", code=1)
+
+        reason = f"session {other.info.backend_pid} (pg_stat_activity) keeps the row locked: end that transaction"
+        assert [(settling, reason)] == [(row["id"], row["reason"]) for row in found["settling_messages"]]
+        assert [(abandoned, reason)] == [(row["id"], row["reason"]) for row in found["lost_messages"]]
+        assert (1, 1) == (found["settling"], found["lost"])
+    assert 0 == cli.json("check", "--queue", code=1)["settling"]
+
+
+def test_where_only_settles_wait_no_message_is_lost(cli: Cli, seeded: Seeded, relay_row: int, between: Between, database_url: str) -> None:
+    """The summary names the session once, with the number of messages that wait for it."""
+    for _ in range(2):
+        seeded.run(LOCKED, "-1 min", relay_row, seeded.insert())
+    between(lambda: None)
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT FROM queue_message FOR UPDATE")
+
+        said = cli("check", "--queue").splitlines()
+
+        pid = other.info.backend_pid
+        assert f"2 messages wait for the settle: session {pid} (pg_stat_activity) keeps the row locked: end that transaction" in said
+        assert "no message is lost" == said[0]
+
+
+@pytest.mark.usefixtures("relay_row")
+def test_of_more_than_are_watched_the_lost_ones_are_at_least_so_many(cli: Cli, seeded: Seeded, between: Between) -> None:
+    """Of each exchange and kind the first thousand are watched, so that there may be more; it says how many were not."""
+    seeded.run(BACKLOG, MOST + 500)
+    for _ in range(2):
+        seeded.insert()
+    between(lambda: None)
+
+    found = cli.json("check", "--queue", code=1)
+
+    assert (MOST + 2, 500) == (found["lost"], found["unwatched"])
+    said = cli("check", "--queue", code=1).splitlines()
+    assert said[-3] == "at least 2 more lost messages are not listed"
+    assert said[-2].endswith(f", at least {MOST + 2} lost")
+    assert said[-1] == f"500 messages were not watched: the first {MOST} of each exchange and kind are, and 100000 in all"
+
+
+@pytest.mark.usefixtures("relay_row")
+def test_where_all_were_watched_the_lost_ones_are_so_many(cli: Cli, seeded: Seeded, between: Between) -> None:
+    """Up to the last one that is watched."""
+    seeded.run(BACKLOG, MOST)
+    between(lambda: None)
+
+    said = cli("check", "--queue", code=1)
+
+    assert f", {MOST} lost\n" in said
+    assert "at least" not in said
+    assert "were not watched" not in said
+
+
+@pytest.mark.parametrize(
+    ("state", "direction", "first"),
+    [
+        (None, "outbox", "no relay is alive, so nothing is sent: start one with `relay run`"),
+        (None, "inbox", "no worker is alive, so nothing is handled: start one with `relay work`"),
+        ('{"broker": "down or blocked"}', "outbox", "no relay reaches its broker, so nothing is sent: `relay status` says why"),
+        ('{"broker": "up"}', "outbox", "no message is lost"),
+    ],
+)
+def test_that_nobody_is_at_work_is_said_first(cli: Cli, seeded: Seeded, state: str | None, direction: str, first: str) -> None:
+    """Before anything about messages: nothing will be sent, lost or not."""
+    cli("config", "set", "direction", direction)
+    if state:
+        seeded.run(RELAY, state)
+    seeded.insert()
+
+    assert first == cli("check", "--queue", "--wait", "0").splitlines()[0]
+    assert int(state is not None) == cli.json("check", "--queue", "--wait", "0")["relays_alive"]
+    seeded.run("SET session_replication_role = replica")
+    seeded.insert(xid="9000000000")
+    assert (first != "no message is lost") == (first == cli("check", "--queue", "--wait", "0", code=1).splitlines()[0])
+
+
 def test_many_lost_messages_are_counted_and_the_first_are_named(cli: Cli, beside: Seeded) -> None:
     """A thousand with their reason, the others by their number."""
     beside.run("INSERT INTO queue_message (xid, exchange) SELECT '9000000000', 'orders' FROM generate_series(1, 1200)")
@@ -279,7 +368,8 @@ def test_an_operator_may_check_and_writes_nothing(cli: Cli, seeded: Seeded, data
     with login(database_url, "queue_message_operator") as operator:
         said = cli("check", "--queue", RELAY_DATABASE_URL=operator, PGOPTIONS="-c default_transaction_read_only=on")
 
-    assert "no message is lost\n1 message in schema public: 1 claimable, 0 locked" in said
+    assert "no relay is alive" in said
+    assert "\nno message is lost\n1 message in schema public: 1 claimable, 0 locked" in said
 
 
 def test_fault_runs_end_with_the_same_rules(beside: Seeded, database_url: str) -> None:

@@ -137,3 +137,12 @@ def test_a_message_that_was_given_back_was_touched() -> None:
     """Its attempts are as before, its time is not."""
     [row] = messages(1)
     assert [] == passed_over([row], [replace(row, available_at=NOW)])
+
+
+@pytest.mark.parametrize(("count", "watched", "left_out"), [(MOST, True, 0), (MOST + 7, True, 7), (MOST + 7, False, MOST + 7)])
+def test_what_nobody_can_judge_is_counted(count: int, left_out: int, *, watched: bool) -> None:
+    """What has no room, or all where no relay could be watched; what waits for somebody is judged at the first look."""
+    watch = Watch()
+    for row in (*messages(count), *messages(3, limited=True)):
+        watch.put(row)
+    assert left_out == watch.left_out(watched=watched)
