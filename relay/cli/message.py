@@ -30,6 +30,8 @@ KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
 """Options that are given on only where they are used."""
 FOLDED = 1000
 """Parts of a bundle that `relay show` names, which is what a bundle holds unless bundle_max_messages says otherwise."""
+FOLLOW = ": relays follow within about 2 seconds; what they have claimed by then is still sent"
+"""They read what operators hold and limit with each heartbeat; nothing says which of them has."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -126,7 +128,7 @@ def pause(exchange: Exchange, *, reason: Reason = "") -> None:
     """Hold an exchange: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
-    typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}")
+    typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}{FOLLOW if held else ''}")
 
 
 def resume(exchange: Exchange) -> None:
@@ -155,11 +157,11 @@ def limit(
     """Send at most so many messages a second of an exchange; everything else goes on at full speed. Again: the new figure holds."""
     with console() as opened:
         found = opened.row("limit_exchange", exchange=exchange, per_second=per_second, reason=reason)
-    state = f"limited to {rate(per_second)}"
-    if found["before"] in {None, per_second}:
-        typer.echo(f"exchange {quoted(exchange)} {changed(found['limited'], state, reason)}")
+    state, before = f"limited to {rate(per_second)}", found["before"]
+    if before in {None, per_second}:
+        typer.echo(f"exchange {quoted(exchange)} {changed(found['limited'], state, reason)}{FOLLOW if before is None else ''}")
     else:
-        typer.echo(f"exchange {quoted(exchange)} is {state}; it was {rate(found['before'])}")
+        typer.echo(f"exchange {quoted(exchange)} is {state} (it was {rate(before)}){FOLLOW}")
 
 
 def unlimit(exchange: Exchange) -> None:

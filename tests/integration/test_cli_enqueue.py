@@ -8,7 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from relay.maintenance import HEARTBEAT
 from tests.support.cli import Cli, Seeded
+
+FOLLOW = f": relays follow within about {HEARTBEAT:g} seconds; what they have claimed by then is still sent"
+"""They read the policy with each heartbeat."""
 
 
 def test_one_message_is_enqueued_and_its_id_printed(cli: Cli, seeded: Seeded) -> None:
@@ -183,7 +187,7 @@ def test_foreign_text_cannot_reach_the_terminal_as_a_command(cli: Cli, seeded: S
 def test_an_exchange_is_paused_and_resumed(cli: Cli, seeded: Seeded) -> None:
     """With who and why; the second time a reason is taken over, and without one nothing is changed, which it says."""
     reason = "SELECT exchange, reason FROM queue_message_pause"
-    assert "exchange 'orders' is paused\n" == cli("pause", "orders", "--reason", "consumer is broken")
+    assert f"exchange 'orders' is paused{FOLLOW}\n" == cli("pause", "orders", "--reason", "consumer is broken")
     assert "exchange 'orders' was paused already; nothing is changed\n" == cli("pause", "orders")
     assert [("orders", "consumer is broken")] == seeded.run(reason)
     assert "exchange 'orders' was paused already; the reason is now 'upgrade'\n" == cli("pause", "orders", "--reason", "upgrade")

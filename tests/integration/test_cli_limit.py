@@ -7,19 +7,23 @@ import json
 import psycopg
 import pytest
 
+from relay.maintenance import HEARTBEAT
 from tests.support.cli import Cli, Seeded
+
+FOLLOW = f": relays follow within about {HEARTBEAT:g} seconds; what they have claimed by then is still sent"
+"""They read the policy with each heartbeat."""
 
 ROW = "SELECT exchange, per_second, reason FROM queue_message_limit"
 
 
 def test_an_exchange_is_limited_and_let_go(cli: Cli, seeded: Seeded) -> None:
     """The figure of the last call holds, with its reason; a call that changes nothing says so."""
-    assert "exchange 'orders' is limited to 50 messages a second\n" == cli("limit", "orders", "50", "--reason", "old consumer")
+    assert f"exchange 'orders' is limited to 50 messages a second{FOLLOW}\n" == cli("limit", "orders", "50", "--reason", "old consumer")
     assert "exchange 'orders' was limited to 50 messages a second already; nothing is changed\n" == cli("limit", "orders", "50")
     assert [("orders", 50.0, "old consumer")] == seeded.run(ROW)
     said = cli("limit", "orders", "50", "--reason", "upgrade")
     assert "exchange 'orders' was limited to 50 messages a second already; the reason is now 'upgrade'\n" == said
-    assert "exchange 'orders' is limited to 1 message a second; it was 50 messages a second\n" == cli("limit", "orders", "1")
+    assert f"exchange 'orders' is limited to 1 message a second (it was 50 messages a second){FOLLOW}\n" == cli("limit", "orders", "1")
     assert [("orders", 1.0, "")] == seeded.run(ROW)
 
     assert "exchange 'orders' has no limit any more\n" == cli("unlimit", "orders")
