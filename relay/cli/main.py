@@ -10,10 +10,11 @@ from relay import __version__
 from relay.cli import adopt, contract, dead, key, pipeline, policy, schedule
 from relay.cli.check import check
 from relay.cli.demo import demo
-from relay.cli.message import cancel, enqueue, limit, pause, resume, show, unlimit
+from relay.cli.message import cancel, enqueue, limit, pause, resume, unlimit
 from relay.cli.output import count
 from relay.cli.receive import receive
 from relay.cli.replay import replay
+from relay.cli.show import show
 from relay.cli.status import status
 from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
 from relay.cli.work import work

@@ -1,4 +1,4 @@
-"""Commands about single messages and their exchanges: enqueue, show, cancel, pause, resume, limit, unlimit."""
+"""Commands about single messages and their exchanges: enqueue, cancel, pause, resume, limit, unlimit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from uuid import UUID
 
 import typer
 
-from relay.cli.output import count, quoted, rate, show_fields, show_json, words
+from relay.cli.output import count, quoted, rate, words
 from relay.cli.support import NOT_FOUND, REFUSED, changed, complain, console, moment, not_found, publish_options, refuse
-from relay.cli.types import Exchange, Json, MessageId, MessageIds, Reason
+from relay.cli.types import Exchange, MessageIds, Reason
 
 if TYPE_CHECKING:
     from relay.client import Message
@@ -28,8 +28,6 @@ MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What some editors and shells write before the first line."""
 KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
 """Options that are given on only where they are used."""
-FOLDED = 1000
-"""Parts of a bundle that `relay show` names, which is what a bundle holds unless bundle_max_messages says otherwise."""
 FOLLOW = ": relays follow within about 2 seconds; what they have claimed by then is still sent"
 """They read what operators hold and limit with each heartbeat; nothing says which of them has."""
 NAMED = 20
@@ -86,26 +84,6 @@ def enqueue(
             _enqueue_lines(opened, fields, ids=ids)
         else:
             _enqueue_one(opened, fields, content)
-
-
-def show(message: MessageId, *, as_json: Json = False) -> None:
-    """Tell one message's story over keys, queue and archive: state, attempts, reason, next try, replays, what it holds or replaced."""
-    with console() as opened:
-        story = opened.rows("show_message", id=message)
-        replays = opened.rows("list_replays", id=message)
-        folded = opened.rows("list_folded", id=message, most=FOLDED)
-    if not story:
-        not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
-    if as_json:
-        show_json({"id": message, "story": story, "replays": replays, "folded": folded})
-        return
-    for part in story:
-        show_fields(part)
-        typer.echo()
-    for replay in replays:
-        typer.echo(f"replayed as {replay['id']} ({replay['state']})")
-    for part in folded:
-        typer.echo(f"{'it holds' if part['error_code'] == 'bundled' else 'it replaced'} {part['id']}")
 
 
 def cancel(messages: MessageIds) -> None:

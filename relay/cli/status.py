@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relay.cli.output import count, length, quoted, rate, show_json, show_json_line, table, terminal, typed, words
+from relay.cli.output import count, length, quoted, show_json, show_json_line, table, terminal, words
+from relay.cli.reasons import limited, paused
 from relay.cli.support import console, settings
 from relay.cli.types import Json
+from relay.cli.workers import NOBODY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,8 +24,6 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is told of."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
-NOBODY = ("no relay is alive: start one with `relay run`", "no worker is alive: start one with `relay work`")
-"""Of an outbox, of an inbox."""
 FOLDED = 60.0
 """Seconds after which pg_cron would have sent what is due under a key."""
 
@@ -156,9 +156,9 @@ def _troubles(found: Status) -> list[str]:
     lines += _unable(alive)
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
-    lines += _suspects(queue["suspects"]) + [_paused(row) for row in found["paused"]]
+    lines += _suspects(queue["suspects"]) + [paused(row) for row in found["paused"]]
     behind = {name for row in alive for name in _names(row, "behind")}
-    lines += [_limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
+    lines += [limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
@@ -232,20 +232,6 @@ def _transactions(writing: Status) -> list[str]:
     if writing["hidden"]:
         lines.append("how old the oldest open transaction is cannot be seen by this login: grant it pg_read_all_stats")
     return lines
-
-
-def _paused(row: Status) -> str:
-    why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
-    since, by = words(row["paused_at"]), words(row["paused_by"])
-    return f"exchange {quoted(row['exchange'])} is paused since {since} by {by}{why}; {typed('resume', row['exchange'])}"
-
-
-def _limited(row: Status, *, behind: bool) -> str:
-    why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
-    waits = ", and messages wait for it" if behind else ""
-    since, by = words(row["limited_at"]), words(row["limited_by"])
-    name = quoted(row["exchange"])
-    return f"exchange {name} is limited to {rate(row['per_second'])} since {since} by {by}{why}{waits}; {typed('unlimit', row['exchange'])}"
 
 
 def _partitions(days_ahead: int) -> list[str]:

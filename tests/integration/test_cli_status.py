@@ -124,14 +124,14 @@ def test_status_of_an_empty_queue_without_a_relay(cli: Cli) -> None:
 
     assert "0 messages wait in schema public" in printed
     assert "nothing was settled yet" in printed
-    assert "no relay is alive: start one with `relay run`" in printed
+    assert "no relay is alive, so nothing is sent: start one with `relay run`" in printed
 
 
 def test_status_of_an_inbox_asks_for_a_worker(cli: Cli) -> None:
     """A relay would claim nothing there."""
     cli("config", "set", "direction", "inbox")
     printed = cli("status")
-    assert "no worker is alive: start one with `relay work`" in printed
+    assert "no worker is alive, so nothing is handled: start one with `relay work`" in printed
     assert "relay run" not in printed
 
 
