@@ -62,7 +62,7 @@ class Claim(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Messages, and the bytes of their payloads."""
+    """Messages, and the bytes of their payloads and options."""
 
     messages: int
     size: int
@@ -73,10 +73,11 @@ def by_exchange(claims: Collection[Claim]) -> dict[str, Amount]:
     counts = Counter([claim.exchange for claim in claims])
     if len(counts) == 1:
         [(exchange, count)] = counts.items()
-        return {exchange: Amount(count, sum([len(claim.payload) for claim in claims]))}
+        size = sum([len(claim.payload) for claim in claims]) + sum([len(claim.options) for claim in claims if claim.options])
+        return {exchange: Amount(count, size)}
     sizes = dict.fromkeys(counts, 0)
     for claim in claims:
-        sizes[claim.exchange] += len(claim.payload)
+        sizes[claim.exchange] += len(claim.payload) + (len(claim.options) if claim.options else 0)
     return {exchange: Amount(count, sizes[exchange]) for exchange, count in counts.items()}
 
 
@@ -97,7 +98,7 @@ class Batch:
     exchanges: dict[str, Amount] = field(init=False)
     """How much of it goes to which exchange."""
     size: int = field(init=False)
-    """Bytes of payload."""
+    """Bytes of payloads and options."""
     behind: dict[tuple[int, int], float] = field(default_factory=dict)
     """Earlier deadlines, by position, of the claims whose locks were not renewed with the others."""
 

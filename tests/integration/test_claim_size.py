@@ -34,3 +34,19 @@ async def test_compressed_content_counts_as_what_it_takes_in_memory(queue: Queue
 
     assert COUNT * LARGE * 0.9 < sum(claimed)
     assert max(claimed) <= WINDOW_BYTES + LARGE * 1.25
+
+
+@pytest.mark.parametrize("letters", ["repeat('x', 100000)", "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 3000) AS n)"])
+async def test_headers_count_as_what_they_take_in_memory(queue: Queue, store: MadeStore, letters: str) -> None:
+    """Also where they compress well: a few messages fill a window of a megabyte, and what is in hand is counted with them."""
+    await queue.sql(
+        "INSERT INTO queue_message (exchange, body, options) SELECT 'orders', 'x',"
+        f" jsonb_build_object('headers', jsonb_build_object('note', {letters})) FROM generate_series(1, 60)"
+    )
+    claimed = []
+    while batch := (await store.take(limit=500, limit_bytes=MEGABYTE)).batch:
+        assert batch.size == sum(len(claim.payload) + len(claim.options or "") for claim in batch.claims)
+        claimed.append(batch)
+
+    assert 60 == sum(len(batch.claims) for batch in claimed)
+    assert max(batch.size for batch in claimed) <= MEGABYTE + 101_000

@@ -2,9 +2,9 @@
 -- Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT restores it.
 -- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
--- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock, and of a claim of fresh
--- messages the bound of each range, and of one that claims one by one what was refused. A large payload does not travel with the claim, nor one that is longer as text than its size lets
--- expect: see read_payload.
+-- header stands in the first row alone: this statement's own snapshot, how many were due, the database's clock, what was refused where the
+-- claim goes one by one, and of a claim of fresh messages the bound of each range. A large payload does not travel with the claim, nor one
+-- that is longer as text than its size lets expect: see read_payload.
 WITH @ranges@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
