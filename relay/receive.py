@@ -11,7 +11,7 @@ from relay import __version__, events
 from relay.amqp.source import Source
 from relay.errors import SettingsError, StoreError
 from relay.health import Health
-from relay.inbox.events import Receiving
+from relay.inbox.events import QueueOpened, QueueRefused, Receiving
 from relay.inbox.receiver import Receiver
 from relay.logs import LogSink
 from relay.metrics import Metrics
@@ -31,7 +31,7 @@ def run(settings: Settings) -> int:
     """Receive until SIGTERM or SIGINT; return the exit code, 0 when it left in order.
 
     Raises:
-        SettingsError: no queue is named, or one that cannot be.
+        SettingsError: no queue is named, or one that cannot be, or a stream.
     """
     if not settings.receive_queues:
         raise SettingsError("RELAY_RECEIVE_QUEUES names no queue: write the queues to take messages from, such as orders,billing.")
@@ -48,7 +48,10 @@ class Receive:
         self._queues = tuple(dict.fromkeys(settings.receive_queues or ()))
         self._log, self._metrics, self._health = LogSink(), Metrics(), Health()
         self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
-        self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink)
+        self._emit = events.fan_out(self._log, self._metrics.sink, self._health.sink, self._note_queue)
+        self._asked: set[str] = set()
+        """Queues about which the broker has said something."""
+        self._wrong: SettingsError | None = None
         self._stop = asyncio.Event()
         self._inbox = Inbox(
             conninfo=Target(self._secret("database_url"), events.warn_once(self._emit)),
@@ -67,7 +70,11 @@ class Receive:
         )
 
     async def serve(self) -> int:
-        """Wait for the database, receive until a signal, finish what is being written, leave."""
+        """Wait for the database, receive until a signal, finish what is being written, leave.
+
+        Raises:
+            SettingsError: a queue is a stream.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, signal.Signals(number).name)
         async with AsyncExitStack() as stack:
@@ -79,6 +86,8 @@ class Receive:
                 await self._receiver.run()
         self._emit(events.Stopped(0))
         self._log.flush()
+        if self._wrong:
+            raise self._wrong
         return 0
 
     async def _enter(self) -> bool:
@@ -96,6 +105,14 @@ class Receive:
                 self._emit(Receiving(self._settings.schema_name, self._queues))
                 return True
         return False
+
+    def _note_queue(self, event: events.Event) -> None:
+        """Leave where a queue is a stream from the beginning; one that becomes a stream later keeps the others from nothing."""
+        if isinstance(event, QueueRefused) and event.is_stream and event.queue not in self._asked:
+            self._wrong = SettingsError(event.error)
+            self._receiver.stop()
+        if isinstance(event, QueueRefused | QueueOpened):
+            self._asked.add(event.queue)
 
     def _make_source(self) -> Source:
         return Source(

@@ -22,6 +22,10 @@ _SENTENCES: Final = {
     405: "belongs to another connection alone: give the queue back, or name another",
 }
 """By the reply code with which the broker closes the channel (AMQP 0-9-1, 1.2)."""
+STREAM: Final = (
+    "is a stream, which would lose what comes while no receiver is connected: "
+    "name a classic or quorum queue that is bound as it is (RELAY_RECEIVE_QUEUES)"
+)
 _GONE: Final = "was deleted, or its leader is gone; it is asked for again"
 
 
@@ -132,7 +136,8 @@ class Consumer:
     def closed(self, reason: Return) -> None:
         """The broker closed the channel: all that is unacknowledged goes back to the queue."""
         self._tap.write(wire.close_channel_ok(self._channel))
-        self._end(_SENTENCES.get(reason.code, f"was refused by the broker ({reason.code} {reason.text})"))
+        sentence = STREAM if incoming.is_stream(reason) else _SENTENCES.get(reason.code)
+        self._end(sentence or f"was refused by the broker ({reason.code} {reason.text})")
 
     def acked(self, tag: int, *, multiple: bool) -> None:
         """Nothing is published here."""
@@ -194,4 +199,4 @@ class Consumer:
     def _tell(self, sentence: str) -> None:
         if sentence != self.refused:
             self.refused = sentence
-            self._emit(QueueRefused(self.queue, f"Queue {self.queue!r} {sentence}."))
+            self._emit(QueueRefused(self.queue, f"Queue {self.queue!r} {sentence}.", is_stream=sentence == STREAM))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from pamqp.header import ContentHeader
 
+from relay.amqp.confirms import Return
 from relay.amqp.wire import Ear, Wire, method
 from relay.options import short_string
 
@@ -124,8 +125,16 @@ def bound(channel: int, prefetch: int) -> bytes:
 
 
 def consume(channel: int, queue: str) -> bytes:
-    """`basic.consume` with acknowledgements; the consumer's tag is `relay`, as there is one on a channel."""
-    return method(channel, b"\x00\x3c\x00\x14\x00\x00" + short_string(queue) + _CONSUMER + b"\x00" + bytes(4))
+    """`basic.consume` with acknowledgements; the consumer's tag is `relay`, as there is one on a channel.
+
+    It names the priority that every consumer has anyway. A stream knows no priorities, so the broker refuses: see `is_stream`.
+    """
+    return method(channel, b"\x00\x3c\x00\x14\x00\x00" + short_string(queue) + _CONSUMER + b"\x00" + _PRIORITY)
+
+
+def is_stream(reason: Return) -> bool:
+    """Whether the broker closed a channel because its queue is a stream; a long name cuts off the sentence's end, which says so."""
+    return reason.code == PRECONDITION_FAILED and reason.text.startswith("PRECONDITION_FAILED - invalid arg 'x-priority'")
 
 
 def cancel(channel: int) -> bytes:
@@ -139,3 +148,6 @@ def acknowledge(channel: int, tag: int) -> bytes:
 
 
 _CONSUMER: Final = short_string("relay")
+_ARGUMENT: Final = short_string("x-priority") + b"I" + bytes(4)
+_PRIORITY: Final = len(_ARGUMENT).to_bytes(4, "big") + _ARGUMENT
+PRECONDITION_FAILED: Final = 406

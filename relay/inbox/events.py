@@ -34,11 +34,12 @@ class QueueNarrowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class QueueRefused(Event):
-    """A queue is missing, may not be read, or was deleted: it is asked for again and again."""
+    """A queue is missing, may not be read, is a stream, or was deleted: it is asked for again and again."""
 
     level: ClassVar[str] = "warning"
     queue: str
     error: str
+    is_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
