@@ -9,8 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from pamqp.header import ContentHeader
-
+from relay.amqp import fields
 from relay.amqp.confirms import Return
 from relay.amqp.wire import Ear, Wire, method
 from relay.options import short_string
@@ -21,10 +20,6 @@ _METHOD: Final = 1
 _HEADER: Final = 2
 _IDS = struct.Struct(">HH").unpack_from
 _TAG = struct.Struct(">Q").unpack_from
-_NAMES: Final = (
-    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration", "message_id",
-    "timestamp", "user_id", "app_id",
-)  # fmt: skip
 
 
 class Delivered(NamedTuple):
@@ -38,14 +33,8 @@ class Delivered(NamedTuple):
     body: bytes
 
     def properties(self) -> dict[str, Any]:
-        """The properties by their AMQP names with `_`, None for those that are not set.
-
-        Raises:
-            Exception: they cannot be read; a client may send what the broker passes on unread.
-        """
-        header = ContentHeader()
-        header.unmarshal(self.header)
-        return {"type": header.properties.message_type, **{name: getattr(header.properties, name) for name in _NAMES}}
+        """See `relay.amqp.fields.properties`."""
+        return fields.properties(self.header)
 
 
 class Taker(Ear, Protocol):

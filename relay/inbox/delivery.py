@@ -11,14 +11,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from hashlib import sha256
+from math import isfinite, isnan
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from relay.client_message import JsonText, content_text
 from relay.json_text import json_text
+from relay.option_rules import TIMESTAMP_LIMIT
 
 RELAY_ID: Final = "x-relay-id"
+TIMESTAMP: Final = "x-relay-timestamp"
+"""Header of the inbox that holds a property `timestamp` which is no number of seconds up to the year 9999, such as one in milliseconds."""
+_BEYOND: Final = 1 << 63
+"""From here on an option takes no whole number; PostgreSQL reads every large double as one."""
 _LONGEST_KEY: Final = 255
 """Bytes of a message id; the property takes no more (AMQP 0-9-1, 4.2.5.3)."""
 _JSON: Final = ("application/json", "text/json")
@@ -62,7 +69,7 @@ def delivery(
         exchange: where it was published.
         routing_key: by what it was routed.
         payload: its body.
-        properties: by their AMQP names with `_`; those that were not set are None.
+        properties: by their AMQP names with `_`; those that were not set are None. The timestamp is the number that was sent.
         max_body_bytes: limit of a payload.
     """
     message_id = _message_id(properties.get("headers") or {}, properties.get("message_id"))
@@ -99,8 +106,8 @@ def _message_id(headers: Mapping[str, Any], message_id: str | None) -> str:
 
 def _options(properties: Mapping[str, Any]) -> tuple[str, Problem | None]:
     given = {name: _plain(value) for name, value in properties.items() if value not in (None, {}) and name in _NAMES}
-    if isinstance(moment := properties.get("timestamp"), datetime):
-        given["timestamp"] = int(moment.timestamp())
+    if given.get("timestamp") and properties["timestamp"] > TIMESTAMP_LIMIT:
+        given["headers"] = {**given.get("headers", {}), TIMESTAMP: given.pop("timestamp")}
     try:
         return json_text(given, "The properties"), None
     except ValueError as error:
@@ -115,26 +122,39 @@ _NAMES: Final = frozenset((
 
 
 def _plain(value: Any) -> Any:
-    """A field value as JSON has it: times in ISO 8601, decimals and bytes that are no text as text."""
+    """A field value as `jsonb` has it: times in ISO 8601; decimals, numbers that it does not have, and bytes that are no text as text."""
     match value:
         case dict():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {name.replace("\0", "\ufffd"): _plain(each) for name, each in value.items()}
         case list():
             return [_plain(each) for each in value]
         case datetime():
             return value.isoformat()
-        case bytes() | bytearray():
-            return _text(bytes(value))
-        case None | bool() | int() | float() | str():
+        case str() | bytes():
+            return _text(value if isinstance(value, bytes) else value.encode())
+        case None | bool():
             return value
-    return str(value)
+    return _number(value)
+
+
+def _number(value: float | Decimal) -> float | str:
+    if isinstance(value, Decimal):
+        return str(value)
+    if not isfinite(value):
+        return "NaN" if isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    return value if -_BEYOND <= value < _BEYOND else str(value)
 
 
 def _text(octets: bytes) -> str:
+    """Text that PostgreSQL can hold as it is; all else as base64."""
     try:
-        return octets.decode()
+        return octets.decode() if b"\0" not in octets else _base64(octets)
     except UnicodeDecodeError:
-        return base64.b64encode(octets).decode()
+        return _base64(octets)
+
+
+def _base64(octets: bytes) -> str:
+    return base64.b64encode(octets).decode()
 
 
 def says_json(properties: Mapping[str, Any]) -> bool:
