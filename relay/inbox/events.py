@@ -98,10 +98,20 @@ class HandlerFailed(Event):
     kind: str
     """The exception's type."""
     error: str
-    """Type and text, as the row keeps them."""
+    """As the row keeps it: the sentence of a `Retry`; else type and place, since the text may quote the message."""
     where: str
     """Module and line, the innermost in the handler's own package."""
     messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRaised(Event):
+    """What a handler's exception said: it may quote the message, so only a worker at `RELAY_LOG_LEVEL=debug` shows it."""
+
+    level: ClassVar[str] = "debug"
+    id: str
+    error: str
+    """Type and text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from relay.events import NOBODY, Sink
-from relay.inbox.events import HandlerFailed, HandlerOverdue
+from relay.inbox.events import HandlerFailed, HandlerOverdue, HandlerRaised
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
-from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, NotItsFaultError, place, verdict
+from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, NotItsFaultError, place, verdict, words
 
 PATIENCE: Final = 0.02
 """Seconds in which results are gathered for one settle, after the first of them."""
@@ -195,7 +195,8 @@ class Handling:
         return verdict(None)
 
     def _told(self, group: Sequence[Claim], error: BaseException) -> PublishResult:
-        result = verdict(error)
+        result = verdict(error, home=self._home)
         if result.verdict is Verdict.REFUSED and not isinstance(error, NotItsFaultError):
             self._emit(HandlerFailed(group[0].id, type(error).__name__, result.detail, place(error, self._home), len(group)))
+            self._emit(HandlerRaised(group[0].id, words(error)))
         return result

@@ -27,6 +27,10 @@ class Reject(RelayError):  # noqa: N818 - what a handler says, not what went wro
         self.code = code
 
 
+class Retry(RelayError):  # noqa: N818 - as above
+    """The attempt has failed, for a reason that operators may read: the text is kept, which that of no other exception is."""
+
+
 class NotItsFaultError(Exception):
     """What spoiled an attempt although no handler failed; raised within its call, and told elsewhere if at all."""
 
@@ -35,15 +39,29 @@ class UnreadyError(Exception):
     """The handler was not called, for a reason that is not the message's."""
 
 
-def verdict(error: BaseException | None) -> PublishResult:
-    """What becomes of a message whose handler ended like this; None for a return."""
+def verdict(error: BaseException | None, *, home: str = "") -> PublishResult:
+    """What becomes of a message whose handler ended like this; None for a return.
+
+    Of a foreign exception only the type is kept and the place: its text may quote the message, as that of `float(card_number)` does.
+
+    Args:
+        error: what it raised.
+        home: the handler's package.
+    """
     if error is None:
         return CONFIRMED
     if isinstance(error, Reject):
         return PublishResult(Verdict.INVALID, _code(error.code), _line(_words(error)))
     if isinstance(error, UnreadyError):
         return PublishResult(Verdict.UNWRITTEN, "no_connection", _line(str(error)))
-    return PublishResult(Verdict.REFUSED, "handler_failed", _line(f"{type(error).__name__}: {_words(error)}".rstrip(": ")))
+    kind, where = type(error).__name__, place(error, home)
+    shown = words(error) if isinstance(error, Retry) else f"{kind} ({where})" if where else kind
+    return PublishResult(Verdict.REFUSED, "handler_failed", _line(shown))
+
+
+def words(error: BaseException) -> str:
+    """Type and text; an exception may fail even at that."""
+    return _line(f"{type(error).__name__}: {_words(error)}".rstrip(": "))
 
 
 def place(error: BaseException, home: str) -> str:

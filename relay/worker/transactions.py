@@ -15,6 +15,7 @@ from relay.message import SUCCESS, Batch, Claim, Outcome, Portion, Position
 from relay.policy import Policy
 from relay.ports import Row, Settler, Written
 from relay.postgres.database import connect
+from relay.postgres.errors import reason
 from relay.postgres.parameters import settle_of
 from relay.postgres.pinned import PIN
 from relay.postgres.statements import Statements
@@ -23,7 +24,7 @@ from relay.waiting import pause
 from relay.worker.answers import answer_of, is_request
 from relay.worker.handler import Handler, call
 from relay.worker.message import Message
-from relay.worker.outcomes import NotItsFaultError, Reject, UnreadyError
+from relay.worker.outcomes import NotItsFaultError, Reject, Retry, UnreadyError
 
 NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
@@ -38,11 +39,11 @@ class LockLostError(NotItsFaultError):
     """Another worker had taken the message over: what the handler wrote is rolled back."""
 
 
-class AnswerError(Exception):
+class AnswerError(Retry):
     """The database refused to write an answer, for a reason that is none of its values."""
 
 
-class RolledBackError(Exception):
+class RolledBackError(Retry):
     """The handler ended its transaction without a word, and its message is not settled."""
 
 
@@ -175,7 +176,7 @@ class Transactions:
             except (psycopg.OperationalError, psycopg.errors.CheckViolation, UnreadyError) as error:
                 # The database is away, busy, or has no partition for the day. Nobody does the work again for that.
                 attempt += 1
-                self._emit(SettleFailed(1, str(error), attempt))
+                self._emit(SettleFailed(1, reason(error) if isinstance(error, psycopg.Error) else str(error), attempt))
                 await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
         self._settled.add(claim)
 
@@ -190,7 +191,7 @@ class Transactions:
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
-            raise AnswerError(f"its answer was not written: {error.diag.message_primary}") from error
+            raise AnswerError(f"its answer was not written: {reason(error)}") from error
         if code == LOST:
             raise LockLostError(TAKEN_OVER)
         if code:

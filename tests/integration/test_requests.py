@@ -184,7 +184,7 @@ async def test_a_handler_in_a_transaction_commits_its_answer_with_what_it_writes
     } == results  # fmt: skip
     assert [("good",)] == await table.sql("TABLE shop.visit")
     assert (200, None) == ((await row(table, "good"))["response_code"], (await row(table, "good"))["error"])
-    assert "handler_failed: ValueError: broken (attempt 1 of 1)" == (await row(table, "fail"))["error"]
+    assert "handler_failed: ValueError (handlers:" in (await row(table, "fail"))["error"]
     assert [] == worker.of("lock_lost") + worker.of("settle_failed")
 
 
@@ -214,7 +214,7 @@ async def test_rejected_failed_and_cut_off_requests_say_why_in_the_row(start_wor
     await start_work(settings={"RELAY_WORK_SECONDS": "0.2"})
     await ended(table, 3)
     assert {**EMPTY, "error": "page_unknown: no such page"} == await row(table, "reject")
-    assert {**EMPTY, "error": "handler_failed: ValueError: broken (attempt 1 of 1)"} == await row(table, "fail")
+    assert (await row(table, "fail"))["error"].startswith("handler_failed: ValueError (handlers:")
     assert (await row(table, "wait"))["error"].startswith("lock_expired: ")
 
 

@@ -20,7 +20,7 @@ HANDLERS = """
 import asyncio, os, signal, time
 import psycopg
 from pathlib import Path
-from relay.worker import Message, Reject
+from relay.worker import Message, Reject, Retry
 
 seen = Path("seen.txt")
 
@@ -43,6 +43,10 @@ async def handle(message: Message) -> None:
         await asyncio.sleep(600)
     if content.get("do") == "cancel":
         raise asyncio.CancelledError
+    if content.get("do") == "quote":
+        float(content["card"])
+    if content.get("do") == "retry":
+        raise Retry("the bank is closed")
 
 
 def plain(message: Message) -> None:
@@ -130,18 +134,37 @@ async def test_what_a_handler_does_is_what_becomes_of_the_message(start_work: St
     await inbox_queue.sql("SELECT queue_message_config_set('max_attempts', '2'), queue_message_config_set('backoff_base', '0.05')")
     ids = await given(inbox_queue, {"do": "nothing"}, {"do": "reject"}, {"do": "fail"}, {"do": "fail once"}, {"do": "cancel"})
     worker = await start_work("handle")
+    number = next(place for place, text in enumerate((tmp_path / "handlers.py").read_text().splitlines(), 1) if "broken" in text)
 
     assert [
         ("nothing", "success", None, None, 1),
         ("reject", "rejected", "order_unknown", "no such order", 1),
-        ("fail", "failed", "handler_failed", "ValueError: broken line (attempt 2 of 2)", 2),
+        ("fail", "failed", "handler_failed", f"ValueError (handlers:{number}) (attempt 2 of 2)", 2),
         ("fail once", "success", None, None, 2),
-        ("cancel", "failed", "handler_failed", "CancelledError (attempt 2 of 2)", 2),
+        ("cancel", "failed", "handler_failed", f"CancelledError (handlers:{number + 6}) (attempt 2 of 2)", 2),
     ] == await archived(inbox_queue, 5)
     assert [ids[2], "2"] in seen(tmp_path)
     line = await worker.logged("handler_failed")
-    number = next(place for place, text in enumerate((tmp_path / "handlers.py").read_text().splitlines(), 1) if "broken" in text)
     assert (ids[2], "ValueError", f"handlers:{number}") == (line["id"], line["kind"], line["where"])
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+async def test_what_an_exception_quotes_of_a_message_is_in_the_debug_log_alone(start_work: Start, inbox_queue: Queue, level: str) -> None:
+    """The archive, its views and the other lines hold type and place, and the sentence of a Retry, which is meant to be read."""
+    card = "4111-1111"
+    await inbox_queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
+    await given(inbox_queue, {"do": "quote", "card": card}, {"do": "retry", "card": card})
+    worker = await start_work("handle", settings={"RELAY_LOG_LEVEL": level})
+
+    details = [detail for _, _, _, detail, _ in await archived(inbox_queue, 2)]
+    await worker.stop()
+    assert details[0].startswith("ValueError (handlers:")
+    assert details[1] == "Retry: the bank is closed (attempt 1 of 1)"
+    for table in ("queue_message_dead", "queue_message_dead_list", "queue_message_state"):
+        rows = await inbox_queue.sql(f"SELECT (to_jsonb(t) - 'content')::text FROM {table} AS t")
+        assert len(rows) == 2
+        assert card not in str(rows)
+    assert {"debug": {"handler_raised"}, "info": set()}[level] == {line["event"] for line in worker.lines if card in str(line)}
 
 
 @pytest.mark.ids("A11", "A24", "A26")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relay.message import Batch, Claim, Verdict
 from relay.worker.handling import Handling
-from relay.worker.outcomes import Reject, verdict
+from relay.worker.outcomes import Reject, Retry, verdict
 
 FAR = 1e12
 
@@ -155,9 +155,10 @@ async def test_handlers_that_heed_no_end_are_told_of_when_all_places_are_taken()
         (None, (Verdict.CONFIRMED, "", "")),
         (Reject("why", code="order_unknown"), (Verdict.INVALID, "order_unknown", "why")),
         (Reject("why", code="no code; DROP"), (Verdict.INVALID, "handler_rejected", "why")),
-        (ValueError("a\nb\x1b[31m"), (Verdict.REFUSED, "handler_failed", "ValueError: a b [31m")),
-        (KeyError(), (Verdict.REFUSED, "handler_failed", "KeyError")),
-        (ValueError("x" * 9000), (Verdict.REFUSED, "handler_failed", ("ValueError: " + "x" * 9000)[:500])),
+        (Retry("a\nb\x1b[31m"), (Verdict.REFUSED, "handler_failed", "Retry: a b [31m")),
+        (Retry("x" * 9000), (Verdict.REFUSED, "handler_failed", ("Retry: " + "x" * 9000)[:500])),
+        (ValueError("4111 1111"), (Verdict.REFUSED, "handler_failed", "ValueError")),
+        (KeyError("4111 1111"), (Verdict.REFUSED, "handler_failed", "KeyError")),
     ],
 )
 def test_how_a_handler_ended_says_what_becomes_of_its_message(error: BaseException | None, expected: tuple[Any, ...]) -> None:
