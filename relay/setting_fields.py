@@ -90,6 +90,9 @@ class Fields(BaseSettings):
     http_port: int | None = whole(0, 0, 65_535, "Their port; 0 takes a free one, empty turns them off", " or empty")
     log_level: LogLevel = word("info", LogLevel, "Least level of a log line")
     log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
+    webhook_url: SecretStr | None = setting(
+        None, "a URL of http or https", "Where `relay dead watch` posts each message, as with `--webhook`", shown="none"
+    )
     webhook_secret: WebhookSecret | None = setting(None, WEBHOOK_SECRET, "Signs the webhooks of `relay dead watch`")
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
     exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many idle seconds, both servers there", " or empty")

@@ -7,13 +7,16 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from relay.cli.support import complain, settings
+from relay.errors import SettingsError
+from relay.secret import read
 
 if TYPE_CHECKING:
     from relay.cli.handlers import Handler
@@ -63,7 +66,15 @@ class Acting:
         list[str] | None, typer.Option(metavar="NAME", help="A variable that the command gets too; of its own it has few, and no secret.")
     ] = None
     webhook: Annotated[
-        str | None, typer.Option(metavar="URL", help="POST each to there as JSON, signed by RELAY_WEBHOOK_SECRET; a 2xx means handled.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="POST each to there as JSON, signed by RELAY_WEBHOOK_SECRET; a 2xx means handled. Every user of this machine can read "
+            "the option: keep a secret URL in --webhook-file or RELAY_WEBHOOK_URL.",
+        ),
+    ] = None
+    webhook_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The same with the URL that this file holds; it is read at the start.")
     ] = None
     unsigned: Annotated[bool, typer.Option("--unsigned", help="Send webhooks without a signature.")] = False
     allow_private: Annotated[bool, typer.Option("--allow-private", help="Let the webhook go to this machine and to private networks.")] = (
@@ -93,44 +104,68 @@ def plan(which: Which, acting: Acting, *, look: Look | None, as_json: bool) -> P
     from relay.cli.watch import Plan  # noqa: PLC0415 - as above
 
     rules = [parse_rule(text) for text in acting.replay or ()]
-    handlers = _handlers(acting, as_json=as_json)
+    url = _url(acting)
+    handlers = _handlers(acting, url, as_json=as_json)
     if acting.ack and not any(each.acts for each in handlers):
         raise typer.BadParameter("--ack needs a --command or a --webhook: a line that is printed is no answer.")
-    does = {name: value for name, value in asdict(acting).items() if name in {"command", "webhook", "replay"}}
+    does = {"command": acting.command, "webhook": url.text if url else None, "replay": acting.replay}
     identity = repr((sorted(does.items()), sorted(which.wanted().items())))
     return Plan(handlers=handlers, rules=rules, wanted=which.wanted(), look=look, ack=acting.ack, tries=acting.tries, identity=identity)
 
 
-def _handlers(acting: Acting, *, as_json: bool) -> list[Handler]:
+class _Url(NamedTuple):
+    """A webhook's URL, and where it was written."""
+
+    text: str
+    origin: str
+
+
+def _url(acting: Acting) -> _Url | None:
+    """The URL of the options, else of the settings."""
+    if acting.webhook is not None and acting.webhook_file is not None:
+        raise typer.BadParameter("--webhook and --webhook-file are both given: keep one of them.")
+    if acting.webhook is not None:
+        return _Url(acting.webhook, "--webhook")
+    if acting.webhook_file is None:
+        found = settings().webhook_url
+        return _Url(found.get_secret_value(), "RELAY_WEBHOOK_URL") if found else None
+    try:
+        return _Url(read(acting.webhook_file), "--webhook-file")
+    except SettingsError as error:
+        sentence = f"--webhook-file {acting.webhook_file} cannot be read ({error}): name a file that holds the URL."
+        raise typer.BadParameter(sentence) from None
+
+
+def _handlers(acting: Acting, url: _Url | None, *, as_json: bool) -> list[Handler]:
     from relay.cli.handlers import CommandHandler, LineHandler  # noqa: PLC0415 - as in plan
 
     if acting.env and acting.command is None:
         raise typer.BadParameter("--env is for a --command.")
-    if acting.webhook is None and (acting.unsigned or acting.allow_private):
+    if url is None and (acting.unsigned or acting.allow_private):
         raise typer.BadParameter("--unsigned and --allow-private are for a --webhook.")
     made: list[Handler] = []
-    if acting.log or not (acting.command is not None or acting.webhook is not None or acting.replay):
+    if acting.log or not (acting.command is not None or url or acting.replay):
         made.append(LineHandler(as_json=as_json))
     if acting.command is not None:
         made.append(CommandHandler(_argv(acting.command), timeout=acting.timeout, env=_variables(acting.env or [])))
-    if acting.webhook is not None:
-        made.append(_webhook(acting, acting.webhook))
+    if url is not None:
+        made.append(_webhook(acting, url))
     return made
 
 
-def _webhook(acting: Acting, url: str) -> Handler:
+def _webhook(acting: Acting, url: _Url) -> Handler:
     from relay.cli.webhook import WebhookHandler  # noqa: PLC0415 - as in plan
     from relay.outbound import UrlError, check  # noqa: PLC0415 - as in plan
 
     try:
-        target = asyncio.run(check(url, allow_private=acting.allow_private))
+        target = asyncio.run(check(url.text, allow_private=acting.allow_private))
     except UrlError as error:
         hint = " Give --allow-private if it is meant." if "unless" in str(error) else ""
-        raise typer.BadParameter(f"--webhook: {error}{hint}") from None
+        raise typer.BadParameter(f"{url.origin}: {error}{hint}") from None
     if target.scheme == "http":
         complain(f"Webhooks to {target.place} travel as plain text: whoever is on the way can read them.")
     secret = None if acting.unsigned else _secret()
-    return WebhookHandler(url, timeout=acting.timeout, allow_private=acting.allow_private, secret=secret)
+    return WebhookHandler(url.text, timeout=acting.timeout, allow_private=acting.allow_private, secret=secret)
 
 
 def _secret() -> Callable[[], str]:

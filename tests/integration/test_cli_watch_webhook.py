@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,3 +267,55 @@ def test_a_receiver_may_ask_for_patience_within_bounds() -> None:
 
     assert asked == {text: retry_after(Response(503, {"retry-after": text}, b"")) for text in asked}
     assert all(0.75 <= pause(0) <= 1.0 and 225 <= pause(10_000) <= 300 for _ in range(100))
+
+
+@pytest.mark.ids("A16")
+@pytest.mark.parametrize("way", ["option", "file", "variable", "file of the variable"])
+def test_the_url_may_come_from_where_nobody_else_reads_it(cli: Cli, seeded: Seeded, receiver: Hook, tmp_path: Path, way: str) -> None:
+    """A command line is read by every user of the machine; a URL may be a password. It is shown nowhere."""
+    seeded.archive("failed", "unroutable")
+    url = f"{receiver.url}hunter2"
+    file = tmp_path / "url"
+    file.write_text(f"{url}\n")
+    ways: dict[str, tuple[list[str], dict[str, Any]]] = {
+        "option": (["--webhook", url], {}),
+        "file": (["--webhook-file", str(file)], {}),
+        "variable": ([], {"RELAY_WEBHOOK_URL": url}),
+        "file of the variable": ([], {"RELAY_WEBHOOK_URL_FILE": str(file)}),
+    }
+    options, variables = ways[way]
+
+    out = cli("dead", "watch", "--once", "--ack", "--allow-private", "--unsigned", *options, **variables)
+
+    assert "message.dead" == json.loads(receiver.next().body)["type"]
+    assert [(0,)] == seeded.run(UNANSWERED)
+    assert "hunter2" not in out + cli.stderr
+
+
+def test_an_option_is_asked_before_the_variable(cli: Cli, seeded: Seeded, receiver: Hook, tmp_path: Path) -> None:
+    """Who writes it means it."""
+    seeded.archive("failed", "unroutable")
+    file = tmp_path / "url"
+    file.write_text(receiver.url)
+    cli("dead", "watch", "--once", "--allow-private", "--unsigned", "--webhook-file", str(file), RELAY_WEBHOOK_URL="http://127.0.0.1:9/")
+    receiver.next()
+
+
+def test_a_url_that_cannot_be_had_is_a_sentence_that_does_not_show_it(cli: Cli, tmp_path: Path) -> None:
+    """And says where it came from."""
+    watch = ("dead", "watch", "--once", "--unsigned")
+    missing, wrong = tmp_path / "missing", tmp_path / "wrong"
+    wrong.write_text("ftp://example.org/hunter2")
+
+    assert f"--webhook-file {missing} cannot be read (No such file or directory)" in cli.refused(
+        *watch, "--webhook-file", str(missing), code=2
+    )
+    assert "--webhook and --webhook-file are both given" in cli.refused(
+        *watch, "--webhook", "https://example.org", "--webhook-file", str(wrong), code=2
+    )
+    for sentence, origin in (
+        (cli.refused(*watch, "--webhook-file", str(wrong), code=2), "--webhook-file: "),
+        (cli.refused(*watch, code=2, RELAY_WEBHOOK_URL=wrong.read_text()), "RELAY_WEBHOOK_URL: "),
+    ):
+        assert origin in sentence
+        assert "hunter2" not in sentence
