@@ -7,7 +7,7 @@ import ipaddress
 import json
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from relay.errors import SettingsError
 from relay.exposure import is_here
+from relay.http_pages import Page, Pages
 
 LONGEST = 10.0
 """Seconds that a connection may live, whatever it does: nobody can hold one by sending slowly."""
@@ -34,6 +35,8 @@ KEEP_ALIVE = 5
 """Seconds that a connection may wait for its next request."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
 _HEAD_BYTES = 16 << 10
+_BACKLOG = 2048
+"""Connections that wait to be accepted; beyond them a client tries again only after a second."""
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 """The header Host: an address in brackets or a name, and a port (RFC 9110, 7.2)."""
 
@@ -44,7 +47,7 @@ class HttpServer:
     Args:
         host: name or address to listen on.
         port: 0 takes a free one.
-        metrics: page and content type for an Accept header.
+        metrics: page and content type for an Accept header; it must not hold up the loop.
         reasons: what keeps the relay from moving messages, by peer; empty means ready.
         listen: state of LISTEN, for information.
         alive: False once the relay is about to end; a peer that is down is no reason.
@@ -56,14 +59,14 @@ class HttpServer:
         *,
         host: str,
         port: int,
-        metrics: Callable[[str], tuple[bytes, str]],
+        metrics: Callable[[str], Awaitable[Page]],
         reasons: Callable[[], Mapping[str, str]],
         listen: Callable[[], str],
         alive: Callable[[], bool],
     ) -> None:
         self._host = host
         self._port = port
-        self._metrics = metrics
+        self._pages = Pages(metrics)
         self._reasons = reasons
         self._listen = listen
         self._alive = alive
@@ -92,6 +95,7 @@ class HttpServer:
         if task is not None and self._server is not None:
             self._server.should_exit = True
             await task
+            self._pages.close()
 
     async def _bind(self) -> socket.socket:
         bound = None
@@ -100,7 +104,7 @@ class HttpServer:
             bound = socket.socket(family, socket.SOCK_STREAM)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            bound.listen()
+            bound.listen(_BACKLOG)
         except OSError as error:
             if bound is not None:
                 bound.close()
@@ -120,7 +124,7 @@ class HttpServer:
         )
 
     async def _answer_metrics(self, request: Request) -> Response:
-        page, content_type = self._metrics(request.headers.get("accept", ""))
+        page, content_type = await self._pages.page(request.headers.get("accept", ""))
         return Response(page, media_type=content_type)
 
     async def _answer_livez(self, _: Request) -> Response:
@@ -149,6 +153,7 @@ def _config(app: Starlette) -> uvicorn.Config:
         server_header=False,
         headers=_HEADERS,
         timeout_keep_alive=KEEP_ALIVE,
+        backlog=_BACKLOG,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=_HEAD_BYTES,
     )
@@ -222,6 +227,8 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self) -> None:
+        if len(self.connections) <= AT_ONCE:
+            return
         # Whatever it does: an answer takes a moment, so that the oldest is one that waits for its client, not the other way round.
         living = [each for each in self.connections if isinstance(each, _Protocol) and not each.transport.is_closing()]
         if len(living) > AT_ONCE:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -112,8 +113,17 @@ class Metrics:
         """Name the relay."""
         self._info.labels(name, schema, version).set(1)
 
+    async def page(self, accept: str = "") -> tuple[bytes, str]:
+        """`render` in a thread: the loop goes on meanwhile."""
+        self._watched.look()
+        return await asyncio.to_thread(self._encode, accept)
+
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The page and its content type, in the format that the Accept header asks for."""
+        self._watched.look()
+        return self._encode(accept)
+
+    def _encode(self, accept: str) -> tuple[bytes, str]:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
@@ -240,9 +250,17 @@ class _Watched(Collector):
         self.behind: Callable[[], int] = lambda: 0
         self.status: Mapping[str, float] = {}
         self.read_at = 0.0
+        self._seen: Sequence[Metric] = ()
 
-    def collect(self) -> Iterator[Metric]:
-        """What holds now; the queue as it was last read."""
+    def look(self) -> None:
+        """Ask what holds now; the loop's own data are safe only on the loop."""
+        self._seen = list(self._asked())
+
+    def collect(self) -> Sequence[Metric]:
+        """What was seen last; the queue as it was last read."""
+        return self._seen
+
+    def _asked(self) -> Iterator[Metric]:
         if self.in_flight is not None:
             yield GaugeMetricFamily("relay_in_flight", "Messages claimed and not yet settled.", value=self.in_flight())
         yield GaugeMetricFamily(

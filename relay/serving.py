@@ -48,9 +48,7 @@ async def serve_http(
     """Serve /metrics, /livez and /readyz until the stack unwinds, if the settings name a port; the arguments are those of `HttpServer`."""
     if settings.http_port is None:
         return
-    server = HttpServer(
-        host=settings.http_host, port=settings.http_port, metrics=metrics.render, reasons=reasons, listen=listen, alive=alive
-    )
+    server = HttpServer(host=settings.http_host, port=settings.http_port, metrics=metrics.page, reasons=reasons, listen=listen, alive=alive)
     port = await server.start()
     stack.push_async_callback(server.aclose)
     emit(events.HttpUp(settings.http_host, port))

@@ -43,7 +43,7 @@ class Served:
         self.server = HttpServer(
             host=host,
             port=port,
-            metrics=self.metrics.render,
+            metrics=self.metrics.page,
             reasons=lambda: self.health.reasons,
             listen=lambda: self.health.listen,
             alive=lambda: self.alive,

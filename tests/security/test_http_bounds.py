@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,26 @@ from tests.support.relays import peak_memory
 METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", "GETT", "\x00")
 PATHS = ("/metrics", "/livez", "/readyz", "/", "/../etc/passwd", "/%2e%2e/", "/metrics/../livez", "//livez", "*", "http://elsewhere/livez")
 BIG = 1 << 20
+IN_TIME = 1.0
+"""Seconds: what Kubernetes gives a probe by default (`timeoutSeconds`)."""
+CHURN = """
+import socket, sys, time
+port, request, begun, made = int(sys.argv[1]), sys.argv[2].encode(), time.monotonic(), 0
+while True:
+    opened = []
+    for _ in range(50):
+        each = socket.socket()
+        each.connect(("127.0.0.1", port))
+        each.sendall(request)
+        opened.append(each)
+    for each in opened:
+        each.close()
+    made += len(opened)
+    if made == len(opened):
+        print("churning", flush=True)
+    time.sleep(max(0.0, begun + made / 500 - time.monotonic()))
+"""
+"""Opens 500 connections a second at the most, and drops them, without a request, within one, or right after it."""
 
 
 class Pages:
@@ -26,10 +49,15 @@ class Pages:
     def __init__(self, host: str) -> None:
         self.asked = 0
         self.port = 0
+        self.begun = asyncio.Event()
+        """A page is being rendered."""
+        self.rendering = 0.0
+        """Seconds that a page takes, in which its thread lets others run."""
+        self.work = 0.0
+        """Seconds that a page takes, in which its thread works."""
         self.server = HttpServer(
-            host=host, port=0, metrics=lambda _: (self._count(b"page"), "text/plain"), reasons=lambda: self._count({}),
-            listen=lambda: "up", alive=lambda: self._count(True),
-        )  # fmt: skip
+            host=host, port=0, metrics=self._page, reasons=lambda: self._count({}), listen=lambda: "up", alive=lambda: self._count(True)
+        )
 
     async def send(self, *parts: bytes, address: str = "127.0.0.1") -> bytes:
         """Send parts as they are, and read to the end; what the server cuts short may be nothing."""
@@ -55,6 +83,26 @@ class Pages:
         named = "" if host is None else f"Host: {host}\r\n"
         request = f"{method} {path} HTTP/{version}\r\n{named}Connection: close\r\n\r\n".encode()
         return int((await self.send(request, address=address)).split()[1])
+
+    async def slowest(self, probes: int = 20) -> float:
+        """The longest time of some probes, each of which must be answered."""
+        took = []
+        for _ in range(probes):
+            began = time.monotonic()
+            assert 200 == await self.ask("localhost")
+            took.append(time.monotonic() - began)
+        return max(took)
+
+    async def _page(self, _: str) -> tuple[bytes, str]:
+        self.begun.set()
+        await asyncio.to_thread(self._work)
+        return self._count(b"page"), "text/plain"
+
+    def _work(self) -> None:
+        time.sleep(self.rendering)
+        end = time.thread_time() + self.work
+        while time.thread_time() < end:
+            pass
 
     def _count(self, answer: Any) -> Any:
         self.asked += 1
@@ -234,6 +282,53 @@ async def test_who_holds_connections_keeps_no_probe_out(serve: Serve, most: int,
             holder.cancel()
 
     assert [200] * 20 == answers
+
+
+@contextmanager
+def churning(pages: Pages, request: str) -> Iterator[None]:
+    """Another process opens and drops connections meanwhile."""
+    with subprocess.Popen([sys.executable, "-c", CHURN, str(pages.port), request], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline()
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("begun", ["", "GET /livez HTT", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["none", "half", "page"])
+async def test_a_probe_is_answered_in_time_while_connections_come_and_go(serve: Serve, begun: str) -> None:
+    """Whatever they ask for: an orchestrator would restart a healthy relay."""
+    pages = await serve("127.0.0.1")
+    pages.work = 0.005
+    with churning(pages, begun):
+        assert await pages.slowest() < IN_TIME
+
+
+async def test_a_probe_is_answered_in_time_while_pages_are_rendered_slowly(serve: Serve) -> None:
+    """As many clients as may be connected wait for a page that takes longer than the probe has."""
+    pages = await serve("127.0.0.1")
+    pages.rendering = 2 * IN_TIME
+    waiting = [asyncio.create_task(pages.ask("localhost", "/metrics")) for _ in range(AT_ONCE // 2)]
+    slowest = await pages.slowest()
+    assert not any(task.done() for task in waiting)
+
+    assert slowest < IN_TIME
+    assert [200] * len(waiting) == await asyncio.gather(*waiting)
+
+
+async def test_those_who_wait_for_a_page_share_one(serve: Serve) -> None:
+    """One that begins to be rendered after they have asked, so that it shows what they came for."""
+    pages = await serve("127.0.0.1")
+    pages.rendering = 0.5
+    first = asyncio.create_task(pages.ask("localhost", "/metrics"))
+    await pages.begun.wait()
+
+    others = [pages.ask("localhost", "/metrics") for _ in range(20)]
+
+    assert [200] * 21 == [await first, *await asyncio.gather(*others)]
+    assert pages.asked == 2
 
 
 async def test_however_many_are_opened_only_so_many_stay(serve: Serve) -> None:
