@@ -1,30 +1,19 @@
--- Runs before the numbered migrations, each time: one migration at a time, the schema, and the record of what was applied.
--- The lock is taken first and may be waited for; after it nothing may wait long, because whoever inserts would wait behind it.
+-- Runs before the numbered migrations, each time: the schema, the record of what was applied, and one migration at a time.
+-- The lock of that record is waited for; after it nothing may wait long, because whoever inserts would wait behind it. No login may take that lock
+-- but the owner's: the roles may only read the record.
 SET LOCAL search_path = pg_catalog, pg_temp;
 @unlimited@SET LOCAL lock_timeout = '10min';
-DO $do$
-DECLARE
-    lock bigint := 7239420177240219;
-    holder text;
-BEGIN
-    IF NOT pg_try_advisory_xact_lock(lock) THEN
-        SELECT format('process %s of %s', a.pid, a.usename) INTO holder
-        FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-        WHERE l.locktype = 'advisory' AND l.granted AND l.database = a.datid AND a.datname = current_database()
-            AND (l.classid::bigint << 32 | l.objid::bigint) = lock;
-        RAISE NOTICE 'Waiting for % to end its migration of this database, for ten minutes at the most.', coalesce(holder, 'another session');
-        PERFORM pg_advisory_xact_lock(lock);
-    END IF;
-END
-$do$;
-SET LOCAL lock_timeout = '5s';
-
 DO $do$
 BEGIN
     -- CREATE SCHEMA IF NOT EXISTS asks for CREATE on the database even where the schema is there.
     IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = @schema_literal@) THEN
         CREATE SCHEMA @schema@;
     END IF;
+EXCEPTION WHEN duplicate_schema OR unique_violation THEN NULL; -- made meanwhile by another migration
+END
+$do$;
+DO $do$
+BEGIN
     IF to_regclass(format('%I.queue_message_migration', @schema_literal@::text)) IS NULL THEN
         CREATE TABLE @schema@.queue_message_migration (
             version    integer     PRIMARY KEY,
@@ -34,8 +23,25 @@ BEGIN
         );
         COMMENT ON TABLE @schema@.queue_message_migration IS 'Migrations of outbox-relay that this schema has had.';
     END IF;
+EXCEPTION WHEN duplicate_table OR unique_violation THEN NULL; -- made meanwhile by another migration
 END
 $do$;
+DO $do$
+DECLARE
+    holder text;
+BEGIN
+    LOCK TABLE @schema@.queue_message_migration IN SHARE ROW EXCLUSIVE MODE NOWAIT;
+EXCEPTION WHEN lock_not_available THEN
+    SELECT format('process %s of %s', a.pid, a.usename) INTO holder
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'relation' AND l.granted AND l.database = a.datid AND a.datname = current_database()
+        AND l.relation = format('%I.queue_message_migration', @schema_literal@::text)::regclass
+        AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') LIMIT 1;
+    RAISE NOTICE 'Waiting for % to end its migration of this schema, for ten minutes at the most.', coalesce(holder, 'another session');
+    LOCK TABLE @schema@.queue_message_migration IN SHARE ROW EXCLUSIVE MODE;
+END
+$do$;
+SET LOCAL lock_timeout = '5s';
 
 -- A queue_message that is not ours stands in the way. The five-column table with a uuid key and a trigger do_notify is taken over:
 -- renamed here, emptied into the new table after the migrations, in this same transaction. Any other is refused.

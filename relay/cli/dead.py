@@ -79,7 +79,7 @@ def replay_dead(
     Where one was replayed before nothing is replayed, each such message is named, and the exit code is 1; --again sends it once more.
     """
     with console() as opened, opened.transaction():
-        opened.rows("lock_replays", schema=opened.schema)
+        opened.rows("lock_replays")
         made = {message: opened.row("replay_message", id=message, same_id=same_id)["id"] for message in dict.fromkeys(messages)}
         # Afterwards: a watch that replayed one at the same moment has committed by now, as both acknowledge it.
         if not again and (before := opened.rows("find_replayed", ids=list(made))):

@@ -56,7 +56,7 @@ def migrate(
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
-    """Bring the schema up to date, under an advisory lock and in one transaction."""
+    """Bring the schema up to date in one transaction, one migration at a time."""
     from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
 
     chosen = settings()

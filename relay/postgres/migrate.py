@@ -1,4 +1,4 @@
-"""Brings the schema up to date: numbered files of `sql/`, in one transaction, under one advisory lock."""
+"""Brings the schema up to date: numbered files of `sql/`, in one transaction, one migration at a time."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _by_a_command(connection: psycopg.Connection[Any], dead: str) -> None:
     statements = Statements("public")
     connection.execute("SELECT queue_message_dead_acknowledge(%s)", (dead,))
     connection.commit()
-    connection.execute(statements["lock_replays"], {"schema": "public"})
+    connection.execute(statements["lock_replays"])
     connection.execute(statements["replay_message"], {"id": dead, "same_id": False})
 
 

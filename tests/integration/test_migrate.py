@@ -95,14 +95,14 @@ def test_two_at_once_apply_everything_once(empty_database_url: str) -> None:
 
 
 def test_who_has_the_lock_is_named_and_waited_for(database_url: str) -> None:
-    """Any login may hold it; whoever deploys must not wait without a word."""
+    """Whoever deploys must not wait without a word for another migration."""
     heard: Queue[str] = Queue()
-    with psycopg.connect(database_url, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(7239420177240219)")
+    with psycopg.connect(database_url) as other:
+        other.execute("LOCK TABLE queue_message_migration IN SHARE ROW EXCLUSIVE MODE")
         waiting = threading.Thread(target=migrate, args=(database_url,), kwargs={"say": heard.put})
         waiting.start()
         said = heard.get(timeout=20)
-        other.execute("SELECT pg_advisory_unlock_all()")
+        other.rollback()
         waiting.join()
         holder = other.info.backend_pid
 
