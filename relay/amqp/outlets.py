@@ -23,8 +23,9 @@ from relay import events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
+from relay.amqp.refusals import EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.encoding import Encoded, Encodes, encode_batch
-from relay.message import CONFIRMED, Claim, PublishResult, Verdict
+from relay.message import CONFIRMED, PublishResult
 
 Slot = tuple[Job, int]
 CHUNK_BYTES: Final = 1 << 20
@@ -37,22 +38,6 @@ FRAMING_BYTES: Final = 200
 """Bytes of a message beside its payload, about."""
 REMEMBER_REFUSAL: Final = 1.0
 """Seconds in which a missing exchange is not asked for again."""
-
-_NACKED: Final = PublishResult(
-    Verdict.REFUSED,
-    "nacked",
-    "The broker refused the message (nack) without a reason: look for a full queue with overflow reject-publish.",
-)
-_EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expires_at passed before it was sent.")
-_OVERDUE_SUSPECT: Final = PublishResult(
-    Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
-)
-_EXCHANGE_REFUSED: Final = tuple(
-    f"ACCESS_REFUSED - {words} exchange '" for words in ("access to", "write access to", "cannot publish to internal")
-)
-"""How RabbitMQ's sentences begin that refuse an exchange: up to 3.10, from 3.11 on, and of an internal one (rabbit_access_control,
-rabbit_channel). What follows may quote a row, so nothing is looked for there."""
-_REFUSAL_CODES: Final = {wire.NOT_FOUND: "exchange_missing", wire.ACCESS_REFUSED: "access_refused"}
 
 
 class Line(Protocol):
@@ -96,6 +81,11 @@ class Outlet:
         self._refused_until = 0.0
 
     @property
+    def proven(self) -> bool:
+        """The broker takes what goes to this exchange."""
+        return self._proven
+
+    @property
     def idle(self) -> bool:
         """Nothing waits and nothing is in flight."""
         return not self.held
@@ -104,6 +94,11 @@ class Outlet:
     def eager(self) -> bool:
         """Something waits that may be written now."""
         return bool(self._waiting or self._suspects or self._accepted) and (self._proven or not self._book)
+
+    @property
+    def asking(self) -> bool:
+        """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
+        return bool(self._marks) and not self._proven
 
     @property
     def held(self) -> int:
@@ -157,12 +152,12 @@ class Outlet:
         for job, index in confirmed:
             job.decide(index, CONFIRMED, now)
         for (job, index), reason in returned:
-            job.decide(index, _unroutable(job.claims[index], reason))
+            job.decide(index, unroutable(job.claims[index], reason))
         self._answered()
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Refused without a reason."""
-        _decide_all(self._book.nack(tag, multiple=multiple), _NACKED)
+        _decide_all(self._book.nack(tag, multiple=multiple), NACKED)
         self._answered()
 
     def returned(self, relay_id: str, reason: Return) -> None:
@@ -173,8 +168,9 @@ class Outlet:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
         if method == wire.QOS_OK and self._marks:
             self._last_mark = self._marks.popleft()
-            if not self._proven and not self._strict:
-                self._prove()
+            if not self._proven:
+                if not self._strict:
+                    self._prove()
                 self._line.changed(self)
 
     def closed(self, reason: Return) -> None:
@@ -209,9 +205,9 @@ class Outlet:
 
     def _blame(self, slot: Slot, reason: Return) -> None:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too."""
-        refusal = PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
+        refusal = refusal_of(reason)
         _decide_all([slot], refusal)
-        if _concerns_exchange(reason):
+        if concerns_exchange(reason):
             for slots in (self._accepted, self._suspects, self._waiting):
                 _decide_all(slots, refusal)
                 slots.clear()
@@ -266,9 +262,9 @@ class Outlet:
         result: Encoded | PublishResult
         # Without a call for each message of a batch that has one deadline.
         if now >= batch.deadline or (batch.behind and batch.is_overdue(claim, now)):
-            result = _OVERDUE_SUSPECT if job.published[index] else OVERDUE
+            result = OVERDUE_SUSPECT if job.published[index] else OVERDUE
         elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
-            result = _OVERDUE_SUSPECT if job.published[index] else _EXPIRED
+            result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
         else:
             result = self._encoder.encode(claim)
         if isinstance(result, PublishResult):
@@ -285,15 +281,3 @@ def _relay_id(slot: Slot) -> str:
 def _decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
     for job, index in slots:
         job.decide(index, result)
-
-
-def _unroutable(claim: Claim, reason: Return) -> PublishResult:
-    sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
-    return PublishResult(Verdict.RETURNED, "unroutable", sentence)
-
-
-def _concerns_exchange(reason: Return) -> bool:
-    """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
-    if reason.code == wire.ACCESS_REFUSED:
-        return reason.text.startswith(_EXCHANGE_REFUSED)
-    return reason.code == wire.NOT_FOUND

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from relay import events
 from relay.amqp import wire
@@ -13,8 +13,13 @@ from relay.amqp.jobs import Job
 from relay.amqp.outlets import Outlet, Slot
 from relay.encoding import Encodes
 
-OUTLETS_PER_CHANNEL = 10
-"""Exchanges remembered for each open channel that is allowed: a name costs a kilobyte, a channel costs the broker a process."""
+OUTLETS_PER_CHANNEL: Final = 10
+"""Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
+FORGET_AFTER: Final = 600.0
+"""Seconds without a message after which an exchange that has no channel is forgotten; by default no backoff is longer."""
+ASKED_AT_ONCE: Final = 50
+"""Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
+messages of others."""
 
 
 class Pipe(Protocol):
@@ -44,9 +49,21 @@ class Session:
         self._cap = min(open_channels, self._channel_max)
         self._clock = clock
         self._emit = emit
-        self._outlets: OrderedDict[str, Outlet] = OrderedDict()
-        self._ready: dict[Outlet, None] = {}
-        self._starved: dict[Outlet, None] = {}
+        self._most_asking = max(1, min(ASKED_AT_ONCE, self._cap // 2))
+        self._outlets: dict[str, Outlet] = {}
+        self._resting: OrderedDict[Outlet, None] = OrderedDict()
+        """Idle with a channel, the least recently used first."""
+        self._parted: OrderedDict[Outlet, float] = OrderedDict()
+        """Idle without a channel, and since when."""
+        self._ready: OrderedDict[Outlet, None] = OrderedDict()
+        self._starved: OrderedDict[Outlet, None] = OrderedDict()
+        """Waiting for a channel number."""
+        self._unasked: OrderedDict[Outlet, None] = OrderedDict()
+        """Not proven, and waiting until fewer others are asked for."""
+        self._newest = False
+        """The newest of these and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
+        self._asking: set[Outlet] = set()
+        self._freed: deque[int] = deque()
         self._last_channel = 0
         self.blocked = False
 
@@ -60,13 +77,15 @@ class Session:
 
     def pump(self) -> None:
         """Write as long as something may be written and the transport takes it; exchanges take turns."""
-        while self._ready and self._pipe.writable and not self.blocked:
-            outlet = next(iter(self._ready))
-            del self._ready[outlet]
+        while self._pipe.writable and not self.blocked and (outlet := self._next()):
             if not outlet.eager:
-                continue
-            if outlet.step():
+                self._rest(outlet)
+            elif not outlet.proven and outlet not in self._asking and self._asks_enough:
+                self._unasked[outlet] = None
+            elif outlet.step():
                 self._ready[outlet] = None
+                if outlet.asking:
+                    self._asking.add(outlet)
             else:
                 self._starved[outlet] = None
 
@@ -87,14 +106,15 @@ class Session:
 
     def open(self, ear: wire.Ear) -> int | None:
         """Take a channel number for an outlet, after an idle outlet has let go of its channel if too many are open."""
-        if len(self._pipe.ears) >= self._cap:
-            self._close_an_idle_channel()
-        if len(self._pipe.ears) >= self._channel_max:
+        if len(self._pipe.ears) >= self._cap and self._resting:
+            self._part(self._resting.popitem(last=False)[0])
+        if not self._has_number:
             return None
-        number = self._last_channel
-        while (number := number % self._channel_max + 1) in self._pipe.ears:
-            pass
-        self._last_channel = number
+        if self._last_channel < self._channel_max:
+            self._last_channel += 1
+            number = self._last_channel
+        else:
+            number = self._freed.popleft()
         self._pipe.ears[number] = ear
         return number
 
@@ -108,45 +128,66 @@ class Session:
         self.free(channel)
 
     def free(self, channel: int) -> None:
-        """A channel number may be used again, first by an outlet that waited for one."""
-        self._pipe.ears.pop(channel, None)
-        self._ready.update(self._starved)
-        self._starved.clear()
+        """A channel number may be used again, as late as possible."""
+        if self._pipe.ears.pop(channel, None) is not None:
+            self._freed.append(channel)
 
     def changed(self, outlet: Outlet) -> None:
         """Something was answered: write what that allows, or make room for an outlet without a channel."""
+        if not outlet.asking:
+            self._asking.discard(outlet)
         if outlet.eager:
             self._ready[outlet] = None
-        elif self._starved and outlet.idle:
-            self._close(outlet)
-        if self._ready:
+        else:
+            self._rest(outlet)
+        if self._ready or self._starved or self._unasked:
             self.pump()
 
+    @property
+    def _has_number(self) -> bool:
+        return len(self._pipe.ears) < self._channel_max
+
+    @property
+    def _asks_enough(self) -> bool:
+        return len(self._asking) >= self._most_asking
+
+    def _next(self) -> Outlet | None:
+        """Whose turn it is, first of those that waited for what there is now."""
+        if self._starved and self._has_number:
+            return self._starved.popitem(last=False)[0]
+        if self._unasked and not self._asks_enough:
+            self._newest = not self._newest
+            return self._unasked.popitem(last=self._newest)[0]
+        return self._ready.popitem(last=False)[0] if self._ready else None
+
     def _outlet(self, exchange: str) -> Outlet:
+        """Its outlet, which is idle no more."""
         outlet = self._outlets.get(exchange)
         if outlet is None:
-            self._forget_an_idle_outlet()
             outlet = Outlet(exchange, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
             self._outlets[exchange] = outlet
-        else:
-            self._outlets.move_to_end(exchange)
+        self._resting.pop(outlet, None)
+        self._parted.pop(outlet, None)
         return outlet
 
-    def _forget_an_idle_outlet(self) -> None:
-        if len(self._outlets) < self._cap * OUTLETS_PER_CHANNEL:
+    def _rest(self, outlet: Outlet) -> None:
+        """Note an outlet that has become idle: constant work, however many there are."""
+        if not outlet.idle:
             return
-        for exchange, outlet in self._outlets.items():
-            if outlet.idle:
-                self._close(outlet)
-                del self._outlets[exchange]
-                return
+        self._resting.pop(outlet, None)
+        if outlet.channel is None or self._starved:
+            self._part(outlet)
+        else:
+            self._resting[outlet] = None
 
-    def _close_an_idle_channel(self) -> None:
-        """Of the outlet that was used longest ago."""
-        for outlet in self._outlets.values():
-            if outlet.channel is not None and outlet.idle:
-                self._close(outlet)
-                return
+    def _part(self, outlet: Outlet) -> None:
+        """Close the channel of an idle outlet, if it has one, and forget those that were idle for too long."""
+        self._close(outlet)
+        now = self._clock()
+        self._parted[outlet] = now
+        self._parted.move_to_end(outlet)
+        while len(self._parted) > self._cap * OUTLETS_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:
+            del self._outlets[self._parted.popitem(last=False)[0].exchange]
 
     def _close(self, outlet: Outlet) -> None:
         channel = outlet.rest()

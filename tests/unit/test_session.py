@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 
 from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.jobs import Job
+from relay.amqp.session import ASKED_AT_ONCE
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
@@ -120,3 +123,97 @@ def test_silence_is_told_by_exchange(bench: Bench) -> None:
     bench.pipe.ears[2].acked(2, multiple=False)
     assert list(bench.session.silent()) == ["x"]
     assert bench.session.in_flight() == {"x": 2}
+
+
+MISSING = Return(404, "NOT_FOUND - no exchange")
+
+
+def test_few_exchanges_are_asked_for_at_once_and_a_proven_one_goes_beside_them(bench: Bench) -> None:
+    """Each answer lets the next one ask; what is proven waits for none of them."""
+    bench.prove()
+    bench.send(*(f"new {number}" for number in range(1000)))
+    assert ASKED_AT_ONCE == sum(name.startswith("publish") for _, name in bench.pipe.methods())
+    bench.send("x")
+    assert bench.pipe.methods() == published(1)
+    bench.pipe.ears[2].closed(MISSING)
+    assert [name for _, name in bench.pipe.methods()][:3] == ["Channel.CloseOk", "Channel.Open", "Confirm.Select"]
+
+
+def test_an_exchange_whose_queues_are_silent_keeps_none_from_being_asked_for(bench: Bench) -> None:
+    """That it exists is said at once; only then comes the confirm, which may take for ever."""
+    bench.send(*(f"slow {number}" for number in range(ASKED_AT_ONCE + 1)))
+    bench.pipe.methods()
+    bench.pipe.ears[1].replied(wire.QOS_OK)
+    assert (ASKED_AT_ONCE + 1, f"publish slow {ASKED_AT_ONCE}") in bench.pipe.methods()
+
+
+def test_an_exchange_in_quarantine_whose_queues_are_silent_keeps_none_from_being_asked_for(bench: Bench) -> None:
+    """What was accepted before its channel died goes again; the answer behind it counts, not the confirm."""
+    slow = [f"slow {number}" for number in range(ASKED_AT_ONCE)]
+    for channel, exchange in enumerate(slow, 1):
+        bench.prove(exchange, channel)
+    bench.send(*slow * 20)
+    for channel in range(1, ASKED_AT_ONCE + 1):
+        bench.pipe.ears[channel].replied(wire.QOS_OK)
+        bench.pipe.ears[channel].closed(Return(541, "INTERNAL_ERROR"))
+    bench.send("new")
+    assert "publish new" not in [name for _, name in bench.pipe.methods()]
+    bench.pipe.ears[max(bench.pipe.ears)].replied(wire.QOS_OK)
+    assert "publish new" in [name for _, name in bench.pipe.methods()]
+
+
+def test_a_new_exchange_does_not_wait_behind_all_that_wait(bench: Bench) -> None:
+    """The newest and the oldest are asked for in turn."""
+    bench.send(*(f"old {number}" for number in range(1000)))
+    bench.send("new")
+    bench.pipe.methods()
+    bench.pipe.ears[1].closed(MISSING)
+    bench.pipe.ears[2].closed(MISSING)
+    assert {"publish new", f"publish old {ASKED_AT_ONCE}"} < {name for _, name in bench.pipe.methods()}
+
+
+def test_waiting_for_a_channel_that_is_not_used_in_the_end_keeps_no_other_from_it() -> None:
+    """What waited past its deadline writes nothing; the next in line takes the channel."""
+    bench = Bench(channel_max=1)
+    bench.prove()
+    bench.send("x")
+    bench.send("late", seconds=5)
+    last = bench.send("last", seconds=60)
+    bench.ahead = 6
+    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].acked(1, multiple=False)
+    assert last.done
+
+
+def test_the_work_of_a_channel_does_not_grow_with_the_exchanges_that_wait() -> None:
+    """The same calls for an exchange that is asked for and missing, among a hundred others or thousands."""
+    few, many = calls_of_an_answer(100), calls_of_an_answer(4000)
+    assert few == many
+
+
+def calls_of_an_answer(waiting: int) -> int:
+    """Function calls that an exchange costs which is missing, and the next one that is asked for."""
+    bench = Bench()
+    for number in range(50):
+        bench.prove(f"idle {number}", number + 1)
+    bench.send(*(f"missing {number}" for number in range(waiting)))
+    ear = bench.pipe.ears[60]
+    profile = cProfile.Profile()
+    profile.runcall(ear.closed, MISSING)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_an_exchange_without_a_channel_is_forgotten_in_time(bench: Bench) -> None:
+    """A name that nobody has used for as long as a backoff can be leaves nothing behind."""
+    bench.send("gone")
+    bench.pipe.ears[1].closed(MISSING)
+    bench.prove("x", 2)
+    bench.ahead = 599
+    bench.send("other", seconds=1000)
+    bench.pipe.ears[3].closed(MISSING)
+    assert {"gone", "x", "other"} == {*bench.session._outlets}
+    bench.ahead = 601
+    bench.send("another", seconds=1000)
+    bench.pipe.ears[4].closed(MISSING)
+    assert {"x", "other", "another"} == {*bench.session._outlets}

@@ -1,0 +1,43 @@
+"""What becomes of a message that the broker does not take, by the broker's own words. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relay.amqp import wire
+from relay.amqp.confirms import Return
+from relay.message import Claim, PublishResult, Verdict
+
+NACKED: Final = PublishResult(
+    Verdict.REFUSED,
+    "nacked",
+    "The broker refused the message (nack) without a reason: look for a full queue with overflow reject-publish.",
+)
+EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expires_at passed before it was sent.")
+OVERDUE_SUSPECT: Final = PublishResult(
+    Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
+)
+_EXCHANGE_REFUSED: Final = tuple(
+    f"ACCESS_REFUSED - {words} exchange '" for words in ("access to", "write access to", "cannot publish to internal")
+)
+"""How RabbitMQ's sentences begin that refuse an exchange: up to 3.10, from 3.11 on, and of an internal one (rabbit_access_control,
+rabbit_channel). What follows may quote a row, so nothing is looked for there."""
+_REFUSAL_CODES: Final = {wire.NOT_FOUND: "exchange_missing", wire.ACCESS_REFUSED: "access_refused"}
+
+
+def refusal_of(reason: Return) -> PublishResult:
+    """The result of a message whose channel the broker closed over it."""
+    return PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
+
+
+def unroutable(claim: Claim, reason: Return) -> PublishResult:
+    """The result of a message that came back."""
+    sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
+    return PublishResult(Verdict.RETURNED, "unroutable", sentence)
+
+
+def concerns_exchange(reason: Return) -> bool:
+    """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
+    if reason.code == wire.ACCESS_REFUSED:
+        return reason.text.startswith(_EXCHANGE_REFUSED)
+    return reason.code == wire.NOT_FOUND

@@ -1,0 +1,52 @@
+"""Thousands of exchanges at once, most of which do not exist: those that do are as quick as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from relay.events import BrokerUp, ExchangeQuarantined
+from relay.message import CONFIRMED, PublishResult, Verdict
+from tests.support.broker import Topology
+from tests.support.publishing import Publishing, claim, publishing
+
+MISSING = 4000
+"""As many as a relay has in hand at most."""
+PROMPT = 2.0
+"""Seconds that a message of another exchange may take."""
+MOST_CHANNELS = 100
+
+
+async def send_missing(broker: Publishing, prefix: str) -> list[PublishResult]:
+    """Two messages for each missing exchange, in batches of a thousand."""
+    claims = [claim(f"{prefix}.{number}") for number in range(MISSING) for _ in range(2)]
+    sends = [broker.send(claims[start : start + 1000], seconds=600) for start in range(0, len(claims), 1000)]
+    return [result for send in await asyncio.gather(*sends) for result in send]
+
+
+@pytest.mark.ids("C9", "C15")
+@pytest.mark.timeout(120)
+async def test_thousands_of_missing_exchanges_slow_neither_a_known_nor_a_new_one(amqp_url: str, topology: Topology, unique: str) -> None:
+    """All are refused, each is told once; few channels are open at a time, and the connection stays.
+
+    4,000 kept a neighbour waiting for more than 5 minutes when each channel that opened or closed was a look at every exchange.
+    """
+    known = await topology.declare(f"{unique}.known", f"{unique}.known")
+    new = [await topology.declare(f"{unique}.new.{number}", f"{unique}.new.{number}") for number in range(3)]
+    async with publishing(amqp_url) as broker:
+        assert [CONFIRMED] == await broker.send([claim(known.exchange, known.routing_key)])
+        flood = asyncio.create_task(send_missing(broker, unique))
+        await asyncio.sleep(0)
+        for made in (known, new[0], known, new[1], known, new[2]):
+            began = time.monotonic()
+            assert [CONFIRMED] == await broker.send([claim(made.exchange, made.routing_key)])
+            assert time.monotonic() - began < PROMPT
+            assert len(broker.publisher._session._pipe.ears) <= MOST_CHANNELS  # type: ignore[union-attr] # nothing else shows it
+        results = await flood
+        assert 1 == len(broker.seen.of(BrokerUp))
+        asked = Counter(event.exchange for event in broker.seen.of(ExchangeQuarantined))
+    assert {f"{unique}.{number}": 1 for number in range(MISSING)} == asked
+    assert {(Verdict.REFUSED, "exchange_missing")} == {(result.verdict, result.code) for result in results}
