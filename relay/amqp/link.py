@@ -192,6 +192,9 @@ class Link:
         tap.limit(self.frame_max)
         version = (connection.server_properties or {}).get("version", "")
         self.version = str(version)
+        external = connection.url.query.get("auth", "").lower() == "external"
+        self.user = None if external else connection.url.user or "guest"
+        """Who is logged in; None where a certificate says it."""
         self.risk = broker_risk(connection.url, address=tap.address)
         """What is unsafe about it, as a sentence."""
 

@@ -24,6 +24,7 @@ from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
 from relay.amqp.refusals import EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
+from relay.amqp.routes import Route
 from relay.encoding import Encoded, Encodes, encode_batch
 from relay.message import CONFIRMED, PublishResult
 
@@ -57,10 +58,11 @@ class Line(Protocol):
 
 
 class Outlet:
-    """What waits for one exchange and what is in flight to it, in the order of the calls."""
+    """What waits for one route and what is in flight to it, in the order of the calls."""
 
-    def __init__(self, exchange: str, *, line: Line, encoder: Encodes, clock: Callable[[], float], emit: events.Sink) -> None:
-        self.exchange = exchange
+    def __init__(self, route: Route, *, line: Line, encoder: Encodes, clock: Callable[[], float], emit: events.Sink) -> None:
+        self.route = route
+        self.exchange = route[0]
         self.channel: int | None = None
         self._line = line
         self._encoder = encoder

@@ -132,6 +132,7 @@ class RabbitPublisher:
         """Use a new connection."""
         self._session = Session(
             pipe=link.tap,
+            user=link.user,
             encoder=self._encoder(link.frame_max),
             channel_max=min(link.channel_max or self._most_channels, self._most_channels or link.channel_max),
             open_channels=self._open_channels,

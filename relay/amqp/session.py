@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -10,7 +10,8 @@ from relay import events
 from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.jobs import Job
-from relay.amqp.outlets import Outlet, Slot
+from relay.amqp.outlets import Outlet
+from relay.amqp.routes import Route, by_route
 from relay.encoding import Encodes
 
 OUTLETS_PER_CHANNEL: Final = 10
@@ -41,16 +42,25 @@ class Session:
     """Routes messages to the outlet of their exchange and lets outlets take turns at the socket."""
 
     def __init__(
-        self, *, pipe: Pipe, encoder: Encodes, channel_max: int, open_channels: int, clock: Callable[[], float], emit: events.Sink
+        self,
+        *,
+        pipe: Pipe,
+        user: str | None,
+        encoder: Encodes,
+        channel_max: int,
+        open_channels: int,
+        clock: Callable[[], float],
+        emit: events.Sink,
     ) -> None:
         self._pipe = pipe
+        self._user = user
         self._encoder = encoder
         self._channel_max = channel_max or 65535
         self._cap = min(open_channels, self._channel_max)
         self._clock = clock
         self._emit = emit
         self._most_asking = max(1, min(ASKED_AT_ONCE, self._cap // 2))
-        self._outlets: dict[str, Outlet] = {}
+        self._outlets: dict[Route, Outlet] = {}
         self._resting: OrderedDict[Outlet, None] = OrderedDict()
         """Idle with a channel, the least recently used first."""
         self._parted: OrderedDict[Outlet, float] = OrderedDict()
@@ -69,9 +79,9 @@ class Session:
 
     def submit(self, job: Job) -> None:
         """Take a batch; what may be written is written before this returns."""
-        for exchange, slots in _by_exchange(job).items():
-            outlet = self._outlet(exchange)
-            outlet.submit(slots)
+        for route, places in by_route(job.batch, self._user).items():
+            outlet = self._outlet(route)
+            outlet.submit([(job, place) for place in places])
             self._ready[outlet] = None
         self.pump()
 
@@ -91,13 +101,19 @@ class Session:
 
     def silent(self) -> dict[str, float]:
         """Seconds since the oldest write without a confirm, of each exchange that has one."""
-        now = self._clock()
-        waits = ((exchange, outlet.silent_for(now)) for exchange, outlet in self._outlets.items())
-        return {exchange: seconds for exchange, seconds in waits if seconds is not None}
+        now, waits = self._clock(), dict[str, float]()
+        for outlet in self._outlets.values():
+            seconds = outlet.silent_for(now)
+            if seconds is not None:
+                waits[outlet.exchange] = max(seconds, waits.get(outlet.exchange, 0.0))
+        return waits
 
     def in_flight(self) -> dict[str, int]:
         """Messages handed over and not decided, by exchange."""
-        return {exchange: outlet.held for exchange, outlet in self._outlets.items() if outlet.held}
+        held: Counter[str] = Counter()
+        for outlet in self._outlets.values():
+            held[outlet.exchange] += outlet.held
+        return dict(+held)
 
     @property
     def channels(self) -> int:
@@ -160,12 +176,12 @@ class Session:
             return self._unasked.popitem(last=self._newest)[0]
         return self._ready.popitem(last=False)[0] if self._ready else None
 
-    def _outlet(self, exchange: str) -> Outlet:
+    def _outlet(self, route: Route) -> Outlet:
         """Its outlet, which is idle no more."""
-        outlet = self._outlets.get(exchange)
+        outlet = self._outlets.get(route)
         if outlet is None:
-            outlet = Outlet(exchange, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
-            self._outlets[exchange] = outlet
+            outlet = Outlet(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
+            self._outlets[route] = outlet
         self._resting.pop(outlet, None)
         self._parted.pop(outlet, None)
         return outlet
@@ -187,23 +203,13 @@ class Session:
         self._parted[outlet] = now
         self._parted.move_to_end(outlet)
         while len(self._parted) > self._cap * OUTLETS_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:
-            del self._outlets[self._parted.popitem(last=False)[0].exchange]
+            del self._outlets[self._parted.popitem(last=False)[0].route]
 
     def _close(self, outlet: Outlet) -> None:
         channel = outlet.rest()
         if channel is not None:
             self._pipe.ears[channel] = _Leaving(self, channel)
             self._pipe.write(wire.close_channel(channel))
-
-
-def _by_exchange(job: Job) -> dict[str, list[Slot]]:
-    """The messages of a batch, which mostly goes to one exchange."""
-    groups: dict[str, list[Slot]] = {exchange: [] for exchange in job.batch.exchanges}
-    if len(groups) == 1:
-        return {exchange: [(job, index) for index in range(len(job.claims))] for exchange in groups}
-    for index, claim in enumerate(job.claims):
-        groups[claim.exchange].append((job, index))
-    return groups
 
 
 class _Leaving:

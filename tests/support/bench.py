@@ -51,6 +51,7 @@ class Bench:
         encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
         self.session = Session(
             pipe=self.pipe,
+            user="guest",
             encoder=encoder,
             channel_max=channel_max,
             open_channels=open_channels,

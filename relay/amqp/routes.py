@@ -1,0 +1,56 @@
+"""Which way a message goes: over its exchange's channel, or over a second one of that exchange, apart from the others. No I/O.
+
+RabbitMQ closes a channel over one message, and what was in flight beside it goes out again. So whatever may foreseeably close
+its channel goes apart, where it can repeat nothing but its like:
+
+- another user's name (`user_id`), which RabbitMQ takes from impersonators alone (406);
+- a large payload: the broker's `max_message_size` (406) is told to no client;
+- a second attempt, whatever spoiled the first: a routing key without permission (403) cannot be foreseen before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Final
+
+from relay.message import Batch, Claim
+
+Route = tuple[str, bool]
+"""An exchange, and whether this is the way apart."""
+LARGE: Final = 1 << 20
+"""Bytes of a payload above which a message goes apart."""
+
+
+_options, _attempts = (itemgetter(Claim._fields.index(name)) for name in ("options", "attempts"))
+
+
+def by_route(batch: Batch, user: str | None) -> dict[Route, Sequence[int]]:
+    """Places of a batch's messages by their route, in their order; `user` is who is logged in, None where that is not known."""
+    claims = batch.claims
+    # Most batches hold nothing of the kind, which passes in C tell.
+    looks = batch.size > LARGE or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
+    apart = {place for place, claim in enumerate(claims) if _goes_apart(claim, user)} if looks else set[int]()
+    if len(batch.exchanges) == 1 and not apart:
+        return {(exchange, False): range(len(claims)) for exchange in batch.exchanges}
+    groups: dict[Route, list[int]] = {}
+    for place, claim in enumerate(claims):
+        groups.setdefault((claim.exchange, place in apart), []).append(place)
+    return dict(groups)
+
+
+def _goes_apart(claim: Claim, user: str | None) -> bool:
+    return claim.attempts > 1 or len(claim.payload) > LARGE or (claim.options is not None and _names_another(claim.options, user))
+
+
+def _names_another(options: str, user: str | None) -> bool:
+    """Whether the message is to go out in a name that is not the connection's; options that cannot be read never go out."""
+    if "user" not in options:
+        return False
+    try:
+        found = json.loads(options)
+    except (ValueError, RecursionError):
+        return False
+    names = [found.get("userId"), found.get("user_id")] if isinstance(found, dict) else []
+    return any(name is not None and name != user for name in names)
