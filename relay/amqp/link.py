@@ -226,7 +226,8 @@ async def connect(url: str, *, name: str, heartbeat: int, cut: type[wire.Wire] =
         if isinstance(error, asyncio.CancelledError) and _really_cancelled():
             raise
         closed = sockets.tap.close_reason if sockets.tap else None
-        raise BrokerError(connect_sentence(connection.url, error, closed)) from error
+        accepted = bool(sockets.tap and sockets.tap.address)
+        raise BrokerError(connect_sentence(connection.url, error, closed, accepted=accepted)) from error
     assert sockets.tap is not None
     link = Link(connection, sockets.tap)
     if not connection.publisher_confirms:

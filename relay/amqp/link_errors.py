@@ -15,13 +15,21 @@ from relay.exposure import in_brackets
 _EXPIRED = 10
 _OTHER_NAME = frozenset((62, 63, 64))
 """Codes of X509_V_ERR_CERT_HAS_EXPIRED, of a mismatch of host name, mail and IP address (OpenSSL, x509_vfy.h)."""
+_SILENT = (
+    "took the connection and does not answer: if it has as many as it may (connection_max), close others or raise that limit, else see "
+    "whether it hangs"
+)
 _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 
-def connect_sentence(url: URL, error: BaseException, closed: Return | None) -> str:
-    """Say why; `closed` is the broker's own reason, where it gave one before it closed."""
+def connect_sentence(url: URL, error: BaseException, closed: Return | None, *, accepted: bool = False) -> str:
+    """Say why; `closed` is the broker's own reason, where it gave one before it closed; accepted: its machine took the connection."""
     where = f"The broker at {in_brackets(url.host)}:{url.port}"
-    return _refused(where, url, closed) if closed else f"{where} {_trouble(url, error)}."
+    if closed:
+        return _refused(where, url, closed)
+    if accepted and isinstance(error, TimeoutError):
+        return f"{where} {_SILENT}."
+    return f"{where} {_trouble(url, error)}."
 
 
 def refuses_channels(reason: Return) -> bool:

@@ -18,6 +18,8 @@ OUTLETS_PER_CHANNEL: Final = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange that has no channel is forgotten; by default no backoff is longer."""
+ASK_WITHIN: Final = 0.25
+"""Seconds that an exchange may wait to be asked for while most are refused: what waits takes room in a relay's hands."""
 ASKED_AT_ONCE: Final = 50
 """Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
 messages of others."""
@@ -68,11 +70,13 @@ class Session:
         self._ready: OrderedDict[Outlet, None] = OrderedDict()
         self._starved: OrderedDict[Outlet, None] = OrderedDict()
         """Waiting for a channel number."""
-        self._unasked: OrderedDict[Outlet, None] = OrderedDict()
-        """Not proven, and waiting until fewer others are asked for."""
+        self._unasked: OrderedDict[Outlet, float] = OrderedDict()
+        """Not proven, and since when they wait until fewer others are asked for."""
         self._newest = False
         """The newest of these and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
         self._asking: set[Outlet] = set()
+        self._in_vain = 0
+        """Exchanges that were refused lately, less those that were proven; from 0 to `ASKED_AT_ONCE`."""
         self._freed: deque[int] = deque()
         self._last_channel = 0
         self.blocked = False
@@ -87,11 +91,12 @@ class Session:
 
     def pump(self) -> None:
         """Write as long as something may be written and the transport takes it; exchanges take turns."""
+        self._postpone()
         while self._pipe.writable and not self.blocked and (outlet := self._next()):
             if not outlet.eager:
                 self._rest(outlet)
             elif not outlet.proven and outlet not in self._asking and self._asks_enough:
-                self._unasked[outlet] = None
+                self._unasked.setdefault(outlet, self._clock())
             elif outlet.step():
                 self._ready[outlet] = None
                 if outlet.asking:
@@ -150,8 +155,9 @@ class Session:
 
     def changed(self, outlet: Outlet) -> None:
         """Something was answered: write what that allows, or make room for an outlet without a channel."""
-        if not outlet.asking:
-            self._asking.discard(outlet)
+        if outlet in self._asking and not outlet.asking:
+            self._asking.remove(outlet)
+            self._in_vain = max(0, self._in_vain - 1) if outlet.proven else min(ASKED_AT_ONCE, self._in_vain + 1)
         if outlet.eager:
             self._ready[outlet] = None
         else:
@@ -175,6 +181,19 @@ class Session:
             self._newest = not self._newest
             return self._unasked.popitem(last=self._newest)[0]
         return self._ready.popitem(last=False)[0] if self._ready else None
+
+    def _postpone(self) -> None:
+        """Give back what waits too long while most are asked for in vain; where nothing may be written nobody is late."""
+        if self._in_vain < self._most_asking or self.blocked or not self._pipe.writable:
+            return
+        now = self._clock()
+        while self._unasked and next(iter(self._unasked.values())) < now - ASK_WITHIN:
+            outlet, _ = self._unasked.popitem(last=False)
+            outlet.postpone()
+            if outlet.eager:
+                self._unasked[outlet] = now
+            else:
+                self._rest(outlet)
 
     def _outlet(self, route: Route) -> Outlet:
         """Its outlet, which is idle no more."""

@@ -13,10 +13,11 @@ from tests.support.queue import until
 
 MISSING = 5000
 """More than a relay has in hand at once."""
+BEHIND = 60.0
+"""Seconds in which a message arrives that stands behind all of them in the queue."""
 ROUNDS = 5
 """Messages to each exchange that is there, one after another, while the missing ones are tried again."""
 FLOOD = "INSERT INTO queue_message (exchange, routing_key) SELECT %s || '.missing.' || n, 'key' FROM generate_series(1, %s) AS n"
-UNTRIED = "SELECT count(*) FROM queue_message WHERE last_error IS NULL"
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def arrives(scene: Scene, made: Declared, seconds: float) -> None:
     before = await scene.topology.waiting(made.queue)
     began = time.monotonic()
     await scene.queue.insert(1, exchange=made.exchange, routing_key=made.routing_key)
-    await until(lambda: scene.topology.has(made.queue, before + 1))
+    await until(lambda: scene.topology.has(made.queue, before + 1), seconds=seconds)
     assert time.monotonic() - began < seconds
 
 
@@ -39,17 +40,13 @@ async def arrives(scene: Scene, made: Declared, seconds: float) -> None:
 async def test_thousands_of_missing_exchanges_delay_no_message_of_another(scene: Scene, unique: str, prompt: float) -> None:
     """Each is tried, in the order of the queue; all the while a known exchange has its messages, and so has a new one.
 
-    Without a bound of what is asked at once, 5,000 and 20,000 alike kept the others' messages waiting for longer than a minute.
+    On a machine with five times the work that it can do, the first message behind 20,000 waited for 107 s when all that a relay had in
+    hand was asked for at once, and for 37 s since then.
     """
-    await scene.configure(backoff_base=0.5, backoff_max=2, max_attempts=1_000_000)
     relay = await scene.start()
     await arrives(scene, scene.inbox, 30)
     await scene.queue.sql(FLOOD, unique, MISSING)
-
-    async def all_are_tried() -> bool:
-        return not await scene.queue.value(UNTRIED)
-
-    await until(all_are_tried, seconds=60)
+    await arrives(scene, scene.inbox, BEHIND)
     for number in range(ROUNDS):
         await arrives(scene, scene.inbox, prompt)
         new = await scene.topology.declare(f"{unique}.new.{number}", f"{unique}.new.{number}")

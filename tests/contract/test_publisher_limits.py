@@ -1,0 +1,99 @@
+"""Limits that the broker sets: the relay says which one it met, asks ever more seldom, repeats nothing, and goes on when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import aiormq
+import pytest
+
+from relay import local
+from relay.events import BrokerDown, BrokerUp
+from relay.local import RabbitMQ
+from relay.message import CONFIRMED, Verdict
+from tests.support.broker import Topology
+from tests.support.own import user_of
+from tests.support.proxy import Proxy
+from tests.support.publishing import claim, publishing
+from tests.support.queue import until
+from tests.support.servers import Say
+
+pytestmark = pytest.mark.faults
+TRIES = 6
+"""Logins after which the pauses between them are looked at."""
+LEAST = 0.5
+"""Seconds between the last two of them at least, on any machine; the first pauses are a tenth of that."""
+TAKEN = 2
+"""Connections that the node with a limit takes."""
+
+
+@pytest.fixture
+def user_url(own_broker: RabbitMQ, unique: str) -> Iterator[str]:
+    """URL of a user with a vhost, both of this test's name."""
+    with user_of(own_broker, unique, may_write=".*") as url:
+        own_broker.ctl("add_vhost", unique)
+        own_broker.ctl("set_permissions", "-p", unique, unique, "", ".*", "")
+        yield url + unique
+        own_broker.delete_vhost(unique)
+
+
+@pytest.mark.parametrize("whose", ["user", "vhost"])
+@pytest.mark.ids("C9")
+async def test_a_user_or_vhost_without_a_connection_left_is_named_and_waited_for(
+    own_broker: RabbitMQ, user_url: str, unique: str, whose: str
+) -> None:
+    """One sentence, growing pauses, nothing sent; the first login after the limit is raised goes through."""
+
+    async def limit(connections: int) -> None:
+        words = ("set_user_limits", unique) if whose == "user" else ("set_vhost_limits", "-p", unique)
+        await asyncio.to_thread(own_broker.ctl, *words, json.dumps({"max-connections": connections}))
+
+    await limit(0)
+    async with Proxy.before(user_url) as proxy, publishing(proxy.url(user_url), wait=False) as broker:
+        down = await broker.seen.wait_for(BrokerDown)
+        assert f"has no connection left for user '{unique}' (530 NOT_ALLOWED - " in down.error
+        assert "connection limit (0) is reached): close others, or raise the limit of the vhost or the user." in down.error
+        await until(lambda: len(proxy.accepted) >= TRIES)
+        assert proxy.accepted[TRIES - 1] - proxy.accepted[TRIES - 2] > LEAST
+        [refused] = await broker.send([claim("amq.fanout")])
+        assert (Verdict.UNWRITTEN, "broker_down") == (refused.verdict, refused.code)
+        assert not broker.publisher.ready
+        await limit(-1)
+        await broker.seen.wait_for(BrokerUp)
+        assert [CONFIRMED] == await broker.send([claim("amq.fanout", options='{"mandatory": false}')])
+
+
+async def test_a_limit_that_is_set_below_what_there_is_ends_no_connection(own_broker: RabbitMQ, user_url: str, unique: str) -> None:
+    """Who has a connection goes on with it; limits of queues concern no relay, which declares none."""
+    async with publishing(user_url) as broker:
+        for words in (("set_user_limits", unique), ("set_vhost_limits", "-p", unique)):
+            await asyncio.to_thread(own_broker.ctl, *words, '{"max-connections": 0}')
+        await asyncio.to_thread(own_broker.ctl, "set_vhost_limits", "-p", unique, '{"max-connections": 0, "max-queues": 0}')
+        assert [CONFIRMED] == await broker.send([claim("amq.fanout", options='{"mandatory": false}')])
+        assert [] == broker.seen.of(BrokerDown)
+
+
+@pytest.fixture(scope="module")
+def narrow_node(say: Say) -> Iterator[RabbitMQ]:
+    """A node that answers few connections and leaves the others waiting."""
+    with local.rabbitmq(say=say, private=True, config=f"connection_max = {TAKEN}\nnum_acceptors.tcp = 1\n") as node:
+        yield node
+
+
+async def test_a_node_that_takes_no_more_connections_is_named_and_waited_for(narrow_node: RabbitMQ, unique: str) -> None:
+    """It leaves the connection without an answer; as soon as another one is closed the relay has its turn."""
+    async with Topology(narrow_node.url, unique) as topology:
+        made = await topology.declare()
+        other = await aiormq.connect(narrow_node.url)
+        async with publishing(narrow_node.url, wait=False) as broker:
+            down = await broker.seen.wait_for(BrokerDown)
+            assert "took the connection and does not answer: if it has as many as it may (connection_max)" in down.error
+            await other.close()
+            await broker.seen.wait_for(BrokerUp)
+            claims = [claim(made.exchange, made.routing_key) for _ in range(100)]
+            assert {Verdict.CONFIRMED} == {*await broker.verdicts(claims)}
+        came = Counter(message.headers["x-relay-id"] for message in await topology.drain(made.queue))
+    assert {one.id: 1 for one in claims} == came
