@@ -18,7 +18,7 @@ from yarl import URL
 from relay import __version__
 from relay.amqp import wire
 from relay.amqp.confirms import Return
-from relay.amqp.link_errors import connect_sentence, refuses_channels
+from relay.amqp.link_errors import channels_allowed, connect_sentence
 from relay.errors import BrokerError
 from relay.exposure import broker_risk, in_brackets
 
@@ -38,8 +38,8 @@ class Lost(NamedTuple):
     sentence: str
     blame: bool = False
     """The broker closed it over a protocol error: a message may be the cause."""
-    crowded: bool = False
-    """The broker closed it over one channel too many."""
+    allowed: int | None = None
+    """How many channels there may be, where the broker closed it over one too many; 0 where it does not say."""
 
 
 class Owner(Protocol):
@@ -122,10 +122,10 @@ class Tap(asyncio.Protocol):
         """Note why the broker closes; aiormq answers and closes the socket."""
         self.close_reason = reason
         if not self.ended.done():
-            crowded = refuses_channels(reason)
-            then = "; exchanges share fewer channels from now on: raise the limit for more" if crowded else ""
+            allowed = channels_allowed(reason)
+            then = "" if allowed is None else "; exchanges share fewer channels from now on: raise the limit for more"
             sentence = f"The {self._broker} closed the connection ({reason.code} {reason.text}){then}."
-            self.ended.set_result(Lost(sentence, reason.code in PROTOCOL_ERRORS, crowded))
+            self.ended.set_result(Lost(sentence, reason.code in PROTOCOL_ERRORS, allowed))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the buffer's limits and probes for a dead peer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 
@@ -32,12 +33,15 @@ def connect_sentence(url: URL, error: BaseException, closed: Return | None, *, a
     return f"{where} {_trouble(url, error)}."
 
 
-def refuses_channels(reason: Return) -> bool:
-    """Whether the user, or the node, has as many channels as it may (RabbitMQ, "User limits"; rabbit_reader).
+def channels_allowed(reason: Return) -> int | None:
+    """How many channels the user, or the node, may have, where the broker closed over one more (RabbitMQ, "User limits"; rabbit_reader).
 
     No message of this connection is the cause, and each new connection that asks for as many would be closed again.
     """
-    return reason.code == NOT_ALLOWED and reason.text.startswith("NOT_ALLOWED - number of channels opened ")
+    if reason.code != NOT_ALLOWED or not reason.text.startswith("NOT_ALLOWED - number of channels opened "):
+        return None
+    limit = re.search(r" limit of \((\d{1,9})\)$", reason.text)
+    return int(limit[1]) if limit else 0
 
 
 def _trouble(url: URL, error: BaseException) -> str:  # noqa: PLR0911 - one sentence for each cause

@@ -103,6 +103,11 @@ class Outlet:
         return bool(self._marks) and not self._proven
 
     @property
+    def in_flight(self) -> bool:
+        """Something is written and not answered."""
+        return bool(self._book)
+
+    @property
     def held(self) -> int:
         """Messages that wait or are in flight."""
         return len(self._waiting) + len(self._suspects) + len(self._accepted) + len(self._book)

@@ -147,8 +147,8 @@ class RabbitPublisher:
         if self._session and self._session.blocked:
             # The next one is told anew, and not by this alarm's end.
             self._emit(events.BrokerUnblocked())
-        if self._session and lost.crowded:
-            self._lower(self._session.channels)
+        if self._session and lost.allowed is not None:
+            self._lower(self._session.channels, lost.allowed)
         self._session, self._down = None, lost
         self._ready.clear()
         alone = sum(job.in_doubt for job in self._jobs) == 1
@@ -157,10 +157,14 @@ class RabbitPublisher:
         for job in self._jobs:
             job.give_up(written=unknown, unwritten=unwritten)
 
-    def _lower(self, asked: int) -> None:
-        """Ask for half of what was granted: the broker counts closed channels, and those of a lost connection, for a moment longer."""
+    def _lower(self, asked: int, allowed: int) -> None:
+        """Ask for half of what is granted: the broker counts closed channels, and those of a lost connection, for a moment longer.
+
+        Where it refuses fewer than it says that it allows, others of the same user have the rest.
+        """
         if self._clock() >= self._lowered_at + FORGETS:
-            self._lowered_at, self._most_channels = self._clock(), max(1, (asked - 1) // 2)
+            granted = allowed if 0 < allowed < asked else asked - 1
+            self._lowered_at, self._most_channels = self._clock(), max(1, granted // 2)
 
     def blocked(self, reason: str) -> None:
         """Write nothing more until the alarm is over; what is in flight waits."""

@@ -95,6 +95,8 @@ class Session:
         while self._pipe.writable and not self.blocked and (outlet := self._next()):
             if not outlet.eager:
                 self._rest(outlet)
+            elif self._starved and outlet.channel is not None:
+                self._give_way(outlet)
             elif not outlet.proven and outlet not in self._asking and self._asks_enough:
                 self._unasked.setdefault(outlet, self._clock())
             elif outlet.step():
@@ -224,8 +226,15 @@ class Session:
         while len(self._parted) > self._cap * OUTLETS_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:
             del self._outlets[self._parted.popitem(last=False)[0].route]
 
+    def _give_way(self, outlet: Outlet) -> None:
+        """Write nothing more while others wait for a channel, and leave this one to them once all that is in flight is answered."""
+        if not outlet.in_flight:
+            self._close(outlet)
+            self._starved[outlet] = None
+
     def _close(self, outlet: Outlet) -> None:
         channel = outlet.rest()
+        self._asking.discard(outlet)
         if channel is not None:
             self._pipe.ears[channel] = _Leaving(self, channel)
             self._pipe.write(wire.close_channel(channel))

@@ -58,9 +58,9 @@ async def test_a_killed_broker_leaves_what_was_written_unknown(own_broker: Rabbi
         assert await now.waiting(made.queue) >= counts[Verdict.CONFIRMED] + 2
 
 
-@pytest.mark.parametrize("limit", [3, 5])
+@pytest.mark.parametrize("limit", [1, 3])
 async def test_exchanges_share_what_channels_a_user_may_have(own_broker: RabbitMQ, own_topology: Topology, unique: str, limit: int) -> None:
-    """The limit is not in what is negotiated: it is learned from a refusal, and hardly ever run into again."""
+    """The limit is not in what is negotiated: it is learned from a refusal, be it one channel, and hardly ever run into again."""
     made = [await own_topology.declare(f"{unique}.{n}", f"{unique}.{n}") for n in range(10)]
     with user_of(own_broker, unique, may_write=".*") as url:
         await in_a_thread(own_broker, "set_user_limits", unique, json.dumps({"max-channels": limit}))
@@ -73,7 +73,7 @@ async def test_exchanges_share_what_channels_a_user_may_have(own_broker: RabbitM
                         results = await broker.send(left)
                         left = [one for one, result in zip(left, results, strict=True) if result != CONFIRMED]
             downs = broker.seen.of(BrokerDown)
-    assert 1 <= len(downs) < 10, "without that each round of the exchanges would end a connection"
+    assert 1 <= len(downs) < 5, "without that each round of the exchanges would end a connection"
     assert all("NOT_ALLOWED - number of channels opened for user" in down.error for down in downs)
     assert downs[0].error.endswith("exchanges share fewer channels from now on: raise the limit for more.")
 

@@ -258,3 +258,21 @@ def asked_in_vain(bench: Bench) -> Job:
     for ear in ears:
         ear.closed(MISSING)
     return job
+
+
+def test_an_exchange_that_is_never_idle_gives_its_channel_to_those_that_wait_for_one() -> None:
+    """Where the broker allows one channel, who has written lets the others write, and then has its turn again."""
+    bench = Bench(channel_max=1)
+    bench.prove()
+    busy = bench.send("x")
+    waiting = bench.send("y")
+    more = bench.send("x", "x")
+    assert bench.pipe.methods() == published(1)
+    bench.pipe.ears[1].acked(2, multiple=False)
+    assert bench.pipe.methods() == [(1, "Channel.Close")]
+    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    assert bench.pipe.methods() == [*opened(1), *published(1, 1, "y")]
+    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].acked(2, multiple=True)
+    assert all(job.done for job in (busy, waiting, more))
