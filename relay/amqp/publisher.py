@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 
 from relay import events
 from relay.amqp.jobs import Job
@@ -19,6 +20,8 @@ from relay.secret import Secret
 _CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the confirm.")
 _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
 
+COUNTED = 0.1
+"""Seconds in which the broker mostly still counts a channel that was closed, where it counts them."""
 FORGETS = 5.0
 """Seconds in which the broker may still count channels that are closed."""
 
@@ -138,6 +141,7 @@ class RabbitPublisher:
             open_channels=self._open_channels,
             clock=self._clock,
             emit=self._emit,
+            later=partial(asyncio.get_running_loop().call_later, COUNTED) if self._most_channels else None,
         )
         link.tap.owner = self
         self._ready.set()

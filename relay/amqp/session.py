@@ -53,9 +53,12 @@ class Session:
         open_channels: int,
         clock: Callable[[], float],
         emit: events.Sink,
+        later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
+        """`later` calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
         self._pipe = pipe
         self._user = user
+        self._later = later
         self._encoder = encoder
         self._channel_max = channel_max or 65535
         self._cap = min(open_channels, self._channel_max)
@@ -152,8 +155,17 @@ class Session:
 
     def free(self, channel: int) -> None:
         """A channel number may be used again, as late as possible."""
+        if self._later is None:
+            self._free_now(channel)
+        else:
+            self._pipe.ears[channel] = _Leaving(self, channel)
+            self._later(lambda: self._free_now(channel))
+
+    def _free_now(self, channel: int) -> None:
         if self._pipe.ears.pop(channel, None) is not None:
             self._freed.append(channel)
+        if self._later is not None:
+            self.pump()
 
     def changed(self, outlet: Outlet) -> None:
         """Something was answered: write what that allows, or make room for an outlet without a channel."""

@@ -50,6 +50,7 @@ class Connection:
     """Both ends of a connection: what a relay's link and tap are to its session, and the broker's reader."""
 
     frame_max, channel_max = 131_072, 2047
+    user = "guest"
     version, host, risk = "simulated", "memory", None
 
     def __init__(self, broker: Reader, name: str, context: Context) -> None:
