@@ -32,7 +32,7 @@ async def send_missing(broker: Publishing, prefix: str) -> list[PublishResult]:
 async def test_thousands_of_missing_exchanges_slow_neither_a_known_nor_a_new_one(amqp_url: str, topology: Topology, unique: str) -> None:
     """Each is asked for once, or postponed where the broker is slow; few channels are open at a time, and the connection stays.
 
-    4,000 kept a neighbour waiting for more than 5 minutes when each channel that opened or closed was a look at every exchange.
+    4,000 in flight were not all answered within 4 minutes when each channel that opened or closed was a look at every exchange.
     """
     known = await topology.declare(f"{unique}.known", f"{unique}.known")
     new = [await topology.declare(f"{unique}.new.{number}", f"{unique}.new.{number}") for number in range(3)]

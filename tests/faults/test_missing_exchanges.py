@@ -40,8 +40,8 @@ async def arrives(scene: Scene, made: Declared, seconds: float) -> None:
 async def test_thousands_of_missing_exchanges_delay_no_message_of_another(scene: Scene, unique: str, prompt: float) -> None:
     """Each is tried, in the order of the queue; all the while a known exchange has its messages, and so has a new one.
 
-    On a machine with five times the work that it can do, the first message behind 20,000 waited for 107 s when all that a relay had in
-    hand was asked for at once, and for 37 s since then.
+    On a machine with five times the work that it can do, a relay needed 107 s to try 20,000 once when it asked for all in hand at once;
+    the first message behind them now waits for 37 s.
     """
     relay = await scene.start()
     await arrives(scene, scene.inbox, 30)
