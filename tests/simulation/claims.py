@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
 
+from relay.errors import StoreError
 from tests.simulation.database import LAST, At, Database, Row, Transaction
 
 Values = Mapping[str, Any]
 Found = list[tuple[Any, ...]]
 Bound = list[int | None]
+Claiming = Callable[["Database", "Transaction", Values], Found]
 PAYLOAD = b"{}"
 
 
@@ -90,17 +93,20 @@ def _taken(database: Database, tx: Transaction, values: Values, found: Iterable[
     due, snapshot, now = list(found), database.snapshot, database.now()
     for row in due:
         tx.hold(row)
-    header = (snapshot, len(due), now, None, *bounds)
     chosen: list[Row] = []
     before = 0
     for row in sorted(due, key=lambda row: row.at):
         if before < values["limit_bytes"]:
             chosen.append(row)
         before += row.size
-    if not chosen:
-        return [(None,) * 13 + header]
-    tx.then(partial(_lock, database, chosen, values, now))
-    return [(*_claimed(row, now), *header) for row in chosen]
+    refused = [row for row in chosen if row.kept]
+    if refused and not values.get("one_by_one"):
+        raise StoreError("A trigger refuses it.", refused=True)
+    told = [(*row.at, row.id, row.exchange, "P0001", "No.") for row in refused]
+    header = (snapshot, len(due), now, json.dumps(told) if told else None, *bounds)
+    claimed = [row for row in chosen if row not in refused]
+    tx.then(partial(_lock, database, claimed, values, now))
+    return [(*_claimed(row, now), *header) for row in claimed] or [(None,) * 13 + header]
 
 
 def _claimed(row: Row, now: float) -> tuple[Any, ...]:
@@ -116,7 +122,12 @@ def _lock(database: Database, chosen: list[Row], values: Values, now: float) -> 
         row.attempts += 1
 
 
-CLAIMS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
+def _one_by_one(claim: Claiming, database: Database, tx: Transaction, values: Values) -> Found:
+    """`claim_one_by_one.sql`: past what a trigger refuses."""
+    return claim(database, tx, {**values, "one_by_one": True})
+
+
+CLAIMS: dict[str, Claiming] = {
     "fresh": fresh,
     "late": fresh,
     "waiting": at,
@@ -127,8 +138,13 @@ CLAIMS: dict[str, Callable[[Database, Transaction, Values], Found]] = {
 """`late`: of transactions that have ended below the head as well. What is claimed by its position has three sources."""
 
 
+CLAIMS |= {f"{name} one by one": partial(_one_by_one, claim) for name, claim in CLAIMS.items()}
+
+
 def source_of(name: str, values: Values) -> str:
     """The claim that a statement of that name is."""
+    if name.endswith(" one by one"):
+        return f"{source_of(name.removesuffix(' one by one'), values)} one by one"
     if name == "at":
         return "suspect" if values["suspects"] else "ordered" if values["lanes"] else "waiting"
     return "late" if name == "fresh" and "," in values["from_xids"] else name

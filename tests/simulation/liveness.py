@@ -105,7 +105,7 @@ class Liveness:
     def _is_claimable(self, row: Row, well: dict[int, SimulatedRelay], now: float) -> bool:
         """Due, held by no operator, and of a key its head, of whose lane the owner is well, while nothing of the key is in flight."""
         database = self._database
-        if not row.is_due(database.now()) or row.exchange in database.paused or row.exchange in database.limited:
+        if row.kept or not row.is_due(database.now()) or row.exchange in database.paused or row.exchange in database.limited:
             return False
         if database.decided_at.get(row.exchange, 0.0) > now - HEARD:
             return False

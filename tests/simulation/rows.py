@@ -43,6 +43,8 @@ class Row:
     """The moment when it was locked or its lock renewed."""
     held_until: float = 0.0
     """The moment when somebody beside the relays lets it go, or has done so."""
+    kept: bool = False
+    """A trigger refuses its UPDATE."""
     free_at: float = 0.0
     """The moment when it last lost a lock to its expiry."""
 

@@ -11,7 +11,7 @@ from tests.simulation.database import LIMITED
 from tests.simulation.ending import finish
 from tests.simulation.ledger import Counts
 from tests.simulation.liveness import FREED
-from tests.simulation.troubles import HOUR, hold_exchange, hold_messages, restore, set_clock
+from tests.simulation.troubles import HOUR, hold_exchange, hold_messages, refuse_messages, restore, set_clock
 from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, STATES, World
 
 Act = Callable[[World, Random], object]
@@ -170,6 +170,7 @@ ACTS: dict[str, Act] = {
     "set clock": set_clock,
     "hold exchange": hold_exchange,
     "hold messages": hold_messages,
+    "refuse messages": refuse_messages,
     "stall": _stall,
     "die": _die,
     "sleep": _sleep,
@@ -199,6 +200,7 @@ MENUS: dict[str, dict[str, float]] = {
     "deaths": {"insert": 30, "pass": 10, "die": 0.7},
     "held messages": {"insert": 30, "pass": 10, "hold": 3},
     "messages that somebody holds": {"insert": 30, "pass": 10, "hold messages": 0.5},
+    "messages that a trigger refuses": {"insert": 30, "pass": 10, "refuse messages": 0.5},
     "exchanges that are held": {"insert": 30, "pass": 10, "hold exchange": 0.5},
     "restores": {"insert": 30, "pass": 10, "restore and renumber": 0.5},
     "clocks that are set": {"insert": 30, "pass": 10, "set clock": 0.4},

@@ -61,7 +61,8 @@ def _names() -> dict[bytes, str]:
     """Statements as a relay sends them, by their text."""
     statements = Statements("public")
     names = {statements[file.name.removesuffix(".sql")]: file.name.removesuffix(".sql") for file in _files()}
-    names |= {statements.claim(due): due for due in ("fresh", "at", "by_id")}
+    for due in ("fresh", "at", "by_id"):
+        names |= {statements.claim(due): due, statements.claim_one_by_one(due): f"{due} one by one"}
     return names | {statements.scan(name): f"scan_{name}" for name in ("due", "left")}
 
 

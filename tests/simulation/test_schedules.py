@@ -13,8 +13,8 @@ from tests.simulation.schedule import MENUS, replay, run
 STEPS = int(os.environ.get("SIMULATION_STEPS", "800"))
 SEEDS = [int(os.environ["SIMULATION_SEED"])] if "SIMULATION_SEED" in os.environ else list(range(1, 9))
 LONG = {
-    "deaths", "relays that stand still", "lost claims", "floods", "messages that somebody holds", "exchanges that are held", "restores",
-    "clocks that are set",
+    "deaths", "relays that stand still", "lost claims", "floods", "messages that somebody holds", "messages that a trigger refuses",
+    "exchanges that are held", "restores", "clocks that are set",
 }  # fmt: skip
 """Menus of which a single thing takes many seconds."""
 DIGEST = "from tests.simulation.schedule import run; print(run(5, 300).digest)"

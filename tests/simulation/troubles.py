@@ -60,6 +60,19 @@ def hold_exchange(world: World, chance: Random) -> None:
     live_on(world, chance, RECOVERED)
 
 
+def refuse_messages(world: World, chance: Random) -> None:
+    """A trigger refuses the UPDATE of some messages that wait, among them heads of keys and such as no fast path finds again."""
+    world.insert(chance.choice(GOOD), chance.choice(KEYS), wait=chance.choice((0.0, 2.0)))
+    world.insert(chance.choice(GOOD), wait=chance.choice((0.0, 2.0)))
+    waiting = [row for row in world.database.rows.values() if row.lock_expires_at is None and row.tx is None]
+    for row in waiting:
+        row.kept = True
+    live_on(world, chance, chance.uniform(0.0, 10.0))
+    for row in waiting:
+        row.kept = False
+    live_on(world, chance, RECOVERED)
+
+
 def hold_messages(world: World, chance: Random) -> None:
     """Somebody has messages locked for long, also such as relays hold; a cancel that is rolled back is one of those."""
     for _ in range(3):
