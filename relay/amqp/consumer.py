@@ -118,7 +118,7 @@ class Consumer:
         """See `relay.amqp.incoming.Taker`. What still comes on a channel that is being closed comes again on the next."""
         if not self._usable:
             return
-        too_much = self._hold.take(message.tag, len(message.body))
+        too_much = self._hold.take(message.tag, len(message.body) + len(message.header))
         self._take(self, message)
         if too_much:
             self._give_back()

@@ -10,11 +10,11 @@ from collections import deque
 
 
 class Hold:
-    """Payloads of one channel by their delivery tags.
+    """Messages of one channel by their delivery tags.
 
     Args:
         most: messages that may be here at any rate.
-        most_bytes: bytes of payload that may be here; one message may be larger.
+        most_bytes: bytes of payloads and headers that may be here; one message may be larger.
     """
 
     def __init__(self, *, most: int, most_bytes: int) -> None:

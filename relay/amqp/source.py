@@ -47,7 +47,7 @@ class Source:
         name: how the broker lists the connection.
         queues: their names.
         prefetch: messages of one queue that may be here unacknowledged.
-        most_bytes: bytes of payload that may be here unacknowledged, of all queues together.
+        most_bytes: bytes of payloads and headers that may be here unacknowledged, of all queues together.
         max_body_bytes: asked for the limit of a payload that holds now.
         emit: takes events.
         heartbeat: seconds.

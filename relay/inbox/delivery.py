@@ -55,8 +55,8 @@ class Delivery:
 
     @property
     def size(self) -> int:
-        """Bytes of the payload."""
-        return len(self.payload)
+        """Bytes of the payload and of what came with it."""
+        return len(self.payload) + len(self.options)
 
 
 def delivery(

@@ -73,10 +73,11 @@ class Rig:
         """As a link has it."""
         return self.socket
 
-    def deliver(self, channel: int, *tags: int, size: int = 1) -> None:
-        """The broker sends messages."""
+    def deliver(self, channel: int, *tags: int, size: int = 15, note: int = 0) -> None:
+        """The broker sends messages of so many bytes, so many of them in a header."""
+        header = noted(note) if note else HEADER
         for tag in tags:
-            self.socket.ears[channel].delivered(incoming.Delivered(tag, b"", b"q", HEADER, b"x" * size))
+            self.socket.ears[channel].delivered(incoming.Delivered(tag, b"", b"q", header, b"x" * (size - len(header))))
 
     def down(self) -> None:
         """The connection goes."""
@@ -86,6 +87,13 @@ class Rig:
 
 HEADER = b"\x00\x3c" + bytes(10) + bytes(2)
 """No properties."""
+
+
+def noted(size: int) -> bytes:
+    """A content header of so many bytes, most of them the text of a header."""
+    text = size - len(HEADER) - 11
+    table = b"\x01nS" + text.to_bytes(4, "big") + b"x" * text
+    return b"\x00\x3c" + bytes(10) + b"\x20\x00" + len(table).to_bytes(4, "big") + table
 
 
 @pytest.fixture
@@ -197,25 +205,26 @@ async def test_a_pause_while_the_broker_cancels_writes_nothing_behind_the_close(
     assert 1 == len((await take(rig)).deliveries)
 
 
-async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig) -> None:
+@pytest.mark.parametrize("note", [0, 290])
+async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note: int) -> None:
     """What nobody has taken is given back with its channel, which is opened anew at once; the other queue goes on."""
     rig.deliver(2, 1)
     rig.deliver(1, 1, size=250)
     taken = await take(rig)
-    rig.deliver(1, 2, 3, 4, size=300)
+    rig.deliver(1, 2, 3, 4, size=300, note=note)
 
     assert [QueueNarrowed("a", 1150, 2)] == rig.events
     assert [("close", 1, 0)] == rig.socket.flush()
     rig.deliver(1, 5, size=300)
     assert not rig.source.is_lost(taken)
     rig.deliver(2, 2)
-    assert [1] == [delivery.size for delivery in (await take(rig)).deliveries]
+    assert [b"x"] == [delivery.payload for delivery in (await take(rig)).deliveries]
 
     rig.socket.ears[1].replied(wire.CHANNEL_CLOSE_OK)
     await settle()
     assert [("open", 1, 0), ("qos", 1, 2), ("consume", 1, 0)] == rig.socket.flush()
     rig.deliver(1, 1, size=300)
-    assert [300] == [delivery.size for delivery in (await take(rig)).deliveries]
+    assert [b"x" * (300 - len(HEADER))] == [delivery.payload for delivery in (await take(rig)).deliveries]
     rig.source.acknowledge(taken)
     assert [("ack", 2, 1)] == rig.socket.flush()
     assert [QueueNarrowed] == [type(event) for event in rig.events]
