@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 SHARE: Final = 9
-"""Times as long as a page took to render, before the next one is: a flood of scrapes costs a tenth of a processor."""
+"""Times as long as a page took to render, before the next one is: a flood of scrapes costs a tenth of a processor while pages are short."""
 MOST_PAUSE: Final = 1.0
 """Seconds between two pages at the most."""
+MOST_FORMATS: Final = 4
+"""Accept headers that are told apart at a time, as a client may think up any number: those beyond get the plain page."""
 
 Page = tuple[bytes, str]
 """A body and its content type."""
@@ -34,6 +36,7 @@ class Pages:
 
     async def page(self, accept: str) -> Page:
         """A page that begins to be rendered from now on."""
+        accept = accept if accept in self._next or len(self._next) < MOST_FORMATS else ""
         task = self._next.get(accept)
         if task is None:
             task = self._next[accept] = asyncio.create_task(self._in_turn(accept), name="metrics")

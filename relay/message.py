@@ -145,8 +145,6 @@ class Verdict(Enum):
     """Written, and the connection went before its confirm."""
     OVERDUE = "overdue"
     """A worker's handler did not end in its time; the message stays with its lock, which is renewed no more."""
-    POSTPONED = "postponed"
-    """Not written: too many exchanges wait to be asked for. It comes again after a backoff, and is never dead of it."""
     UNWRITTEN = "unwritten"
     """Nothing of it reached the broker."""
 

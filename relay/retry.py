@@ -66,8 +66,6 @@ def decide(  # noqa: PLR0911 - one for each verdict
             return _unroutable(claim, result, policy, chance)
         case Verdict.REFUSED:
             return _attempt(claim, result, policy, chance)
-        case Verdict.POSTPONED:
-            return Retry(backoff(claim.attempts, policy, chance), result.code, result.detail)
         case Verdict.UNWRITTEN:
             return GiveBack(result.code, result.detail)
         case Verdict.UNKNOWN:

@@ -17,6 +17,10 @@ BEGIN
         state := '';
     END IF;
 EXCEPTION WHEN OTHERS THEN
+    -- Rights, resources, locks and the like are no matter of one message.
+    IF left(SQLSTATE, 2) IN ('08', '25', '28', '40', '42', '53', '55', '57', '58') THEN
+        RAISE;
+    END IF;
     attempts := NULL;
     state := SQLSTATE;
     words := SQLERRM;

@@ -11,14 +11,14 @@ $body$;
 
 ALTER TABLE @schema@.queue_message_request_row ADD COLUMN xid xid8, ADD COLUMN seq bigint, ADD COLUMN said bytea;
 
--- Entries that are there: of what waits, else of what was archived last under the id. What is in neither place can be answered no more.
+-- Entries that are there: of what waits, else of what was archived first under the id. What is in neither place can be answered no more.
 UPDATE @schema@.queue_message_request_row w
 SET xid = m.xid, seq = m.seq, said = @schema@.queue_message_request_said(m.exchange, m.routing_key, m.content, m.body, m.options)
 FROM @schema@.queue_message m WHERE m.id = w.message;
 UPDATE @schema@.queue_message_request_row w
 SET xid = a.xid, seq = a.seq, said = @schema@.queue_message_request_said(a.exchange, a.routing_key, a.content, a.body, a.options)
 FROM (SELECT DISTINCT ON (o.id) o.* FROM @schema@.queue_message_archive o JOIN @schema@.queue_message_request_row r ON r.message = o.id
-      WHERE r.xid IS NULL ORDER BY o.id, o.archived_xid DESC, o.archived_at DESC) a
+      WHERE r.xid IS NULL ORDER BY o.id, o.xid, o.seq) a
 WHERE a.id = w.message AND w.xid IS NULL;
 DELETE FROM @schema@.queue_message_request_row w WHERE w.xid IS NULL;
 

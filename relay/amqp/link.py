@@ -123,7 +123,7 @@ class Tap(asyncio.Protocol):
         self.close_reason = reason
         if not self.ended.done():
             allowed = channels_allowed(reason)
-            then = "" if allowed is None else "; exchanges share fewer channels from now on: raise the limit for more"
+            then = "" if allowed is None else "; exchanges share fewer channels from now on: for more raise the limit and start the relay again"
             sentence = f"The {self._broker} closed the connection ({reason.code} {reason.text}){then}."
             self.ended.set_result(Lost(sentence, reason.code in PROTOCOL_ERRORS, allowed))
 

@@ -23,7 +23,7 @@ from relay import events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
-from relay.amqp.refusals import EXPIRED, NACKED, OVERDUE_SUSPECT, POSTPONED, concerns_exchange, refusal_of, unroutable
+from relay.amqp.refusals import EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.amqp.routes import Route
 from relay.encoding import Encoded, Encodes, encode_batch
 from relay.message import CONFIRMED, PublishResult
@@ -145,11 +145,6 @@ class Outlet:
         first = self._book.open(slots)
         self._line.write(b"".join((opening, *self._marked(encodeds, self.channel, first))))
         return True
-
-    def postpone(self) -> None:
-        """Give back what waits and was not written before: it takes room that others need."""
-        _decide_all(self._waiting, POSTPONED)
-        self._waiting.clear()
 
     def rest(self) -> int | None:
         """Give up the channel of an idle outlet; what is known of the exchange stays."""

@@ -17,11 +17,6 @@ EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expire
 OVERDUE_SUSPECT: Final = PublishResult(
     Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
 )
-POSTPONED: Final = PublishResult(
-    Verdict.POSTPONED,
-    "exchange_waits",
-    "The broker is asked about many other exchanges first, most of which are missing: declare them, or correct the rows that name them.",
-)
 _EXCHANGE_REFUSED: Final = tuple(
     f"ACCESS_REFUSED - {words} exchange '" for words in ("access to", "write access to", "cannot publish to internal")
 )

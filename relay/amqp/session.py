@@ -18,8 +18,6 @@ OUTLETS_PER_CHANNEL: Final = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange that has no channel is forgotten; by default no backoff is longer."""
-ASK_WITHIN: Final = 0.25
-"""Seconds that an exchange may wait to be asked for while most are refused: what waits takes room in a relay's hands."""
 ASKED_AT_ONCE: Final = 50
 """Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
 messages of others."""
@@ -73,13 +71,11 @@ class Session:
         self._ready: OrderedDict[Outlet, None] = OrderedDict()
         self._starved: OrderedDict[Outlet, None] = OrderedDict()
         """Waiting for a channel number."""
-        self._unasked: OrderedDict[Outlet, float] = OrderedDict()
-        """Not proven, and since when they wait until fewer others are asked for."""
+        self._unasked: OrderedDict[Outlet, None] = OrderedDict()
+        """Of exchanges that are not proven: they wait until fewer others are asked for."""
         self._newest = False
         """The newest of these and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
         self._asking: set[Outlet] = set()
-        self._in_vain = 0
-        """Exchanges that were refused lately, less those that were proven; from 0 to `ASKED_AT_ONCE`."""
         self._freed: deque[int] = deque()
         self._last_channel = 0
         self.blocked = False
@@ -94,14 +90,13 @@ class Session:
 
     def pump(self) -> None:
         """Write as long as something may be written and the transport takes it; exchanges take turns."""
-        self._postpone()
         while self._pipe.writable and not self.blocked and (outlet := self._next()):
             if not outlet.eager:
                 self._rest(outlet)
             elif self._starved and outlet.channel is not None:
                 self._give_way(outlet)
-            elif not outlet.proven and outlet not in self._asking and self._asks_enough:
-                self._unasked.setdefault(outlet, self._clock())
+            elif self._asks_enough and outlet not in self._asking and not self._is_proven(outlet):
+                self._unasked[outlet] = None
             elif outlet.step():
                 self._ready[outlet] = None
                 if outlet.asking:
@@ -171,7 +166,6 @@ class Session:
         """Something was answered: write what that allows, or make room for an outlet without a channel."""
         if outlet in self._asking and not outlet.asking:
             self._asking.remove(outlet)
-            self._in_vain = max(0, self._in_vain - 1) if outlet.proven else min(ASKED_AT_ONCE, self._in_vain + 1)
         if outlet.eager:
             self._ready[outlet] = None
         else:
@@ -187,6 +181,12 @@ class Session:
     def _asks_enough(self) -> bool:
         return len(self._asking) >= self._most_asking
 
+    def _is_proven(self, outlet: Outlet) -> bool:
+        """Whether the broker takes what goes to its exchange, on one of its routes."""
+        exchange, apart = outlet.route
+        sibling = self._outlets.get((exchange, not apart))
+        return outlet.proven or (sibling is not None and sibling.proven)
+
     def _next(self) -> Outlet | None:
         """Whose turn it is, first of those that waited for what there is now."""
         if self._starved and self._has_number:
@@ -195,19 +195,6 @@ class Session:
             self._newest = not self._newest
             return self._unasked.popitem(last=self._newest)[0]
         return self._ready.popitem(last=False)[0] if self._ready else None
-
-    def _postpone(self) -> None:
-        """Give back what waits too long while most are asked for in vain; where nothing may be written nobody is late."""
-        if self._in_vain < self._most_asking or self.blocked or not self._pipe.writable:
-            return
-        now = self._clock()
-        while self._unasked and next(iter(self._unasked.values())) < now - ASK_WITHIN:
-            outlet, _ = self._unasked.popitem(last=False)
-            outlet.postpone()
-            if outlet.eager:
-                self._unasked[outlet] = now
-            else:
-                self._rest(outlet)
 
     def _outlet(self, route: Route) -> Outlet:
         """Its outlet, which is idle no more."""
@@ -233,6 +220,8 @@ class Session:
         """Close the channel of an idle outlet, if it has one, and forget those that were idle for too long."""
         self._close(outlet)
         now = self._clock()
+        self._unasked.pop(outlet, None)
+        self._starved.pop(outlet, None)
         self._parted[outlet] = now
         self._parted.move_to_end(outlet)
         while len(self._parted) > self._cap * OUTLETS_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:

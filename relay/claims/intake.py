@@ -228,7 +228,7 @@ class Intake:
             return None
         claimed = await self._store.claim(At(positions, "waiting"), limit=room, limit_bytes=room_bytes)
         taken = {claim.position for claim in claimed.batch.claims} if claimed.batch else set()
-        self.backlog.tried(taken, full=claimed.full and bool(taken))
+        self.backlog.tried(taken | {*claimed.refused}, full=claimed.full and bool(taken))
         return claimed.batch
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:

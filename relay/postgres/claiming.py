@@ -20,6 +20,7 @@ WIDTH = len(Claim._fields)
 TOLD_AGAIN = 60.0
 """Seconds after which a message that is still refused is told of again; it is tried every few seconds."""
 MAX_TOLD = 1000
+"""Messages that are told of in that time; a trigger may refuse any number."""
 SKIPPED = "A trigger of queue_message skips the UPDATE without an error."
 
 
@@ -101,10 +102,9 @@ class Claiming:
 
     def _tell(self, refused: Refusal) -> None:
         now = self._clock()
-        if self._told.get(refused.id, now - TOLD_AGAIN) > now - TOLD_AGAIN:
+        while self._told and next(iter(self._told.values())) <= now - TOLD_AGAIN:
+            self._told.popitem(last=False)
+        if refused.id in self._told or len(self._told) >= MAX_TOLD:
             return
         self._emit(MessageRefused(refused.id, refused.exchange, veiled(refused.words or "", refused.state) if refused.state else SKIPPED))
         self._told[refused.id] = now
-        self._told.move_to_end(refused.id)
-        while len(self._told) > MAX_TOLD:
-            self._told.popitem(last=False)

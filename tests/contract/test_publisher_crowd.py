@@ -30,7 +30,7 @@ async def send_missing(broker: Publishing, prefix: str) -> list[PublishResult]:
 @pytest.mark.ids("C9", "C15")
 @pytest.mark.timeout(120)
 async def test_thousands_of_missing_exchanges_slow_neither_a_known_nor_a_new_one(amqp_url: str, topology: Topology, unique: str) -> None:
-    """Each is asked for once, or postponed where the broker is slow; few channels are open at a time, and the connection stays.
+    """Each is asked for once; few channels are open at a time, and the connection stays.
 
     4,000 in flight were not all answered within 4 minutes when each channel that opened or closed was a look at every exchange.
     """
@@ -50,4 +50,4 @@ async def test_thousands_of_missing_exchanges_slow_neither_a_known_nor_a_new_one
         asked = Counter(event.exchange for event in broker.seen.of(ExchangeQuarantined))
     assert {1} == {*asked.values()}
     assert 2 * len(asked) == sum(result.verdict is Verdict.REFUSED for result in results) > 0
-    assert {"exchange_missing"} <= {result.code for result in results} <= {"exchange_missing", "exchange_waits"}
+    assert {"exchange_missing"} == {result.code for result in results}

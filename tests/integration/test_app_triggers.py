@@ -128,6 +128,20 @@ async def test_a_refused_message_is_told_of_once(queue: Queue, make_store: MakeS
     assert [events.MessageRefused(id_, "orders", "not this one")] == told
 
 
+async def test_any_number_of_refused_messages_is_told_of_so_often_at_the_most(
+    queue: Queue, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger that refuses thousands fills no log."""
+    monkeypatch.setattr("relay.postgres.claiming.MAX_TOLD", 3)
+    ids = await queue.insert(10)
+    await refuse(queue, REFUSALS["raises"], *ids)
+    told: list[events.Event] = []
+    store = make_store(emit=told.append)
+    for _ in range(2):
+        await store.take()
+    assert 3 == len(told)
+
+
 async def test_locks_are_renewed_past_a_message_whose_update_is_refused(queue: Queue, store: MadeStore, refusal: str) -> None:
     """The others have a new deadline; the refused one keeps its own."""
     ids = await queue.insert(5)

@@ -14,7 +14,7 @@ from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue
 from tests.support.requests import NO_ANSWER, answered, asked, row, settled
 
-PLACES = 34
+PLACES = 32
 """The migration that binds answers to places."""
 TABLE = "CREATE TABLE page (id int PRIMARY KEY, url text, seen jsonb, loud text, note text, at timestamptz, code int, error text)"
 REQUEST = "SELECT queue_message_request('page', '{at,code}', error => 'error')"

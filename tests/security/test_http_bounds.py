@@ -345,3 +345,15 @@ def test_a_host_that_cannot_be_had_is_a_sentence() -> None:
     """Not a traceback."""
     with pytest.raises(SettingsError, match="RELAY_HTTP_HOST"):
         asyncio.run(Pages("203.0.113.77").server.start())
+
+
+async def test_who_thinks_up_formats_has_no_page_rendered_for_each(serve: Serve) -> None:
+    """A few are told apart at a time; whoever comes beyond them gets the plain page."""
+    pages = await serve("127.0.0.1")
+    pages.rendering = 0.1
+    request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain; version={}\r\nConnection: close\r\n\r\n"
+
+    answers = await asyncio.gather(*(pages.send(request.format(number).encode()) for number in range(100)))
+
+    assert [b"200"] * 100 == [answer.split()[1] for answer in answers]
+    assert pages.asked < 10

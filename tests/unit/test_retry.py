@@ -40,8 +40,6 @@ TABLE: list[tuple[PublishResult, RetryPolicy, Outcome]] = [
     (result(Verdict.REFUSED), RetryPolicy(), RETRIED),
     (result(Verdict.REFUSED), ONCE, FAILED),
     (result(Verdict.REFUSED), RetryPolicy(unroutable="accept"), RETRIED),
-    (result(Verdict.POSTPONED), RetryPolicy(), RETRIED),
-    (result(Verdict.POSTPONED), ONCE, RETRIED),
     (result(Verdict.UNWRITTEN), RetryPolicy(), BACK),
     (result(Verdict.UNWRITTEN), ONCE, BACK),
     (result(Verdict.UNKNOWN), RetryPolicy(), BACK),

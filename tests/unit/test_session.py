@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import cProfile
-from collections import Counter
 
 import pytest
 
 from relay.amqp import wire
 from relay.amqp.confirms import Return
 from relay.amqp.jobs import Job
-from relay.amqp.outlets import Outlet
 from relay.amqp.session import ASKED_AT_ONCE
-from relay.message import Verdict
-from tests.support.bench import Bench, opened, published, verdicts
+from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
 
@@ -222,42 +219,13 @@ def test_an_exchange_without_a_channel_is_forgotten_in_time(bench: Bench) -> Non
     assert {"x", "other", "another"} == {exchange for exchange, _ in bench.session._outlets}
 
 
-def test_an_exchange_that_waits_while_others_are_asked_for_in_vain_gives_its_messages_back(bench: Bench) -> None:
-    """They make room for others and come again; what the broker is asked about already waits on, and so does what is new."""
+def test_a_known_exchange_waits_behind_no_unknown_one_for_its_second_channel(bench: Bench) -> None:
+    """A message that is tried again goes apart, while as many exchanges as may be are asked for."""
     bench.prove()
-    first = asked_in_vain(bench)
-    bench.ahead = 0.3
-    later = bench.send("later", "x")
-    assert {Verdict.REFUSED: ASKED_AT_ONCE, None: ASKED_AT_ONCE, Verdict.POSTPONED: 2} == Counter(verdicts(first))
-    assert [None, None] == verdicts(later)
-
-
-def test_no_exchange_gives_back_while_those_before_it_are_proven(bench: Bench) -> None:
-    """Thousands that exist are asked for one after another; only those that do not are a reason to let go of the others."""
-    job = bench.send(*(f"new {number}" for number in range(ASKED_AT_ONCE * 3)))
-    for channel in range(1, ASKED_AT_ONCE + 1):
-        bench.pipe.ears[channel].replied(wire.QOS_OK)
-    bench.ahead = 30
-    bench.session.pump()
-    assert {None} == {*verdicts(job)}
-
-
-def test_nothing_is_given_back_while_the_broker_is_blocked(bench: Bench) -> None:
-    """Nobody waits for a turn then."""
-    job = asked_in_vain(bench)
-    bench.session.blocked = True
-    bench.ahead = 0.3
-    bench.session.pump()
-    assert 2 + ASKED_AT_ONCE == verdicts(job).count(None)
-
-
-def asked_in_vain(bench: Bench) -> Job:
-    """Messages for missing exchanges: as many as are asked for at once are refused, as many are asked for, and two wait."""
-    job = bench.send(*(f"new {number}" for number in range(ASKED_AT_ONCE * 2 + 2)))
-    ears = [ear for ear in bench.pipe.ears.values() if isinstance(ear, Outlet) and not ear.proven]
-    for ear in ears:
-        ear.closed(MISSING)
-    return job
+    bench.send(*(f"new {number}" for number in range(ASKED_AT_ONCE + 5)))
+    bench.pipe.methods()
+    bench.session.submit(Job(batch([claim("x", attempts=2)]), bench.clock))
+    assert bench.pipe.methods() == [*opened(ASKED_AT_ONCE + 2), *published(1, ASKED_AT_ONCE + 2)]
 
 
 def test_an_exchange_that_is_never_idle_gives_its_channel_to_those_that_wait_for_one() -> None:
