@@ -75,7 +75,7 @@ async def test_exchanges_share_what_channels_a_user_may_have(own_broker: RabbitM
             downs = broker.seen.of(BrokerDown)
     assert 1 <= len(downs) < 5, "without that each round of the exchanges would end a connection"
     assert all("NOT_ALLOWED - number of channels opened for user" in down.error for down in downs)
-    assert downs[0].error.endswith("exchanges share fewer channels from now on: raise the limit for more.")
+    assert downs[0].error.endswith("exchanges share fewer channels from now on: for more raise the limit and start the relay again.")
 
 
 async def test_a_connection_that_an_operator_closes_is_made_anew(own_broker: RabbitMQ, own_topology: Topology) -> None:
