@@ -30,6 +30,7 @@ ALIVE_INTERVAL: Final = 1.0
 """Seconds between the heartbeats that stand for frames which aiormq does not see."""
 PROTOCOL_ERRORS: Final = frozenset((501, 502, 503, 504, 505, 506, 540, 541))
 """Reply codes of `connection.close` that a client's frame brought about (AMQP 0-9-1, 1.2)."""
+_FEWER = "exchanges share fewer channels from now on: for more raise the limit and start the relay again"
 
 
 class Lost(NamedTuple):
@@ -123,7 +124,7 @@ class Tap(asyncio.Protocol):
         self.close_reason = reason
         if not self.ended.done():
             allowed = channels_allowed(reason)
-            then = "" if allowed is None else "; exchanges share fewer channels from now on: for more raise the limit and start the relay again"
+            then = "" if allowed is None else f"; {_FEWER}"
             sentence = f"The {self._broker} closed the connection ({reason.code} {reason.text}){then}."
             self.ended.set_result(Lost(sentence, reason.code in PROTOCOL_ERRORS, allowed))
 
