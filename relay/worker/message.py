@@ -9,6 +9,11 @@ from typing import Any
 
 from relay.inbox.delivery import RELAY_ID, says_json
 from relay.message import Claim
+from relay.worker.outcomes import Retry
+
+
+class NoJsonError(Retry, ValueError):
+    """The payload is no JSON; `Message.body` has it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Message:
             ValueError: it is no JSON; `body` has it.
         """
         if self.claim.binary and not says_json(self.options):
-            raise ValueError(f"Message {self.id} says of no content type that it is JSON: read its body.")
+            raise NoJsonError(f"Message {self.id} says of no content type that it is JSON: read its body.")
         return json.loads(self.claim.payload)
 
     @cached_property
