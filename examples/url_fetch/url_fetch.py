@@ -6,8 +6,8 @@ import os
 from datetime import UTC, datetime
 from urllib.parse import urljoin, urlsplit
 
-from relay.outbound import Response, UrlError, fetch
-from relay.worker import Message, Reject
+from relay.outbound import OutboundError, Response, UrlError, fetch
+from relay.worker import Message, Reject, Retry
 
 SECONDS = float(os.environ.get("URL_FETCH_SECONDS", "20"))
 LONGEST = int(os.environ.get("URL_FETCH_BYTES", str(1 << 20)))
@@ -22,6 +22,8 @@ async def get(message: Message) -> dict[str, object]:
         response = await followed(message.content["url"])
     except (UrlError, ValueError) as error:
         raise Reject(str(error), code="url_refused") from error
+    except OutboundError as error:
+        raise Retry(str(error)) from error
     return {
         "response_at": datetime.now(UTC),
         "response_code": response.status,
