@@ -5,7 +5,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+# Extras stay in the lock: pip would judge `coverage[toml]` by its newest release, which has no hash here, and refuse the whole file.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras
 # Two processes take file by file, each with servers of its own; tests/support/spread.py lets folders that compute and that wait take turns.
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance examples compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
