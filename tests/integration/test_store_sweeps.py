@@ -289,7 +289,7 @@ async def test_a_stranded_message_goes_out_after_a_round(queue: Queue, claimer: 
 
 
 async def test_what_the_head_has_not_passed_is_not_stranded(queue: Queue, claimer: Claimer) -> None:
-    """The scrub looks no further than the head of the main stream."""
+    """A fresh message above its stream's head is left to the stream; the scrub leaves it out."""
     await queue.insert()
 
     await claimer.round()
