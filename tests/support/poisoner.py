@@ -25,7 +25,7 @@ class Poisoner:
     @classmethod
     @asynccontextmanager
     async def at_work(cls, scene: Scene, prefix: str) -> AsyncIterator[Self]:
-        """One that can do as it likes with the broker until the end of the block; then it cancels what would wait for thousands of years."""
+        """One that can do as it likes with the broker; at the end of the block it cancels messages that would wait for ever."""
         async with RawClient(scene.broker.url) as client:
             poisoner = cls(scene.queue, client, prefix)
             yield poisoner
