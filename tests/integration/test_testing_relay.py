@@ -13,6 +13,7 @@ import pytest
 from relay.client import Message, Options, enqueue, enqueue_many
 from relay.testing.outbox import Outbox
 from relay.testing.relays import RunningRelay
+from relay.testing.statements import statement
 from relay.testing.topology import TopologyError
 
 HOUR = timedelta(hours=1)
@@ -251,6 +252,15 @@ def test_schedules_tick_and_bundles_collect(outbox: Outbox, connection: psycopg.
     assert [2] == [
         count for (count,) in connection.execute("SELECT count(*) FROM queue_message_archive WHERE result = 'discarded'").fetchall()
     ]
+
+
+def test_what_is_released_while_the_test_looks_is_due(database_url: str, connection: psycopg.Connection[Any]) -> None:
+    """A transaction's `now()` is older than its snapshot: a message released between them is visible, and only seems to wait."""
+    _put(connection)
+    with psycopg.connect(database_url) as looking:
+        looking.execute("SELECT now()")
+        connection.execute("UPDATE queue_message SET available_at = now()")
+        assert [(1,)] == looking.execute(statement("count_due", "public")).fetchall()
 
 
 def test_paused_messages_are_not_due(outbox: Outbox, connection: psycopg.Connection[Any]) -> None:
