@@ -24,6 +24,8 @@ from relay.postgres.upkeep import Upkeep
 PLENTY = 1 << 30
 PATIENCE = 60.0
 """Seconds after which what a test waits for does not come any more, on any machine."""
+HUNG = "-c statement_timeout=500s"
+"""A statement of a test's own that never ends is named by its line, before the test's time is over and tells only of the event loop."""
 FIRST = Fresh(Cursor().ranges(), 10_000)
 """From the left, no exchange excluded, and a long way to walk."""
 END = Position(LAST_XID, LAST_SEQ)
@@ -195,7 +197,7 @@ def claim_of(batch: Batch, id_: str) -> Claim:
 @pytest.fixture
 async def queue(database_url: str) -> AsyncIterator[Queue]:
     """The queue of this test's own database."""
-    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True, options=HUNG) as connection:
         yield Queue(database_url, connection)
 
 
