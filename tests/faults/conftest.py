@@ -12,11 +12,13 @@ import pytest
 from relay import local
 from relay.postgres.migrate import migrate
 from tests.support.broker import Declared, Topology
+from tests.support.clusters import Cluster, two_clusters
 from tests.support.fault_scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
 from tests.support.ledgers import Producer
 from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue
 from tests.support.relays import Relays
+from tests.support.sent import Sent
 from tests.support.servers import Databases, Say
 
 HAD_TIME = os.getloadavg()[0] < (os.cpu_count() or 1)
@@ -85,3 +87,16 @@ def database_url(own_postgres: local.Postgres) -> Iterator[str]:
 async def inbox(own_topology: Topology) -> Declared:
     """An exchange and the queue behind it."""
     return await own_topology.declare()
+
+
+@pytest.fixture
+def sent(own_topology: Topology, inbox: Declared) -> Sent:
+    """Messages of keys, of which nothing is sent yet."""
+    return Sent(own_topology, inbox)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[tuple[Cluster, Cluster]]:
+    """One with high transaction ids and one with low ones, which take part in logical replication."""
+    with two_clusters("wal_level=logical") as both:
+        yield both

@@ -3,63 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 
-import psycopg
 import pytest
 
 from relay import local
 from relay.postgres.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.clusters import Cluster, two_clusters
+from tests.support.clusters import Cluster
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess, Relays
+from tests.support.sent import Sent, queue_at
 from tests.support.standby import Standby
 
-KEYS = ("a", "b", "c")
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
-
-
-@pytest.fixture(scope="module")
-def clusters() -> Iterator[tuple[Cluster, Cluster]]:
-    """One with high transaction ids and one with low ones, which take part in logical replication."""
-    with two_clusters("wal_level=logical") as both:
-        yield both
-
-
-@asynccontextmanager
-async def queue_at(url: str) -> AsyncIterator[Queue]:
-    """The queue of a database."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        yield Queue(url, connection)
-
-
-class Told:
-    """What goes in, by ordering key, and what comes out of the broker."""
-
-    def __init__(self, topology: Topology, inbox: Declared) -> None:
-        self.topology, self.inbox = topology, inbox
-        self.keys: dict[str, list[str]] = {key: [] for key in KEYS}
-
-    async def insert(self, queue: Queue, rounds: int) -> None:
-        """Messages of all keys in turn, each in a transaction of its own."""
-        for _ in range(rounds):
-            for key in KEYS:
-                self.keys[key] += await queue.insert(exchange=self.inbox.exchange, routing_key=self.inbox.routing_key, ordering_key=key)
-
-    async def all_came_in_order(self) -> None:
-        """Each key's messages came in the order in which they were inserted, each once."""
-        came = [message.message_id for message in await self.topology.drain(self.inbox.queue, sum(map(len, self.keys.values())))]
-        assert sorted(id_ for ids in self.keys.values() for id_ in ids) == sorted(came, key=str)
-        for ids in self.keys.values():
-            assert ids == [id_ for id_ in came if id_ in ids]
-
-
-@pytest.fixture
-def told(own_topology: Topology, inbox: Declared) -> Told:
-    """Nothing yet."""
-    return Told(own_topology, inbox)
 
 
 async def start(relays: Relays, queue: Queue, broker: local.RabbitMQ, name: str = "relay") -> RelayProcess:
@@ -70,44 +25,44 @@ async def start(relays: Relays, queue: Queue, broker: local.RabbitMQ, name: str 
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_restored_messages_go_out_before_new_ones(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, told: Told
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
 ) -> None:
     """From a cluster with high ids to one with low ids, with locks of a relay that is no more."""
     high, low = clusters
     source, target = high.new(), low.new(schema=False)
     async with queue_at(source) as queue:
-        await told.insert(queue, 30)
+        await sent.insert(queue, 30)
         await queue.sql(
             "UPDATE queue_message SET lock_expires_at = now() + interval '1 s', lock_token = gen_random_uuid(), locked_by = 9, "
             "attempts = 1 WHERE id = ANY(%s::uuid[])",
-            [told.keys["a"][0]],
+            [sent.keys["a"][0]],
         )
     await asyncio.to_thread(low.restore, source, target)
     async with queue_at(target) as queue:
-        await told.insert(queue, 10)
+        await sent.insert(queue, 10)
         relay = await start(relays, queue, own_broker)
         assert 90 == sum(line["messages"] for line in relay.of("messages_renumbered"))
 
         # The lock of the old relay is nobody's to free early, and the sweep of the minute finds it.
         await queue.settled(seconds=120)
-    await told.all_came_in_order()
+    await sent.all_came_in_order()
 
 
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_there_and_back_again_keeps_the_order(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, told: Told
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
 ) -> None:
     """High to low to high to low: each cluster adds its own, and only where ids are lower is anything renumbered."""
     high, low = clusters
     url = high.new()
     for step, cluster in enumerate((low, high, low)):
         async with queue_at(url) as queue:
-            await told.insert(queue, 10)
+            await sent.insert(queue, 10)
         target = cluster.new(schema=False)
         await asyncio.to_thread(cluster.restore, url, target)
         async with queue_at(target) as queue:
-            await told.insert(queue, 3)
+            await sent.insert(queue, 3)
             said: list[str] = []
             await asyncio.to_thread(migrate, target, say=said.append)
             assert (step != 1) == bool(said)
@@ -115,19 +70,19 @@ async def test_there_and_back_again_keeps_the_order(
     async with queue_at(url) as queue:
         await start(relays, queue, own_broker)
         await queue.settled()
-    await told.all_came_in_order()
+    await sent.all_came_in_order()
 
 
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_a_dump_restored_into_a_running_queue_is_delivered(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, told: Told
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
 ) -> None:
     """The relay finds it within a minute, without a new start."""
     high, low = clusters
     source, target = high.new(), low.new()
     async with queue_at(source) as queue:
-        await told.insert(queue, 20)
+        await sent.insert(queue, 20)
     async with queue_at(target) as queue:
         await start(relays, queue, own_broker)
 
@@ -135,13 +90,13 @@ async def test_a_dump_restored_into_a_running_queue_is_delivered(
 
         await queue.settled(seconds=120)
         assert not await queue.value("SELECT queue_message_has_foreign_ids()")
-    await told.all_came_in_order()
+    await sent.all_came_in_order()
 
 
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_after_a_logical_switchover_everything_goes_out(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, told: Told
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
 ) -> None:
     """The subscriber has the rows without the sequences; as long as it is one, nothing is renumbered."""
     high, low = clusters
@@ -150,20 +105,20 @@ async def test_after_a_logical_switchover_everything_goes_out(
     async with queue_at(source) as publisher, queue_at(target) as queue:
         await publisher.sql(f"CREATE PUBLICATION outbox FOR TABLE {tables}")
         await publisher.sql("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('old', '1', 'h', 1)")
-        await told.insert(publisher, 10)
+        await sent.insert(publisher, 10)
         await queue.sql(f"CREATE SUBSCRIPTION outbox CONNECTION '{source}' PUBLICATION outbox")
-        await told.insert(publisher, 10)
+        await sent.insert(publisher, 10)
         await until(lambda: holds(queue, 60))
         await asyncio.to_thread(migrate, target)
         assert not await queue.value("SELECT queue_message_has_foreign_ids()")
         assert 0 == await queue.value("SELECT count(*) FROM queue_message WHERE xid = '2'")
 
         await queue.sql("DROP SUBSCRIPTION outbox")
-        await told.insert(queue, 5)
+        await sent.insert(queue, 5)
         await start(relays, queue, own_broker)
 
         await queue.settled()
-    await told.all_came_in_order()
+    await sent.all_came_in_order()
 
 
 async def holds(queue: Queue, count: int) -> bool:
@@ -174,22 +129,21 @@ async def holds(queue: Queue, count: int) -> bool:
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_a_blocked_key_of_a_dump_starves_nobody(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, told: Told
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
 ) -> None:
     """6,000 restored messages stand behind a head that waits: others go out at once, restored or new."""
     high, low = clusters
     source, target = high.new(), low.new(schema=False)
-    to = {"exchange": told.inbox.exchange, "routing_key": told.inbox.routing_key}
     async with queue_at(source) as queue:
-        await queue.insert(**to, ordering_key="blocked", available_at="2999-01-01T00:00:00Z")
-        await queue.insert(6000, **to, ordering_key="blocked")
-        await told.insert(queue, 10)
+        await queue.insert(**sent.to, ordering_key="blocked", available_at="2999-01-01T00:00:00Z")
+        await queue.insert(6000, **sent.to, ordering_key="blocked")
+        await sent.insert(queue, 10)
     await asyncio.to_thread(low.restore, source, target)
     async with queue_at(target) as queue:
         await start(relays, queue, own_broker)
-        await told.insert(queue, 10)
+        await sent.insert(queue, 10)
         await queue.settled(left=6001)
-    await told.all_came_in_order()
+    await sent.all_came_in_order()
 
 
 @pytest.mark.fault(34, repeats=3)

@@ -1,0 +1,61 @@
+"""What goes into queues that move between clusters, and what comes out of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import psycopg
+
+from tests.support.broker import Declared, Topology
+from tests.support.queue import Queue
+
+KEYS = ("a", "b", "c")
+
+
+@asynccontextmanager
+async def queue_at(url: str) -> AsyncIterator[Queue]:
+    """The queue of a database."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        yield Queue(url, connection)
+
+
+class Sent:
+    """What goes in, by ordering key and without one, and what comes out of the broker."""
+
+    def __init__(self, topology: Topology, inbox: Declared) -> None:
+        self.topology, self.inbox = topology, inbox
+        self.to = {"exchange": inbox.exchange, "routing_key": inbox.routing_key}
+        self.keys: dict[str, list[str]] = {key: [] for key in KEYS}
+        self.unkeyed: list[str] = []
+
+    @property
+    def ids(self) -> list[str]:
+        """All of them."""
+        return [*self.unkeyed, *(id_ for ids in self.keys.values() for id_ in ids)]
+
+    async def insert(self, queue: Queue, rounds: int, *, unkeyed: bool = False) -> None:
+        """Messages of all keys in turn, each in a transaction of its own; with `unkeyed` one without a key in each round as well."""
+        for _ in range(rounds):
+            for key in KEYS:
+                self.keys[key] += await queue.insert(**self.to, ordering_key=key)
+            if unkeyed:
+                self.unkeyed += await queue.insert(**self.to)
+
+    async def all_came_in_order(self) -> None:
+        """Each key's messages came in the order in which they were inserted, each once."""
+        came = await self.come()
+        assert sorted(self.ids) == sorted(came)
+        self.in_order(came)
+
+    async def come(self) -> list[str]:
+        """Ids in the order in which they came: at least as many as were inserted here, and whatever else is there by then."""
+        waiting = max(len(self.ids), await self.topology.waiting(self.inbox.queue))
+        return [str(message.headers["x-relay-id"]) for message in await self.topology.drain(self.inbox.queue, waiting)]
+
+    def in_order(self, came: Iterable[str]) -> None:
+        """All of these came, and each key's messages in their order, by when each came first."""
+        first = list(dict.fromkeys(came))
+        assert not {*self.ids} - {*first}
+        for ids in self.keys.values():
+            assert ids == [id_ for id_ in first if id_ in {*ids}]
