@@ -16,13 +16,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.bench import command, machine
-from tests.bench.designs import backlogs, keys
-from tests.bench.designs.design import Design
+from tests.bench.designs import backlogs, keys, rounds
+from tests.bench.designs.design import Design, Held
 from tests.bench.designs.drains import Figures, drain
 from tests.bench.designs.stage import DESIGNS, SETTINGS, Stage, staged
 from tests.bench.figures import Figure, figure
 
 PARTS = ("drain", "paused", "future", "keys")
+BY_NAME = ("paused-rounds", "future-rounds")
+"""Parts that are measured where they are named alone: they need a RabbitMQ, and compare nothing."""
+NAMES = f"of {', '.join(PARTS)}, which are the default, {' and '.join(BY_NAME)}"
 LONG_BACKLOG = 1_000_000
 LONG_FUTURE = 10_000_000
 Rounds = dict[str, dict[str, list[float]]]
@@ -65,6 +68,12 @@ class Comparison:
             say(f"head of a key, round {number + 1}")
             self._take("cursor and scan", await keys.measure(self._stage))
 
+    async def scrub(self, name: str, rows: int, held: Held) -> None:
+        """Rounds of the scrub, and a relay beside so many messages that wait."""
+        for number in range(self._rounds):
+            say(f"rounds, {name}, round {number + 1}: {rows:,} messages")
+            self._take("cursor and scan", await rounds.measure(self._stage, name, rows, held, say))
+
     def _take(self, name: str, figures: Figures) -> None:
         for what, value in figures.items():
             self.found[what][name].append(value)
@@ -82,6 +91,8 @@ async def compare(given: argparse.Namespace) -> Rounds:
             "paused": lambda: one.backlog(given.rows, backlogs.fill_paused, backlogs.paused),
             "future": lambda: one.backlog(given.future, backlogs.fill_future, backlogs.future),
             "keys": one.keys,
+            "paused-rounds": lambda: one.scrub("paused", given.rows, backlogs.PAUSED),
+            "future-rounds": lambda: one.scrub("tomorrow", given.future, ()),
         }
         for name in given.parts or PARTS:
             await parts[name]()
@@ -123,7 +134,7 @@ def say(line: str, began: float = time.monotonic()) -> None:
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(prog="tests.bench.designs", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", type=command.one_of(PARTS), help=f"of {', '.join(PARTS)}; by default all")
+    parser.add_argument("parts", nargs="*", metavar="PART", type=command.one_of((*PARTS, *BY_NAME)), help=NAMES)
     parser.add_argument("--rounds", type=command.positive, default=3, help="of everything; 3 by default")
     parser.add_argument(
         "--messages", type=command.positive, default=50_000, help="that go through under a held snapshot; 50,000 by default"
