@@ -74,7 +74,7 @@ class Store:
         self._owed: StoreError | None = None
         self.left_locked = False
         """Something may carry this relay's lock that is not in flight: its name is asked for until that has expired."""
-        self.relay_id = 0
+        self.relay_id, self._started_at = 0, ""
 
     def _make_sessions(self, conninfo: Conninfo, name: str, *, prepare: bool) -> list[Session]:
         return [
@@ -95,7 +95,7 @@ class Store:
         for session in self._sessions:
             # Also the one that settles: nothing is sent where the server has no connection left for it.
             await session.open()
-        [(self.relay_id,)] = await self._control.fetch(self._statements["register_relay"], values)
+        [(self.relay_id, self._started_at)] = await self._control.fetch(self._statements["register_relay"], values)
         return self.relay_id
 
     async def unregister(self, *, holds_locks: bool) -> None:
@@ -185,9 +185,9 @@ class Store:
         self.left_locked = True
 
     async def heartbeat(self, state: str, places: Places = NOWHERE) -> bool:
-        """Report that this relay lives, its state, and where it is; False if its row is gone."""
+        """Report that this relay lives, its state, and where it is; False if its row is gone, or another's."""
         where = {**at("low", places.low), **at("head", places.head), **at("top", places.top)}
-        values = {"state": state, "relay_id": self.relay_id, "now": None, **where}
+        values = {"state": state, "relay_id": self.relay_id, "started_at": self._started_at, "now": None, **where}
         return bool(await self._claims.fetch(self._statements["heartbeat"], values))
 
     async def keep_lanes(self) -> dict[int, int]:

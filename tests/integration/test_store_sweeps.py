@@ -340,19 +340,6 @@ async def test_a_relay_that_holds_locks_leaves_its_row_behind(queue: Queue, stor
     assert [] == await queue.sql("SELECT id FROM queue_message_relay")
 
 
-async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
-    """A heartbeat that finds no row makes a new one under a new id."""
-    before = store.relay_id
-    await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 day'")
-    await upkeep.sweep_minute()
-    assert [] == await queue.sql("SELECT id FROM queue_message_relay")
-
-    await upkeep.heartbeat({"broker": "up"})
-
-    assert before != store.relay_id
-    assert [(store.relay_id,)] == await queue.sql("SELECT id FROM queue_message_relay")
-
-
 async def test_the_policy_is_read_from_the_database(queue: Queue, store: MadeStore) -> None:
     """Settings reach the relay as a policy; held exchanges by name, limits with their figures and how many relays share them."""
     told = []

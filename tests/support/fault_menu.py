@@ -39,4 +39,5 @@ MENU: Mapping[int, str] = {
     32: "`relay receive`: kill -9, PostgreSQL and RabbitMQ killed, connections cut",
     33: "`relay work`: kill -9, PostgreSQL killed, locks that expire while handlers work",
     34: "a dump or a logical copy taken into another cluster, with higher or lower transaction ids",
+    35: "failover to a standby that lagged, point-in-time recovery, pg_upgrade",
 }

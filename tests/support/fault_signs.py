@@ -99,6 +99,7 @@ SIGNS: Mapping[int, Signs] = {
     32: Signs("`relay_broker_up` 0", "`receive_failed`, `broker_down`", "none: a receiver claims nothing"),
     33: Signs("`relay_failures_total` rises", "`maintenance_failed`, `locks_swept`", "worker `silent`"),
     34: Signs("none: messages keep their order and go out", "`messages_renumbered`", "none: messages keep their order and go out"),
+    35: Signs("as a killed PostgreSQL", "`database_down`, unless a pooler kept the sessions", "as a killed PostgreSQL"),
 }
 """By number of the fault."""
 

@@ -20,9 +20,31 @@ class Standby(Postgres):
 
     def promote(self) -> None:
         """Take everything that the primary has committed, then become a primary of the next timeline."""
+        self.catch_up()
+        self._promote()
+
+    def catch_up(self) -> None:
+        """Take everything that the primary has committed."""
         with psycopg.connect(self._primary) as primary, psycopg.connect(self.url, autocommit=True) as here:
             [lsn] = primary.execute("SELECT pg_current_wal_lsn()").fetchone() or [None]
-            poll(lambda: here.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [lsn]).fetchone() == (True,), seconds=30)
+            assert poll(lambda: here.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [lsn]).fetchone() == (True,), seconds=30)
+
+    def lag(self) -> None:
+        """Take nothing more from the primary. To pause the replay would not do: a promotion replays what has come."""
+        with psycopg.connect(self.url, autocommit=True) as here:
+            here.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            here.execute("SELECT pg_reload_conf()")
+            assert poll(lambda: here.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone() == (0,), seconds=30)
+
+    def take_over(self, port: int) -> None:
+        """Become a primary with what is here, at the port of the one that is gone."""
+        self._promote()
+        self.stop()
+        self.port = port
+        self.start()
+
+    def _promote(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as here:
             assert here.execute("SELECT pg_promote()").fetchone() == (True,)
 
     def _prepare(self, keeper: Keeper) -> None:

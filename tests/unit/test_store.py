@@ -76,7 +76,7 @@ def test_a_store_that_has_not_registered_has_no_id() -> None:
 async def test_a_relay_registers_with_every_connection_open() -> None:
     """Also the one that settles, before anything is claimed."""
     played = Played()
-    played.answers["register_relay"].append([(9,)])
+    played.answers["register_relay"].append([(9, "2026-01-01 00:00:00+00")])
 
     assert 9 == await played.store.register() == played.store.relay_id
     assert [("claim", "open"), ("settle", "open"), ("control", "open"), ("control", "register_relay")] == played.asked
@@ -177,7 +177,7 @@ async def test_a_report_tells_the_state_and_where_the_relay_claims_next_and_hear
         played.answers["heartbeat"].append(row)
         assert known == await played.store.heartbeat("running", Places(Position(40, 1), Position(50, 2), SIXTY))
     where = {"low_xid": "40", "low_seq": 1, "head_xid": "50", "head_seq": 2, "top_xid": "60", "top_seq": 2}
-    assert [{"state": "running", "relay_id": 7, **where, "now": None}] * 2 == played.values
+    assert [{"state": "running", "relay_id": 7, "started_at": "", **where, "now": None}] * 2 == played.values
     assert {("claim", "heartbeat")} == set(played.asked)
 
 
