@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tests.simulation.checked import expect_none_lost
 from tests.simulation.database import Row
 from tests.simulation.ledger import BrokenError
 from tests.simulation.rows import At
@@ -27,7 +28,10 @@ def calm_down(world: World) -> None:
         world.commit(0)
     world.set_clock(world.latest)
     world.server.restart()
+    world.refuse_none()
+    expect_none_lost(world.database, restored=True)
     world.renumber()
+    expect_none_lost(world.database)
     world.restart_broker(False)
     world.broker.slow, world.broker.late, world.broker.harmless = 0.0, 0.0, True
     world.broker.block(False)

@@ -41,6 +41,8 @@ class Ledger:
         self._rows: dict[str, Row] = {}
         self.rolled_back: dict[str, None] = {}
         self.delivered_times: Counter[str] = Counter()
+        self.claims: Counter[str] = Counter()
+        """Claims by exchange."""
         self._acknowledged: dict[str, None] = {}
         self._allowed: Counter[str] = Counter()
         self._expired = 0
@@ -61,6 +63,7 @@ class Ledger:
 
     def locked(self, row: Row, relay: int) -> None:
         """One valid token at a time, and of a key its head only, by the owner of its lane."""
+        self.claims[row.exchange] += 1
         if row.lock_expires_at is not None and row.lock_expires_at > self.database.now():
             raise BrokenError(f"{row.id} was locked while relay {row.locked_by} still held it.")
         if row.at[0] >= self.database.xmax:

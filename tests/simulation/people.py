@@ -10,7 +10,7 @@ from tests.simulation.clock import SimulatedLoop
 from tests.simulation.database import GOOD, KEYS, LAST, Database, Row, Transaction
 from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import Ledger
-from tests.simulation.relay import SimulatedRelay
+from tests.simulation.relay import SETTINGS, SimulatedRelay
 from tests.simulation.server import Server
 from tests.simulation.sweeps import renumber, skip_key, sweep_minute, wake_key
 
@@ -166,7 +166,19 @@ class People:
         self.database.ahead = seconds
         self.latest = max(self.latest, seconds)
         for relay in self.living:
-            relay.upset_at = relay.trouble_at = self.loop.now
+            relay.upset_at = relay.clock_set_at = self.loop.now
+            relay.may_lose = SETTINGS.window
+
+    def refuse(self, most: int) -> None:
+        """A trigger refuses the UPDATE of some messages that wait, until it is gone."""
+        waiting = [row for row in self.database.rows.values() if row.lock_expires_at is None and row.tx is None]
+        for row in self.chance.sample(waiting, min(most, len(waiting))):
+            row.kept = True
+
+    def refuse_none(self) -> None:
+        """That trigger is gone."""
+        for row in self.database.rows.values():
+            row.kept = False
 
     def sweep(self) -> None:
         """The minute's sweep of pg_cron."""

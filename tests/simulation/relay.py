@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -143,6 +144,10 @@ class SimulatedRelay:
         """When something last happened after which its locks may expire."""
         self.upset_at = loop.time()
         """When anything last went wrong, if only one statement."""
+        self.clock_set_at = -math.inf
+        """When the server's clock was last set."""
+        self.may_lose = 0
+        """Locks that it may still lose for that."""
         self.stopped_at = 0.0
         """When it was last made to stand still."""
         self.stops = 0

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.simulation.broker import NOWHERE
 from tests.simulation.ending import finish
 from tests.simulation.schedule import POLICIES
+from tests.simulation.troubles import HOUR
 from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, STATES, World
 
 WHICH = st.integers(0, 3)
@@ -65,10 +66,30 @@ class Worlds(RuleBasedStateMachine):
         """A writer rolls back to a savepoint."""
         self.world.roll_back_to_savepoint(which)
 
-    @rule(most=st.integers(1, 3), seconds=SECONDS)
-    def hold(self, most: int, seconds: float) -> None:
-        """Somebody locks messages and changes nothing."""
-        self.world.hold(most, seconds)
+    @rule(most=st.integers(1, 3), seconds=SECONDS | st.floats(3.0, 20.0, allow_nan=False), locked=st.booleans())
+    def hold(self, most: int, seconds: float, locked: bool) -> None:
+        """Somebody locks messages and changes nothing, for long at times, and such as relays have."""
+        self.world.hold(most, seconds, locked=locked)
+
+    @rule(most=st.integers(0, 3))
+    def refuse(self, most: int) -> None:
+        """A trigger refuses the UPDATE of messages that wait, or is gone."""
+        self.world.refuse(most) if most else self.world.refuse_none()
+
+    @rule(messages=st.integers(1, 9), higher=st.booleans())
+    def restore(self, messages: int, higher: bool) -> None:
+        """Messages of another cluster come back."""
+        self.world.restore(messages, higher=higher)
+
+    @rule()
+    def renumber(self) -> None:
+        """They get positions of this cluster."""
+        self.world.renumber()
+
+    @rule(seconds=st.sampled_from([0.0, 30.0, -30.0, HOUR, -HOUR]))
+    def set_clock(self, seconds: float) -> None:
+        """The server's clock is set."""
+        self.world.set_clock(seconds)
 
     @rule()
     def lose_partition(self) -> None:

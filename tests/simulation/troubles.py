@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.simulation.database import GOOD, LIMITED
-from tests.simulation.liveness import FREED, NOTED, RECOVERED
+from tests.simulation.liveness import FOUND, FREED, NOTED, RECOVERED, RENUMBERED
 from tests.simulation.world import KEYS, World
 
 HOUR = 3600.0
@@ -22,10 +22,16 @@ def live_on(world: World, chance: Random, seconds: float) -> None:
 
 
 def restore(world: World, chance: Random) -> None:
-    """A dump comes back, of a cluster with higher ids or with lower ones; only later its messages get ids of this cluster."""
+    """A dump comes back, of a cluster with higher ids or with lower ones; only later its messages get ids of this cluster.
+
+    A relay does that in its time, or somebody starts one.
+    """
     world.restore(chance.randrange(1, 30), higher=chance.random() < 0.7)
-    live_on(world, chance, chance.uniform(0.0, 20.0))
-    world.renumber()
+    if chance.random() < 0.3:
+        live_on(world, chance, RENUMBERED + FOUND)
+    else:
+        live_on(world, chance, chance.uniform(0.0, 20.0))
+        world.renumber()
     live_on(world, chance, RECOVERED)
 
 

@@ -52,7 +52,7 @@ class World(People):
         self.loop.set_exception_handler(self._note_failure)
         self._failure: BaseException | None = None
         self.promises = Promises(self.database)
-        self.liveness = Liveness(self.database, lambda: self.living, lambda: self._rough_at)
+        self.liveness = Liveness(self.database, lambda: self.living, lambda: self._rough_at, self.ledger.claims)
         self._rough_at = 0.0
         """When a broker last was not as it should be."""
         self._started = 0
@@ -205,8 +205,15 @@ class World(People):
         for relay in self.living:
             if relay.id == row.locked_by:
                 troubled = self.loop.now - relay.trouble_at < self.lock_seconds + TROUBLE
-                return relay.process.stopped or row.lock_token in relay.client.unheard or troubled
+                return relay.process.stopped or row.lock_token in relay.client.unheard or troubled or self._lost_to_a_clock(relay)
         return True
+
+    def _lost_to_a_clock(self, relay: SimulatedRelay) -> bool:
+        """The server's clock was set not long ago, which costs a relay what it had in flight at the most."""
+        if self.loop.now - relay.clock_set_at > self.lock_seconds + TROUBLE:
+            return False
+        relay.may_lose -= 1
+        return relay.may_lose >= 0
 
     def _bury(self, relay: SimulatedRelay) -> None:
         """What a relay has sent has ended it; another one takes its place."""
