@@ -12,6 +12,7 @@ from psycopg import errors
 from relay import local
 from relay.postgres.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
+from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue, until
 from tests.support.relays import COMMAND, Relays
 from tests.support.scrape import HTTP, counted, metric, page
@@ -43,6 +44,7 @@ def database_url(own_postgres: local.Postgres, unique: str) -> Iterator[str]:
         url = own_postgres.url.removesuffix("postgres") + unique
         migrate(url, seed={"lock_seconds": str(LOCK_SECONDS)})
         yield url
+        assert_nothing_is_lost(url)
         connection.execute(f"DROP DATABASE {unique} WITH (FORCE)".encode())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from relay import local
 from relay.postgres.migrate import migrate
 from tests.support.clusters import Cluster
+from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess, Relays
 from tests.support.sent import Sent, queue_at
@@ -40,6 +42,8 @@ async def test_restored_messages_go_out_before_new_ones(
     await asyncio.to_thread(low.restore, source, target)
     async with queue_at(target) as queue:
         await sent.insert(queue, 10)
+        with pytest.raises(AssertionError, match="of another cluster"):
+            await asyncio.to_thread(assert_nothing_is_lost, target)
         relay = await start(relays, queue, own_broker)
         assert 90 == sum(line["messages"] for line in relay.of("messages_renumbered"))
 
@@ -104,7 +108,9 @@ async def test_after_a_logical_switchover_everything_goes_out(
     tables = "queue_message, queue_message_relay, queue_message_keyed_row"
     async with queue_at(source) as publisher, queue_at(target) as queue:
         await publisher.sql(f"CREATE PUBLICATION outbox FOR TABLE {tables}")
-        await publisher.sql("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('old', '1', 'h', 1)")
+        await publisher.sql(
+            "INSERT INTO queue_message_relay (name, version, host, pid, heartbeat_at) VALUES ('old', '1', 'h', 1, now() - interval '1 h')"
+        )
         await sent.insert(publisher, 10)
         await queue.sql(f"CREATE SUBSCRIPTION outbox CONNECTION '{source}' PUBLICATION outbox")
         await sent.insert(publisher, 10)
@@ -135,7 +141,7 @@ async def test_a_blocked_key_of_a_dump_starves_nobody(
     high, low = clusters
     source, target = high.new(), low.new(schema=False)
     async with queue_at(source) as queue:
-        await queue.insert(**sent.to, ordering_key="blocked", available_at="2999-01-01T00:00:00Z")
+        await queue.insert(**sent.to, ordering_key="blocked", available_at=datetime.now(UTC) + timedelta(days=365))
         await queue.insert(6000, **sent.to, ordering_key="blocked")
         await sent.insert(queue, 10)
     await asyncio.to_thread(low.restore, source, target)

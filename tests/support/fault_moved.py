@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -13,13 +14,14 @@ from relay.local.postgres import Postgres
 from relay.postgres.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.ledgers import Producer
+from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue
 from tests.support.servers import Databases
 
 
 @asynccontextmanager
 async def moved(scene: Scene, server: Postgres, folder: Path) -> AsyncIterator[Scene]:
-    """The scene on another PostgreSQL, with its ledger in a folder of its own."""
+    """The scene on another PostgreSQL, with its ledger in a folder of its own; in the end it holds nothing that no relay would find."""
     databases = Databases(server.url)
     name = databases.create()
     url = databases.url(name)
@@ -31,3 +33,4 @@ async def moved(scene: Scene, server: Postgres, folder: Path) -> AsyncIterator[S
             queue = Queue(url, connection)
             scene.note("versions", {"PostgreSQL": await queue.value("SHOW server_version"), "RabbitMQ": scene.broker.installation.version})
             yield replace(scene, queue=queue, producer=producer)
+            await asyncio.to_thread(assert_nothing_is_lost, url, watched=True)

@@ -14,6 +14,7 @@ from relay.ledger import Report
 from tests.support.broker import Declared, Topology
 from tests.support.fault_runs import LEDGER, numbers
 from tests.support.ledgers import Producer
+from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess, Relays
 
@@ -106,7 +107,12 @@ class Scene:
         return report
 
     async def check(self, *relays: RelayProcess, timed: bool = True) -> Report:
-        """Wait for the end, stop the relays in order, and expect that everything adds up, and where it is timed, recovers in time."""
+        """Wait for the end, stop the relays in order, and expect that everything adds up, and where it is timed, recovers in time.
+
+        Before the end relays at work leave nothing alone that can be claimed.
+        """
+        if relays:
+            await asyncio.to_thread(assert_nothing_is_lost, self.queue.url, watched=True)
         await self.queue.settled()
         assert [0] * len(relays) == await asyncio.gather(*(relay.stop() for relay in relays))
         report = await self.report()
