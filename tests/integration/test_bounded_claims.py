@@ -32,17 +32,23 @@ CROWDS = {
     "of one key": "ordering_key = 'k'",
     "due of one key": "ordering_key = 'k', available_at = now() - n * interval '1 ms'",
     "delayed": "available_at = now() + interval '1 day' + n * interval '1 ms'",
+    "suspect": "available_at = now() - n * interval '1 ms', locked_by = 9, attempts = 2",
+    "due of a parked key": "ordering_key = 'parked', available_at = now() - n * interval '1 ms'",
+    "of another cluster": "xid = '9000000000'",
 }
-"""Messages of a paused exchange that stand before all others, by what sets them apart."""
+"""Messages that stand before all others, of a paused exchange unless another one is named, by what sets them apart."""
+NOT_PAUSED = {"due of a parked key": "mail", "of another cluster": "mail"}
 
 
-async def crowd(queue: Queue, kind: str, exchange: str = "audit") -> None:
-    """Insert very many messages of a kind."""
-    columns = dict(pair.split(" = ") for pair in CROWDS[kind].split(", ") if pair)
+async def crowd(queue: Queue, kind: str) -> None:
+    """Insert very many messages of a kind; no application can write some of them."""
+    columns = {"exchange": repr(NOT_PAUSED.get(kind, "audit"))} | dict(pair.split(" = ") for pair in CROWDS[kind].split(", ") if pair)
+    await queue.sql("SELECT queue_message_key_park('parked')")
+    await queue.sql(f"SET session_replication_role = {'replica' if columns.keys() & {'locked_by', 'xid'} else 'origin'}")
     await queue.sql(
-        f"INSERT INTO queue_message ({', '.join(['exchange', *columns])}) "
-        f"SELECT {', '.join([repr(exchange), *columns.values()])} FROM generate_series(1, {MANY}) AS n"
+        f"INSERT INTO queue_message ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM generate_series(1, {MANY}) AS n"
     )
+    await queue.sql("RESET session_replication_role")
 
 
 async def looks(queue: Queue, store: MadeStore) -> dict[str, int]:
@@ -61,7 +67,7 @@ async def looks(queue: Queue, store: MadeStore) -> dict[str, int]:
         "scan due": (names.scan("due"), values | {"walk": PAGE}, BY_INDEX),
         "scan left": (names.scan("left"), values | {"walk": PAGE}, ALWAYS | IN_ORDER),
         "list keys": (names["list_keys"], values | {"walk": PAGE, **ranges_of(Cursor().ranges())}, BY_INDEX),
-        "find heads": (names["find_heads"], values | probe(["k", "other"], [NOWHERE] * 2, ["audit"]), BY_INDEX),
+        "find heads": (names["find_heads"], values | probe(["k", "parked", "other"], [NOWHERE] * 3, ["audit"]), BY_INDEX),
         "look": (names["look"], values | {"walk": LOOK, "pending": literal([]), "lanes_pending": literal([])}, BY_INDEX),
     }  # fmt: skip
     return {name: (await explain(queue.connection, *one)).pages for name, one in asked.items()}
@@ -135,7 +141,7 @@ async def test_keys_are_listed_where_the_last_list_stopped(queue: Queue, store: 
     assert ({"k", "other"}, MANY // PAGE) == (keys | listed.keys.keys(), lists)
 
 
-@pytest.mark.parametrize("kind", ["due", "due at once", "of one key", "due of one key", "fresh"])
+@pytest.mark.parametrize("kind", ["due", "due at once", "of one key", "due of one key", "fresh", "suspect"])
 async def test_others_are_found_behind_a_paused_exchange_and_it_leaves_when_it_is_resumed(
     queue: Queue, claimer: Claimer, kind: str
 ) -> None:
@@ -148,3 +154,23 @@ async def test_others_are_found_behind_a_paused_exchange_and_it_leaves_when_it_i
 
     claimer.intake.hold([])
     assert await claimer.found(500)
+
+
+async def test_others_are_found_behind_a_parked_key_and_it_leaves_when_it_is_resumed(queue: Queue, claimer: Claimer) -> None:
+    """Its messages are due, of no paused exchange, and every scan sees them; of the resumed key the head goes."""
+    await crowd(queue, kind := "due of a parked key")
+    others = [*await queue.insert(), *await queue.insert(available_at="2020-01-01T00:00:00Z"), *await queue.insert(ordering_key="l")]
+
+    assert sorted(others) == sorted(await claimer.found(500))
+
+    await queue.sql("SELECT queue_message_key_resume('parked')")
+    head = await queue.value("SELECT id::text FROM queue_message WHERE exchange = %s ORDER BY xid, seq LIMIT 1", NOT_PAUSED[kind])
+    assert [head] == await claimer.found(500)
+
+
+async def test_others_are_found_while_another_clusters_messages_stand_in_the_queue(queue: Queue, claimer: Claimer) -> None:
+    """No look goes there until they are renumbered."""
+    await crowd(queue, "of another cluster")
+    others = [*await queue.insert(), *await queue.insert(available_at="2020-01-01T00:00:00Z"), *await queue.insert(ordering_key="l")]
+
+    assert sorted(others) == sorted(await claimer.found(500))
