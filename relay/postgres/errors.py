@@ -22,6 +22,10 @@ _CONNECTING = (
         "PostgreSQL refused the password: correct RELAY_DATABASE_URL (in a URL it must be percent-encoded) or PGPASSWORD",
     ),
     (r"role .* does not exist|no pg_hba\.conf entry", "PostgreSQL refused the user: correct RELAY_DATABASE_URL or pg_hba.conf"),
+    (
+        r"conversion between UTF8 and \w+ is not supported",
+        "PostgreSQL has no way from this database's encoding to UTF-8: create one with ENCODING 'UTF8' TEMPLATE template0",
+    ),
     (r"database .* does not exist", "The database does not exist: create it or correct RELAY_DATABASE_URL"),
     (
         r"too many clients|connection slots are reserved|too many connections",
