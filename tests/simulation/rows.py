@@ -77,6 +77,7 @@ class RelayRow:
     """A relay's own row."""
 
     heartbeat_at: float
+    started_at: str = ""
     left: bool = False
     able: bool = False
     """It says that it reaches the broker."""

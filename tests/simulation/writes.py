@@ -126,9 +126,9 @@ def _renew(database: Database, row: Row, values: Values) -> None:
 def register_relay(database: Database, tx: Transaction, values: Values) -> Found:
     """`register_relay.sql`."""
     del values
-    number = database.next_relay()
-    tx.then(lambda: database.relays.update({number: RelayRow(database.now())}))
-    return [(number,)]
+    number, started_at = database.next_relay(), database.now()
+    tx.then(lambda: database.relays.update({number: RelayRow(database.now(), repr(started_at))}))
+    return [(number, repr(started_at))]
 
 
 def unregister_relay(database: Database, tx: Transaction, values: Values) -> Found:
@@ -156,7 +156,7 @@ def _own(lane: Lane, owner: int | None) -> None:
 def heartbeat(database: Database, tx: Transaction, values: Values) -> Found:
     """`heartbeat.sql`."""
     relay = database.relays.get(values["relay_id"])
-    if relay is None:
+    if relay is None or relay.started_at != values["started_at"]:
         return []
     tx.then(partial(_report, database, relay, values["state"]))
     return [(values["relay_id"],)]
