@@ -6,7 +6,7 @@ finds it again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from relay.claims.limits import Limits
@@ -20,7 +20,7 @@ MAX_IN_ALL = 50_000
 
 
 class Backlog:
-    """Positions of unordered messages and keys of ordered ones, each exchange in its turn.
+    """Messages by their position and keys of ordered ones, each exchange in its turn.
 
     Args:
         limits: say how many messages of an exchange may be claimed now.
@@ -33,18 +33,14 @@ class Backlog:
         self._limits = limits
         self._most = most
         self._in_all = in_all
-        self._positions: dict[str, dict[Position, bool]] = {}
-        """By exchange; True for a stranded message."""
-        self._next: dict[Position, str] = {}
+        self._found: dict[str, dict[Position, Finding]] = {}
         self._keys: dict[str, dict[str, int]] = {}
-        self.stranded = 0
-        """Stranded messages that were claimed since this was read last."""
 
     def put(self, finding: Finding) -> None:
-        """Remember an unordered message, if there is room."""
-        positions = self._positions.setdefault(finding.exchange, {})
-        if len(positions) < self._room:
-            positions.setdefault(finding.position, finding.kind == "stranded")
+        """Remember a message, if there is room."""
+        mine = self._found.setdefault(finding.exchange, {})
+        if len(mine) < self._room:
+            mine.setdefault(finding.position, finding)
 
     def put_key(self, key: str, lane: int, exchange: str) -> None:
         """Remember a key whose head waits for the limit of its exchange, if there is room; one that is there keeps its turn."""
@@ -52,18 +48,17 @@ class Backlog:
         if key in keys or len(keys) < self._most:
             keys[key] = lane
 
-    def next(self, most: int, held: Collection[str]) -> list[Position]:
-        """Positions to claim now, as many as limits allow; they stay until they were tried."""
-        self._next = {}
-        for exchange in list(self._positions):
-            if len(self._next) >= most:
+    def next(self, most: int, held: Collection[str], wanted: Callable[[Finding], bool] = lambda _: True) -> list[Finding]:
+        """Messages to claim now, as many as limits allow; they stay until they are dropped."""
+        chosen: list[Finding] = []
+        for exchange in list(self._found):
+            if len(chosen) >= most:
                 break
-            room, allowance = most - len(self._next), self._limits.allowance(exchange)
-            mine = self._positions.pop(exchange)
+            room, allowance = most - len(chosen), self._limits.allowance(exchange)
+            self._found[exchange] = mine = self._found.pop(exchange)
             if exchange not in held:
-                self._next |= dict.fromkeys(islice(mine, room if allowance is None else min(allowance, room)), exchange)
-            self._positions[exchange] = mine
-        return list(self._next)
+                chosen += islice(filter(wanted, mine.values()), room if allowance is None else min(allowance, room))
+        return chosen
 
     def admit(self, held: Collection[str]) -> dict[str, int]:
         """Take out the keys that limits admit now, with their lanes."""
@@ -73,36 +68,39 @@ class Backlog:
                 admitted[key] = keys.pop(key)
         return admitted
 
-    def tried(self, claimed: Collection[Position], *, full: bool) -> None:
-        """Forget what was next, of which this was claimed: all of it, or where the claim was full no more than that."""
-        for position in claimed if full else self._next:
-            exchange = self._next[position]
-            mine = self._positions.get(exchange, {})
-            self.stranded += mine.pop(position, False) and position in claimed
+    def drop(self, findings: Iterable[Finding]) -> None:
+        """Forget these, which a claim has tried."""
+        for one in findings:
+            mine = self._found.get(one.exchange, {})
+            mine.pop(one.position, None)
             if not mine:
-                self._positions.pop(exchange, None)
+                self._found.pop(one.exchange, None)
 
     def forget(self, exchanges: Iterable[str]) -> None:
         """Remember nothing of these any more."""
         for exchange in exchanges:
-            self._positions.pop(exchange, None)
+            self._found.pop(exchange, None)
             self._keys.pop(exchange, None)
 
     def clear(self) -> None:
         """Remember nothing at all."""
-        self._positions.clear()
+        self._found.clear()
         self._keys.clear()
+
+    def __len__(self) -> int:
+        """How many messages are remembered."""
+        return sum(map(len, self._found.values()))
 
     @property
     def crowded(self) -> list[str]:
         """Exchanges of which more than half of the room is taken: a scan need not look for more of them."""
-        return [exchange for exchange, found in self._positions.items() if len(found) * 2 > self._room]
+        return [exchange for exchange, found in self._found.items() if len(found) * 2 > self._room]
 
     @property
     def _room(self) -> int:
-        return max(1, min(self._most, self._in_all // max(len(self._positions), 1)))
+        return max(1, min(self._most, self._in_all // max(len(self._found), 1)))
 
     @property
     def throttled(self) -> set[str]:
         """Limited exchanges of which something waits for its turn."""
-        return {name for name, found in (*self._positions.items(), *self._keys.items()) if found and name in self._limits.names}
+        return {name for name, found in (*self._found.items(), *self._keys.items()) if found and name in self._limits.names}

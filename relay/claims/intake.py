@@ -15,7 +15,7 @@ from relay.claims.source import FIRST_GAP, Source
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
 from relay.message import Batch, Outcome, Portion, Position
-from relay.ports import At, Finding, Page, Seen, Sought
+from relay.ports import SUSPECT, At, Finding, Page, Seen, Sought
 
 PAST = "-infinity"
 
@@ -50,8 +50,10 @@ class Intake:
         self.limits = Limits(clock)
         self.backlog = Backlog(self.limits)
         self.suspects = Suspects(self.limits, clock)
+        self.stranded = 0
+        """Stranded messages that were claimed since this was read last."""
         self.streams = Streams(store, share, self.limits)
-        self.lanes = Lanes(store, limits=self.limits, backlog=self.backlog, suspects=self.suspects)
+        self.lanes = Lanes(store, limits=self.limits, backlog=self.backlog, suspects=self.suspects.backlog)
         self._after = PAST
         """The wait of everything before this time is over, and was looked at."""
         self._due_goes_on = False
@@ -102,7 +104,7 @@ class Intake:
                 self.lanes.found(finding)
                 self._ordered.hint()
             elif finding.kind == "suspect":
-                self.suspects.put(finding)
+                self.suspects.backlog.put(finding)
                 self._suspect.hint()
             elif finding.kind == "waiting" or not self.streams.expects(finding.exchange, finding.position):
                 self.backlog.put(finding)
@@ -127,7 +129,7 @@ class Intake:
     def hold(self, exchanges: Collection[str]) -> bool:
         """Hold exactly these exchanges; return whether that let one go. Its messages are claimed at once."""
         self.backlog.forget(exchanges)
-        self.suspects.forget(exchanges)
+        self.suspects.backlog.forget(exchanges)
         released = self.streams.hold(exchanges)
         if released:
             self.hint()
@@ -223,21 +225,24 @@ class Intake:
             self._due.hint()
 
     async def _claim_waiting(self, room: int, room_bytes: int) -> Batch | None:
-        positions = self.backlog.next(room, self.streams.held)
-        if not positions:
-            return None
-        claimed = await self._store.claim(At(positions, "waiting"), limit=room, limit_bytes=room_bytes)
-        taken = {claim.position for claim in claimed.batch.claims} if claimed.batch else set()
-        self.backlog.tried(taken | {*claimed.refused}, full=claimed.full and bool(taken))
-        return claimed.batch
+        return await self._claim_found(self.backlog, "waiting", self.backlog.next(room, self.streams.held), room, room_bytes)
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
         group = self.suspects.next(room, self.streams.held)
+        batch = await self._claim_found(self.suspects.backlog, SUSPECT, group, room, room_bytes)
+        if batch:
+            self.suspects.took(batch)
+            self.lanes.took(batch)
+        return batch
+
+    async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[Finding], room: int, room_bytes: int) -> Batch | None:
+        """Claim what a scan has found; what is left for want of room is tried again, and all else left to the next scan."""
         if not group:
             return None
         fence = self.lanes.fence([one.lane for one in group if one.lane is not None])
-        claimed = await self._store.claim(At([one.position for one in group], "suspect", fence), limit=room, limit_bytes=room_bytes)
-        self.suspects.tried(group, claimed.batch)
-        if claimed.batch:
-            self.lanes.took(claimed.batch)
+        claimed = await self._store.claim(At([one.position for one in group], source, fence), limit=room, limit_bytes=room_bytes)
+        taken = {claim.position for claim in claimed.batch.claims} if claimed.batch else set()
+        self.stranded += sum(one.kind == "stranded" and one.position in taken for one in group)
+        stays = claimed.full and bool(taken)
+        backlog.drop(one for one in group if not stays or one.position in taken or one.position in claimed.refused)
         return claimed.batch

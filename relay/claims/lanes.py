@@ -14,7 +14,6 @@ from relay.claims.backlog import Backlog
 from relay.claims.bounds import Bound, Bounds, Head
 from relay.claims.cursor import Cursor, Snapshot, cut_at
 from relay.claims.limits import Limits
-from relay.claims.suspects import Suspects
 from relay.message import Archive, Batch, Outcome, Portion, Position, Range
 from relay.ports import At, ClaimStore, Finding, Listed
 
@@ -60,7 +59,7 @@ class Lanes:
 
     """
 
-    def __init__(self, store: LaneStore, *, limits: Limits, backlog: Backlog, suspects: Suspects) -> None:
+    def __init__(self, store: LaneStore, *, limits: Limits, backlog: Backlog, suspects: Backlog) -> None:
         self._store = store
         self._limits = limits
         self._backlog = backlog

@@ -118,6 +118,6 @@ class Scrub:
             self._intake.hint_waiting()
 
     def _tell_stranded(self) -> None:
-        stranded, self._intake.backlog.stranded = self._intake.backlog.stranded, 0
+        stranded, self._intake.stranded = self._intake.stranded, 0
         if stranded:
             self._emit(events.StrandedFound(stranded))

@@ -319,7 +319,7 @@ async def test_a_late_transaction_is_claimed_by_its_stream_and_what_was_passed_o
         await early.commit()
 
     await claimer.round()
-    waiting = claimer.intake.backlog.next(10, [])
+    waiting = [one.position for one in claimer.intake.backlog.next(10, [])]
 
     row = await queue.row(over)
     assert [Position(int(row["xid"]), row["seq"])] == waiting

@@ -24,6 +24,8 @@ WALK = 12
 """Messages that a claim looks at: so few that walks are cut, as every other bound is small here."""
 SCAN = 30
 """Messages that a page of a scan looks at."""
+SUSPECTS = 20
+"""Suspects of an exchange that are remembered."""
 POLL = 1.0
 """Seconds between two looks of a relay that rests."""
 
@@ -67,7 +69,6 @@ STAND_INS: dict[str, object] = {
     "relay.postgres.store.LOOK": WALK,
     "relay.claims.lanes.PAGE": WALK,
     "relay.claims.cursor.MAX_LATE": 2,
-    "relay.claims.suspects.MAX_FOUND": 20,
     "relay.claims.suspects.MAX_GROUP": 6,
 }
 """By what they stand for."""
@@ -85,6 +86,7 @@ class App(Relay):
         self.intake = cast("Any", self._intake)
         self.intake._clock = self.intake.suspects._clock = self.intake.limits.clock = clock.monotonic
         self.intake.backlog._most = self.intake.lanes.asked._most = 2 * SCAN
+        self.intake.suspects.backlog._most = SUSPECTS
         self.intake.streams.walk = WALK
         self.intake.streams._share._clock = clock.monotonic
 

@@ -32,18 +32,23 @@ def put(backlog: Backlog, exchange: str, *seqs: int, kind: str = "waiting") -> N
 
 def next_of(backlog: Backlog, most: int = 10, *held: str) -> list[int]:
     """Which may be claimed now."""
-    return [position.seq for position in backlog.next(most, held)]
+    return [one.position.seq for one in backlog.next(most, held)]
+
+
+def drop(backlog: Backlog, exchange: str, *seqs: int) -> None:
+    """A claim has tried these."""
+    backlog.drop(a_finding(exchange=exchange, position=Position(1, seq)) for seq in seqs)
 
 
 def test_what_was_found_first_goes_first(clock: Clock) -> None:
-    """It stays until a claim was tried, and is kept once however often it is found."""
+    """It stays until a claim has tried it, and is kept once however often it is found."""
     backlog = backlog_of(clock)
     put(backlog, "a", 3, 1, 2)
     put(backlog, "a", 1)
 
     assert [[3, 1], [3, 1, 2]] == [next_of(backlog, 2), next_of(backlog)]
-    backlog.tried([Position(1, 3)], full=False)
-    assert [] == next_of(backlog)
+    drop(backlog, "a", 3, 2)
+    assert ([1], 1) == (next_of(backlog), len(backlog))
 
 
 def test_exchanges_take_turns(clock: Clock) -> None:
@@ -53,22 +58,10 @@ def test_exchanges_take_turns(clock: Clock) -> None:
     put(backlog, "b", 5, 6)
 
     assert [1, 2] == next_of(backlog, 2)
-    backlog.tried([], full=False)
+    drop(backlog, "a", 1, 2)
     assert [5, 6] == next_of(backlog, 2)
-    backlog.tried([], full=False)
+    drop(backlog, "b", 5, 6)
     assert [3, 4] == next_of(backlog, 2)
-
-
-def test_what_a_full_claim_left_out_is_tried_again(clock: Clock) -> None:
-    """What it did not claim may be claimable still; what another claim has skipped is forgotten until a scan finds it again."""
-    backlog = backlog_of(clock)
-    put(backlog, "a", 1, 2, 3)
-
-    next_of(backlog)
-    backlog.tried([Position(1, 1)], full=True)
-    assert [2, 3] == next_of(backlog)
-    backlog.tried([Position(1, 2)], full=False)
-    assert [] == next_of(backlog)
 
 
 def test_a_limit_lets_so_many_go(clock: Clock) -> None:
@@ -79,7 +72,8 @@ def test_a_limit_lets_so_many_go(clock: Clock) -> None:
 
     assert [1, 2, 5, 6] == next_of(backlog)
     backlog._limits.took(a_batch(a_claim(exchange="a"), a_claim(exchange="a")))
-    backlog.tried([], full=False)
+    drop(backlog, "a", 1, 2)
+    drop(backlog, "b", 5, 6)
     assert ([], {"a"}) == (next_of(backlog), backlog.throttled)
     clock.now += 1
     assert [3] == next_of(backlog)
@@ -122,28 +116,24 @@ def test_memory_is_bounded_in_all(clock: Clock) -> None:
     assert [1, 2, 3, 4, 11, 12, 13, *range(100, 110), 200] == sorted(next_of(backlog, 100))
 
 
-def test_stranded_messages_are_counted_when_they_were_claimed(clock: Clock) -> None:
-    """What is found while its claim is on its way was never stranded."""
-    backlog = backlog_of(clock)
-    put(backlog, "a", 1, 2, kind="stranded")
-    put(backlog, "a", 3)
-
-    next_of(backlog)
-    backlog.tried([Position(1, 1), Position(1, 3)], full=False)
-
-    assert 1 == backlog.stranded
-
-
-def test_an_answer_that_comes_after_everything_was_forgotten_changes_nothing(clock: Clock) -> None:
+def test_dropping_what_is_forgotten_already_changes_nothing(clock: Clock) -> None:
     """An exchange may be held while a claim is on its way."""
     backlog = backlog_of(clock)
-    put(backlog, "a", 1, kind="stranded")
-    next_of(backlog)
+    put(backlog, "a", 1, 2)
     backlog.forget(["a"])
+    put(backlog, "a", 2)
 
-    backlog.tried([Position(1, 1)], full=False)
+    drop(backlog, "a", 1)
 
-    assert 0 == backlog.stranded
+    assert [2] == next_of(backlog)
+
+
+def test_only_what_is_wanted_is_chosen(clock: Clock) -> None:
+    """The others neither go nor take the room of those that are."""
+    backlog = backlog_of(clock)
+    put(backlog, "a", 1, 2, 3)
+
+    assert [3] == [one.position.seq for one in backlog.next(1, (), lambda one: one.position.seq == 3)]
 
 
 def test_keys_go_on_in_their_turn(clock: Clock) -> None:

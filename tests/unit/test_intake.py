@@ -9,7 +9,7 @@ from relay.claims.intake import Intake
 from relay.claims.source import FIRST_GAP
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Result
-from relay.ports import At, Fresh, Page
+from relay.ports import At, Claimed, Fresh, Page, Wanted
 from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
 MANY = 20
@@ -275,6 +275,39 @@ def test_what_a_scan_finds_goes_where_it_is_claimed(clock: Clock) -> None:
     assert [["k"]] == store.found
 
 
+class Cut(FakeClaims):
+    """Claims by position take the first message, and have room for no more where `cut` says so."""
+
+    cut = True
+
+    async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
+        """Take one; of a claim of fresh messages nothing."""
+        nothing = await super().claim(wanted, limit=limit, limit_bytes=limit_bytes)
+        if not isinstance(wanted, At):
+            return nothing
+        first, *others = wanted.positions
+        batch = a_batch(a_claim(xid=first.xid, seq=first.seq), source=wanted.source)
+        return Claimed(batch, nothing.snapshot, self.cut and bool(others), first, refused=[])
+
+
+@pytest.mark.parametrize("kind", ["waiting", "stranded", "suspect"])
+def test_what_a_claim_left_out_for_want_of_room_is_tried_again(clock: Clock, kind: str) -> None:
+    """What another one did not find is left to the next scan: somebody else may have it."""
+    store = Cut()
+    intake = intake_of(store, clock)
+    intake.found(a_finding(kind, position=Position(1, seq)) for seq in (1, 2, 3, 4))
+
+    for _ in range(2):
+        assert claim(intake)
+        clock.now += 10.0
+    store.cut = False
+    while claim(intake):
+        clock.now += 10.0
+
+    seqs = [[one.seq for one in wanted.positions] for wanted in store.wanted if isinstance(wanted, At)]
+    assert ([[1, 2, 3, 4], [2, 3, 4], [3, 4]], 3 * (kind == "stranded")) == (seqs, intake.stranded)
+
+
 def test_what_stands_in_a_late_transaction_is_not_stranded(clock: Clock) -> None:
     """Its stream asks for it; what has waited is claimed all the same."""
     intake = intake_of(FakeClaims(), clock)
@@ -282,7 +315,7 @@ def test_what_stands_in_a_late_transaction_is_not_stranded(clock: Clock) -> None
 
     intake.found([a_finding("stranded", position=Position(7, 1)), a_finding("waiting", position=Position(7, 2))])
 
-    assert [Position(7, 2)] == intake.backlog.next(10, ())
+    assert [Position(7, 2)] == [one.position for one in intake.backlog.next(10, ())]
 
 
 def test_scans_are_asked_for_nothing_that_has_no_room(clock: Clock) -> None:

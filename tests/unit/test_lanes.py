@@ -10,7 +10,6 @@ from relay.claims.backlog import Backlog
 from relay.claims.bounds import Bound, Head
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.limits import Limits
-from relay.claims.suspects import Suspects
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry
 from relay.ports import At, Listed
 from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
@@ -23,7 +22,7 @@ def lanes_of(store: FakeClaims, *owned: int, limits: Limits | None = None) -> La
     """Lanes with the given numbers, or all."""
     store.lanes = dict.fromkeys(owned or range(64), 1)
     limits = limits or Limits(Clock())
-    lanes = Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Suspects(limits, Clock()))
+    lanes = Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Backlog(limits))
     at_once(lanes.keep())
     return lanes
 
@@ -48,7 +47,7 @@ def test_without_lanes_nothing_is_claimed() -> None:
     store = FakeClaims()
     limits = Limits(Clock())
 
-    assert claim(Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Suspects(limits))) is None
+    assert claim(Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Backlog(limits))) is None
     assert [] == store.asked
 
 

@@ -27,14 +27,15 @@ def put(suspects: Suspects, count: int = 1, **given: object) -> list[Finding]:
     """A scan has found so many."""
     found = [a_finding("suspect", **given) for _ in range(count)]
     for one in found:
-        suspects.put(one)
+        suspects.backlog.put(one)
     return found
 
 
 def claimed(suspects: Suspects, group: list[Finding], attempts: int = 2) -> Batch:
     """All of a group was claimed."""
     batch = a_batch(*(a_claim(exchange=one.exchange, attempts=attempts) for one in group))
-    suspects.tried(group, batch)
+    suspects.backlog.drop(group)
+    suspects.took(batch)
     return batch
 
 
@@ -118,34 +119,17 @@ def test_what_is_held_or_has_no_tokens_is_left_out(clock: Clock) -> None:
     assert [*few[:2], *free] == suspects.next(10, ["held"])
 
 
-def test_what_was_tried_is_left_to_the_next_scan(suspects: Suspects) -> None:
-    """Whether all of it was claimed, or nothing as somebody else was first."""
-    group = put(suspects, 2)
-
-    suspects.tried(group, None)
-
-    assert ([], False) == (suspects.next(10, ()), suspects.waiting)
-
-
 def test_what_is_held_is_forgotten_and_a_new_connection_forgets_all(suspects: Suspects) -> None:
     """A scan finds it again."""
     put(suspects, 1, exchange="held")
     free = put(suspects, 1)
-    suspects.forget(["held"])
+    suspects.backlog.forget(["held"])
     assert free == suspects.next(10, ())
     claimed(suspects, free)
     put(suspects, 1)
 
     suspects.clear()
 
-    assert ([], False) == (suspects.next(10, ()), suspects.waiting)
+    assert ([], 0) == (suspects.next(10, ()), len(suspects.backlog))
     again = put(suspects, 1)
     assert again == suspects.next(10, ()), "nothing is in flight on a new connection"
-
-
-def test_few_are_remembered(suspects: Suspects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next round of the scrub finds the others."""
-    monkeypatch.setattr("relay.claims.suspects.MAX_FOUND", 2)
-    first = put(suspects, 3)[:2]
-
-    assert first == suspects.next(10, ())
