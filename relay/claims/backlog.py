@@ -1,6 +1,6 @@
 """What scans have found and no claim has taken yet, by exchange; no I/O.
 
-A position or a key is a hint: the claim checks it again. So anything may be forgotten here at any time, and the next round of the scrub
+A position is a hint: the claim checks it again. So anything may be forgotten here at any time, and the next round of the scrub
 finds it again.
 """
 
@@ -14,17 +14,17 @@ from relay.message import Position
 from relay.ports import Finding
 
 MAX_FOUND = 10_000
-"""Messages and keys of one exchange that are remembered."""
+"""Messages of one exchange that are remembered."""
 MAX_IN_ALL = 50_000
 """Messages that are remembered; where there are many exchanges each has its part, and at least one."""
 
 
 class Backlog:
-    """Messages by their position and keys of ordered ones, each exchange in its turn.
+    """Messages by their position, each exchange in its turn.
 
     Args:
         limits: say how many messages of an exchange may be claimed now.
-        most: messages and keys of one exchange that are remembered.
+        most: messages of one exchange that are remembered.
         in_all: messages that are remembered.
 
     """
@@ -34,19 +34,12 @@ class Backlog:
         self._most = most
         self._in_all = in_all
         self._found: dict[str, dict[Position, Finding]] = {}
-        self._keys: dict[str, dict[str, int]] = {}
 
     def put(self, finding: Finding) -> None:
         """Remember a message, if there is room."""
         mine = self._found.setdefault(finding.exchange, {})
         if len(mine) < self._room:
             mine.setdefault(finding.position, finding)
-
-    def put_key(self, key: str, lane: int, exchange: str) -> None:
-        """Remember a key whose head waits for the limit of its exchange, if there is room; one that is there keeps its turn."""
-        keys = self._keys.setdefault(exchange, {})
-        if key in keys or len(keys) < self._most:
-            keys[key] = lane
 
     def next(self, most: int, held: Collection[str], wanted: Callable[[Finding], bool] = lambda _: True) -> list[Finding]:
         """Messages to claim now, as many as limits allow; they stay until they are dropped."""
@@ -60,14 +53,6 @@ class Backlog:
                 chosen += islice(filter(wanted, mine.values()), room if allowance is None else min(allowance, room))
         return chosen
 
-    def admit(self, held: Collection[str]) -> dict[str, int]:
-        """Take out the keys that limits admit now, with their lanes."""
-        admitted: dict[str, int] = {}
-        for exchange, keys in self._keys.items():
-            for key in [] if exchange in held else list(islice(keys, self._limits.allowance(exchange))):
-                admitted[key] = keys.pop(key)
-        return admitted
-
     def drop(self, findings: Iterable[Finding]) -> None:
         """Forget these, which a claim has tried."""
         for one in findings:
@@ -80,12 +65,10 @@ class Backlog:
         """Remember nothing of these any more."""
         for exchange in exchanges:
             self._found.pop(exchange, None)
-            self._keys.pop(exchange, None)
 
     def clear(self) -> None:
         """Remember nothing at all."""
         self._found.clear()
-        self._keys.clear()
 
     def __len__(self) -> int:
         """How many messages are remembered."""
@@ -103,4 +86,4 @@ class Backlog:
     @property
     def throttled(self) -> set[str]:
         """Limited exchanges of which something waits for its turn."""
-        return {name for name, found in (*self._found.items(), *self._keys.items()) if found and name in self._limits.names}
+        return {name for name in self._found if name in self._limits.names}

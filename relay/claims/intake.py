@@ -53,7 +53,7 @@ class Intake:
         self.stranded = 0
         """Stranded messages that were claimed since this was read last."""
         self.streams = Streams(store, share, self.limits)
-        self.lanes = Lanes(store, limits=self.limits, backlog=self.backlog, suspects=self.suspects.backlog)
+        self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
         """The wait of everything before this time is over, and was looked at."""
         self._due_goes_on = False
@@ -128,8 +128,8 @@ class Intake:
 
     def hold(self, exchanges: Collection[str]) -> bool:
         """Hold exactly these exchanges; return whether that let one go. Its messages are claimed at once."""
-        self.backlog.forget(exchanges)
-        self.suspects.backlog.forget(exchanges)
+        for backlog in (self.backlog, self.suspects.backlog, self.lanes.backlog):
+            backlog.forget(exchanges)
         released = self.streams.hold(exchanges)
         if released:
             self.hint()
@@ -145,7 +145,7 @@ class Intake:
     @property
     def behind(self) -> list[str]:
         """Exchanges of which messages wait for their limits, sorted."""
-        return sorted({*self.streams.behind, *self.backlog.throttled})
+        return sorted({*self.streams.behind, *self.backlog.throttled, *self.lanes.backlog.throttled})
 
     async def keep_lanes(self) -> bool:
         """Keep the lanes; what is in new ones is looked for at once. Return whether they are others now."""
@@ -179,7 +179,7 @@ class Intake:
             fresh=streams.main, after=self._after, held=streams.held, lanes=lanes.owned, ordered=lanes.cursor
         )  # fmt: skip
         # The look sees nothing of the keys that wait for limits: they stand below the head of the lanes.
-        ordered = seen.ordered or self.limits.until(self.backlog.throttled) == 0.0
+        ordered = seen.ordered or self.limits.until(self.lanes.backlog.throttled) == 0.0
         for source, found in zip(self._polled, (seen.fresh or bool(streams.heads), ordered, seen.waiting), strict=True):
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
         self._mind_limits()
@@ -200,8 +200,9 @@ class Intake:
         """What waits for its limit is looked for as soon as that lets it go."""
         if not self.limits.names:
             return
-        wait = self.limits.until(self.backlog.throttled)
-        for source, seconds in ((self._limited, self.streams.until_limited()), (self._waiting, wait), (self._ordered, wait)):
+        waits = ((self._waiting, self.backlog), (self._ordered, self.lanes.backlog))
+        limited = [(source, self.limits.until(backlog.throttled)) for source, backlog in waits]
+        for source, seconds in ((self._limited, self.streams.until_limited()), *limited):
             if seconds is not None:
                 source.look_at = min(source.look_at, self._clock() + max(seconds, FIRST_GAP))
 

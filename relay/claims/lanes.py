@@ -54,20 +54,20 @@ class Lanes:
     Args:
         store: where they are.
         limits: say how many messages of an exchange may be claimed now.
-        backlog: keeps the keys whose heads wait for that.
         suspects: takes the heads whose lock has expired before.
 
     """
 
-    def __init__(self, store: LaneStore, *, limits: Limits, backlog: Backlog, suspects: Backlog) -> None:
+    def __init__(self, store: LaneStore, *, limits: Limits, suspects: Backlog) -> None:
         self._store = store
         self._limits = limits
-        self._backlog = backlog
         self._suspects = suspects
         self._owned: dict[int, int] = {}
         self.cursor = Cursor()
         self._bounds = Bounds()
         self.asked = Asked()
+        self.backlog = Backlog(limits)
+        """Heads of keys that wait for the limit of their exchange."""
         self._claims = 0
         self.unfinished = False
         """The last claim found nothing but has not come to the end."""
@@ -111,6 +111,7 @@ class Lanes:
         """Forget lanes, cursor and bounds: the connection is new. What is in flight stays so."""
         self._owned = {}
         self.asked.clear()
+        self.backlog.clear()
         self._bounds.forget()
         self.cursor = Cursor()
 
@@ -119,7 +120,7 @@ class Lanes:
         self.unfinished = False
         if not self._owned:
             return None
-        self.asked.ask(self._backlog.admit(held))
+        self._admit(held)
         for _ in range(ROUNDS):
             more = await self._list() if self._worth_listing() else bool(self.asked)
             if ready := await self._find(limit, held):
@@ -128,6 +129,13 @@ class Lanes:
                 return None
         self.unfinished = True
         return None
+
+    def _admit(self, held: Sequence[str]) -> None:
+        """Ask again for the keys whose heads limits admit now: a lower message may have come meanwhile."""
+        admitted = self.backlog.next(len(self.backlog), held)
+        self.backlog.drop(admitted)
+        for finding in admitted:
+            self.found(finding)
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
         """Note the keys whose head left the queue; return whether there were any.
@@ -170,16 +178,19 @@ class Lanes:
 
     def _is_suspect(self, key: str, head: Head) -> bool:
         if head.suspect:
-            self.asked.drop([key])
-            self._suspects.put(Finding("suspect", head.position, head.exchange, key, head.lane, head.trusted))
+            self._put_aside(self._suspects, key, head)
         return head.suspect
+
+    def _put_aside(self, backlog: Backlog, key: str, head: Head) -> None:
+        """Keep a head until it may be claimed; the key is not asked for meanwhile."""
+        self.asked.drop([key])
+        backlog.put(Finding("suspect" if head.suspect else "key", head.position, head.exchange, key, head.lane, head.trusted))
 
     def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Head]:
         """Those of the ready heads that limits let go now; the keys of the others wait for that."""
         admitted = dict(self._limits.admit(heads.items(), lambda one: one[1].exchange))
         for key in [key for key in heads if key not in admitted]:
-            self.asked.drop([key])
-            self._backlog.put_key(key, heads[key].lane, heads[key].exchange)
+            self._put_aside(self.backlog, key, heads[key])
         return admitted
 
     async def _claim_ready(self, ready: Mapping[str, Head], limit: int, limit_bytes: int) -> Batch | None:

@@ -84,11 +84,10 @@ def test_what_is_held_waits(clock: Clock) -> None:
     backlog = backlog_of(clock)
     put(backlog, "a", 1)
     put(backlog, "b", 2)
-    backlog.put_key("k", 3, "a")
 
-    assert ([2], {}) == (next_of(backlog, 10, "a"), backlog.admit(["a"]))
+    assert [2] == next_of(backlog, 10, "a")
     backlog.forget(["a"])
-    assert ([2], {}) == (next_of(backlog), backlog.admit([]))
+    assert [2] == next_of(backlog)
     backlog.clear()
     assert [] == next_of(backlog)
 
@@ -134,34 +133,3 @@ def test_only_what_is_wanted_is_chosen(clock: Clock) -> None:
     put(backlog, "a", 1, 2, 3)
 
     assert [3] == [one.position.seq for one in backlog.next(1, (), lambda one: one.position.seq == 3)]
-
-
-def test_keys_go_on_in_their_turn(clock: Clock) -> None:
-    """As many as the limit lets go, each with its lane; all at once when it is lifted."""
-    backlog = backlog_of(clock, a=2)
-    for key in "pqrs":
-        backlog.put_key(key, 3, "a")
-
-    assert {"p": 3, "q": 3} == backlog.admit([])
-    assert {"a"} == backlog.throttled
-    backlog._limits.set({}, 1)
-    assert ["r", "s"] == [*backlog.admit([])]
-    assert set() == backlog.throttled
-
-
-def test_a_key_whose_head_is_seen_again_keeps_its_turn(clock: Clock) -> None:
-    """Else one that gets new messages all the time never has it; its lane is the one seen last."""
-    backlog = backlog_of(clock, a=1)
-    for key, lane in (("p", 3), ("q", 3), ("p", 4)):
-        backlog.put_key(key, lane, "a")
-
-    assert {"p": 4} == backlog.admit([])
-
-
-def test_keys_that_find_no_room_are_left_to_the_scan(clock: Clock) -> None:
-    """One that is kept is known again."""
-    backlog = backlog_of(clock, most=2, a=5)
-    for key in "pqrp":
-        backlog.put_key(key, 3, "a")
-
-    assert ["p", "q"] == [*backlog.admit([])]

@@ -22,7 +22,7 @@ def lanes_of(store: FakeClaims, *owned: int, limits: Limits | None = None) -> La
     """Lanes with the given numbers, or all."""
     store.lanes = dict.fromkeys(owned or range(64), 1)
     limits = limits or Limits(Clock())
-    lanes = Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Backlog(limits))
+    lanes = Lanes(store, limits=limits, suspects=Backlog(limits))
     at_once(lanes.keep())
     return lanes
 
@@ -47,7 +47,7 @@ def test_without_lanes_nothing_is_claimed() -> None:
     store = FakeClaims()
     limits = Limits(Clock())
 
-    assert claim(Lanes(store, limits=limits, backlog=Backlog(limits), suspects=Backlog(limits))) is None
+    assert claim(Lanes(store, limits=limits, suspects=Backlog(limits))) is None
     assert [] == store.asked
 
 
@@ -374,6 +374,30 @@ def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:
     claim(lanes)
 
     assert [At([Position(50, 0), Position(50, 2)], "ordered", {LANE: 1})] == store.wanted
-    assert {"slow"} == lanes._backlog.throttled
+    assert {"slow"} == lanes.backlog.throttled
     limits.took(a_batch(a_claim(exchange="slow")))
-    assert {"b": LANE} == lanes._backlog._keys["slow"]
+    assert [("b", LANE)] == [(one.key, one.lane) for one in lanes.backlog._found["slow"].values()]
+
+
+def test_keys_beyond_a_limit_have_their_turn_as_it_lets_them_go() -> None:
+    """As many as it admits; all at once when it is lifted; none of a held exchange or of a lane that is another relay's now."""
+    clock = Clock()
+    limits = Limits(clock)
+    limits.set({"slow": 2.0}, 1)
+    store = FakeClaims()
+    store.keys = listed(*"pqrs") | {"other": 5}
+    store.heads = {
+        key: A_HEAD._replace(position=Position(50, n), lane=lane, exchange="slow") for n, (key, lane) in enumerate(store.keys.items())
+    }
+    lanes = lanes_of(store, limits=limits)
+    assert (claim(lanes), 5) == (None, len(lanes.backlog))
+    lanes._owned = {LANE: 1}
+    clock.now += 1
+
+    at_once(lanes.claim(limit=100, limit_bytes=1000, held=["slow"]))
+    claim(lanes)
+    lanes.asked.clear()
+    limits.set({}, 1)
+    claim(lanes)
+
+    assert [[*"pqrs", "other"], [*"pq"], [*"rs"]] == store.found

@@ -7,7 +7,7 @@ import pytest
 from relay.claims.intake import Intake
 from relay.claims.share import Share
 from relay.claims.source import FIRST_GAP
-from relay.message import SUCCESS, Batch
+from relay.message import SUCCESS, Batch, Position
 from relay.ports import At, Claimed, Fresh, Wanted
 from tests.support.fakes import A_HEAD, NOWHERE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
@@ -252,7 +252,7 @@ def test_keys_wait_for_the_limit_of_their_heads(clock: Clock) -> None:
     first = claim(intake)
     assert first
     assert ["p", "z"] == [one.ordering_key for one in first.claims]
-    assert (["q"], ["a"]) == (list(intake.backlog._keys["a"]), intake.behind)
+    assert (["q"], ["a"]) == ([one.key for one in intake.lanes.backlog._found["a"].values()], intake.behind)
     store.heads |= {key: A_HEAD._replace(ready=False) for key in "pz"}
     intake.settled(a_portion(first.claims), [SUCCESS, SUCCESS])
     assert claim(intake) is None
@@ -268,7 +268,7 @@ def test_keys_that_wait_for_a_limit_go_although_nothing_new_comes(clock: Clock, 
     store = FakeClaims({"ordered": [a_batch(a_claim(exchange="a", ordering_key=key)) for key in "pqrstu"]})
     store.full = False
     store.keys = dict.fromkeys("pqrstu", 0)
-    store.heads = {key: A_HEAD._replace(exchange="a") for key in "pqrstu"}
+    store.heads = {key: A_HEAD._replace(exchange="a", position=Position(50, n)) for n, key in enumerate("pqrstu")}
     intake = intake_of(store, clock, a=rate)
     begun, gone = clock.now, 0
     while clock.now < begun + 6 / rate + 2:
