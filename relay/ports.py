@@ -105,7 +105,7 @@ class Finding(NamedTuple):
 
     kind: str
     """`waiting`: its wait is over; `stranded`: fresh, its stream has passed it; `suspect`: its lock has expired before; `key`: the lowest
-    of its ordering key in this page; `expired`: its lock is over."""
+    of its ordering key in this page, or its head; `blocked`: a head that is locked, waits or is held; `expired`: its lock is over."""
     position: Position
     exchange: str
     key: str | None

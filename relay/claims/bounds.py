@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from relay.claims.cursor import Snapshot
 from relay.message import START, Position
+from relay.ports import Finding
 
 MOST_KEYS = 10_000
 """Keys whose bounds are kept, the last seen ones; for any other the whole key is looked at."""
@@ -33,20 +34,6 @@ class Bound(NamedTuple):
 NOWHERE = Bound(START, ())
 
 
-class Head(NamedTuple):
-    """What is first under a key."""
-
-    position: Position
-    lane: int
-    ready: bool
-    """Neither locked nor waiting, and nothing of it is held."""
-    exchange: str = ""
-    suspect: bool = False
-    """Its lock has expired before."""
-    trusted: bool = False
-    """Of a suspect: it may be claimed together with others."""
-
-
 class Bounds:
     """The bounds of the keys seen last."""
 
@@ -58,7 +45,7 @@ class Bounds:
         """The bound of each key."""
         return [self._known.get(key, NOWHERE) for key in keys]
 
-    def learn(self, keys: Sequence[str], heads: Mapping[str, Head], snapshot: Snapshot) -> None:
+    def learn(self, keys: Sequence[str], heads: Mapping[str, Finding], snapshot: Snapshot) -> None:
         """Take over what a statement saw that looked for the heads of `keys` by their bounds.
 
         Args:

@@ -240,8 +240,8 @@ class Intake:
         """Claim what a scan has found; what is left for want of room is tried again, and all else left to the next scan."""
         if not group:
             return None
-        fence = self.lanes.fence([one.lane for one in group if one.lane is not None])
-        claimed = await self._store.claim(At([one.position for one in group], source, fence), limit=room, limit_bytes=room_bytes)
+        wanted = At([one.position for one in group], source, self.lanes.fence(group))
+        claimed = await self._store.claim(wanted, limit=room, limit_bytes=room_bytes)
         taken = {claim.position for claim in claimed.batch.claims} if claimed.batch else set()
         self.stranded += sum(one.kind == "stranded" and one.position in taken for one in group)
         stays = claimed.full and bool(taken)

@@ -6,12 +6,12 @@ its head was settled, when its head's wait is over, and when the scrub finds a m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from relay.claims.asked import Asked
 from relay.claims.backlog import Backlog
-from relay.claims.bounds import Bound, Bounds, Head
+from relay.claims.bounds import Bound, Bounds
 from relay.claims.cursor import Cursor, Snapshot, cut_at
 from relay.claims.limits import Limits
 from relay.message import Archive, Batch, Outcome, Portion, Position, Range
@@ -44,8 +44,8 @@ class LaneStore(ClaimStore, Protocol):
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """Keys of fresh messages in these ranges and lanes, after a walk over so many messages at the most."""
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
-        """The heads of these keys by their bounds, and the snapshot that shows them."""
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
+        """The heads of these keys by their bounds, each a key, suspect or blocked, and the snapshot that shows them."""
 
 
 class Lanes:
@@ -77,9 +77,10 @@ class Lanes:
         """The lanes that this relay owns."""
         return list(self._owned)
 
-    def fence(self, lanes: Sequence[int]) -> dict[int, int]:
-        """The epochs of those of these lanes that are ours, as a claim names them and the database checks them."""
-        return {lane: self._owned[lane] for lane in sorted(set(lanes)) if lane in self._owned}
+    def fence(self, findings: Iterable[Finding]) -> dict[int, int]:
+        """Our lanes among those of these messages, with their epochs, as a claim names them and the database checks them."""
+        lanes = {one.lane for one in findings}
+        return {lane: epoch for lane, epoch in sorted(self._owned.items()) if lane in lanes}
 
     def took(self, batch: Batch) -> None:
         """Note what was claimed, here or elsewhere: one message of a key is in flight."""
@@ -165,39 +166,27 @@ class Lanes:
             self._ask(key, lane, position)
         return listed.last is not None
 
-    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Head]:
-        """Look for the heads of the keys asked for first; return those that are ready. The other keys are not asked for any more."""
+    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Finding]:
+        """Look for the heads of the keys asked for first; return those to claim now. The other keys are not asked for any more."""
         keys = self.asked.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
         snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=held)
         self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
-        ready = {key: head for key, head in heads.items() if head.ready and head.lane in self._owned}
-        self.asked.drop(key for key in keys if key not in ready)
-        return self._within_limits({key: head for key, head in ready.items() if not self._is_suspect(key, head)})
-
-    def _is_suspect(self, key: str, head: Head) -> bool:
-        if head.suspect:
-            self._put_aside(self._suspects, key, head)
-        return head.suspect
-
-    def _put_aside(self, backlog: Backlog, key: str, head: Head) -> None:
-        """Keep a head until it may be claimed; the key is not asked for meanwhile."""
-        self.asked.drop([key])
-        backlog.put(Finding("suspect" if head.suspect else "key", head.position, head.exchange, key, head.lane, head.trusted))
-
-    def _within_limits(self, heads: Mapping[str, Head]) -> dict[str, Head]:
-        """Those of the ready heads that limits let go now; the keys of the others wait for that."""
-        admitted = dict(self._limits.admit(heads.items(), lambda one: one[1].exchange))
-        for key in [key for key in heads if key not in admitted]:
-            self._put_aside(self.backlog, key, heads[key])
+        mine = [head for head in heads.items() if head[1].lane in self._owned]
+        admitted = dict(self._limits.admit((head for head in mine if head[1].kind == "key"), lambda head: head[1].exchange))
+        self.asked.drop(key for key in keys if key not in admitted)
+        for key, head in mine:
+            if head.kind == "suspect":
+                self._suspects.put(head)
+            elif head.kind == "key" and key not in admitted:
+                self.backlog.put(head)
         return admitted
 
-    async def _claim_ready(self, ready: Mapping[str, Head], limit: int, limit_bytes: int) -> Batch | None:
+    async def _claim_ready(self, ready: Mapping[str, Finding], limit: int, limit_bytes: int) -> Batch | None:
         """Claim what was found; what does not fit is asked for again, and while few keys are asked for what somebody else has locked."""
-        fence = self.fence([head.lane for head in ready.values()])
-        positions: list[Position] = [head.position for head in ready.values()]
-        claimed = await self._store.claim(At(positions, "ordered", fence), limit=limit, limit_bytes=limit_bytes)
+        wanted = At([head.position for head in ready.values()], "ordered", self.fence(ready.values()))
+        claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:
             self.took(claimed.batch)
         self.asked.drop(key for key, head in ready.items() if head.position in claimed.refused)

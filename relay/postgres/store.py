@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
-from relay.claims.bounds import Bound, Head
+from relay.claims.bounds import Bound
 from relay.claims.cursor import Cursor
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.literals import literal
 from relay.message import START, Batch, Claim, Position, Range
 from relay.policy import Policy
-from relay.ports import NOWHERE, Claimed, Left, Listed, Page, Places, Row, Seen, Sought, Wanted
+from relay.ports import NOWHERE, Claimed, Finding, Left, Listed, Page, Places, Row, Seen, Sought, Wanted
 from relay.postgres.answers import soon
 from relay.postgres.claiming import Answer, Claiming
 from relay.postgres.database import BY_INDEX, IN_ORDER, Session
@@ -214,15 +214,16 @@ class Store:
         keys = {key: (lane, Position(*first)) for key, lane, *first, _, _, _ in rows if key is not None}
         return Listed(keys, snapshot, None if xid is None else Position(xid, seq))
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
         """See `relay.claims.lanes.LaneStore`."""
         rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held))
         policy = self._policy()
-        heads = {
-            keys[place - 1]: Head(Position(xid, seq), lane, ready, exchange, suspect, trusted(attempts, policy))
-            for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows
-            if place
-        }
+        heads: dict[str, Finding] = {}
+        for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows:
+            if place:
+                kind = "blocked" if not ready else "suspect" if suspect else "key"
+                key = keys[place - 1]
+                heads[key] = Finding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
         return rows[0][-1], heads
 
     async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:

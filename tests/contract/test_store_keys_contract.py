@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.claims.bounds import NOWHERE, Head
+from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import Cursor
 from relay.claims.intake import IntakeStore
 from relay.claims.scrub import ScrubStore
 from relay.maintenance import LockStore
-from relay.ports import Seen, SettleStore
+from relay.ports import Finding, Seen, SettleStore
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import FIRST, ids_of
 
@@ -71,19 +71,19 @@ async def test_the_head_of_a_key_says_what_it_is(place: Place) -> None:
     await place.insert(ordering_key="k")
     lanes = await store.keep_lanes()
 
-    async def head(*held: str) -> Head:
+    async def head(*held: str) -> Finding:
         _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, held=held)
         return heads.pop("k")
 
     one = await head()
-    assert (first, True, "audit", False) == (one.position, one.ready, one.exchange, one.suspect)
+    assert ("key", first, "audit", "k") == (one.kind, one.position, one.exchange, one.key)
     assert one.lane in lanes
-    assert not (await head("audit")).ready
+    assert "blocked" == (await head("audit")).kind
     await store.claim_heads("k", lanes=lanes)
-    assert not (await head()).ready
+    assert "blocked" == (await head()).kind
     await place.expire()
     await store.sweep()
-    assert (first, True, True, True) == ((again := await head()).position, again.ready, again.suspect, again.trusted)
+    assert (first, "suspect", True) == ((again := await head()).position, again.kind, again.trusted)
 
 
 async def test_who_leaves_frees_its_lanes(place: Place) -> None:

@@ -155,7 +155,7 @@ async def pages_of_heads(queue: Queue, store: MadeStore, lanes: Lanes) -> int:
     keys = [f"k{n}" for n in range(KEYS)]
     bounds, owned = lanes._bounds.of(keys), await store.keep_lanes()
     _, heads = await store.find_heads(keys, bounds, held=[])
-    claim, where = wanted_of(At([head.position for head in heads.values() if head.ready], "ordered", owned))
+    claim, where = wanted_of(At([head.position for head in heads.values() if head.kind != "blocked"], "ordered", owned))
     listing = ranges_of(lanes.cursor.ranges()) | {"walk": PAGE, "lanes": list(owned)}
     asked = (
         (store._statements["list_keys"], listing),

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from relay.claims.bounds import Bound, Head
+from relay.claims.bounds import Bound
 from relay.claims.cursor import Cursor
 from relay.errors import StoreError
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 ABOVE = Position(10**9, 1)
 """Where a listed key's lowest message is: above every bound."""
 NOWHERE = "1:1:"
-A_HEAD = Head(Position(50, 1), 0, ready=True)
+A_HEAD = Finding("key", Position(50, 1), "", None, 0, trusted=False)
 _numbers = itertools.count(1)
 
 
@@ -72,7 +72,7 @@ class FakeClaims:
         self.lanes: dict[int, int] = {}
         self.keys: dict[str, int] = {}
         """Listed at the next look above the lanes' head."""
-        self.heads: dict[str, Head] = {}
+        self.heads: dict[str, Finding] = {}
         self.found: list[list[str]] = []
         """The keys of each look for heads."""
         self.held: list[list[str]] = []
@@ -109,12 +109,12 @@ class FakeClaims:
         keys, self.keys = self.keys, {}
         return Listed({key: (lane, ABOVE) for key, lane in keys.items()}, "90:90:", None)
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
         """Return the heads that the test gave, of any other key one that is ready."""
         self.asked.append("find_heads")
         self.found.append(list(keys))
         self.held.append(list(held))
-        return "90:90:", {key: self.heads.get(key, A_HEAD) for key in keys}
+        return "90:90:", {key: self.heads.get(key, A_HEAD)._replace(key=key) for key in keys}
 
     async def scan_due(self, *, after: str, sought: Sought) -> Page:
         """Return what the test gave, once."""

@@ -151,7 +151,9 @@ class MadeStore(Store):
         """Claim the heads of these keys that are ready, as the owner of the lanes with their epochs."""
         lanes = lanes or await self.keep_lanes()
         _, found = await self.find_heads(keys, [NOWHERE] * len(keys), held=[])
-        return await self.take(At([head.position for head in found.values() if head.ready], "ordered", lanes), limit_bytes=limit_bytes)
+        return await self.take(
+            At([head.position for head in found.values() if head.kind != "blocked"], "ordered", lanes), limit_bytes=limit_bytes
+        )
 
 
 @asynccontextmanager

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.claims import bounds as module
-from relay.claims.bounds import NOWHERE, Bound, Bounds, Head
+from relay.claims.bounds import NOWHERE, Bound, Bounds
 from relay.claims.cursor import Snapshot
 from relay.message import Position
+from tests.support.fakes import A_HEAD
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["begin", "insert", "commit", "roll back", "look", "settle"]), st.integers(0, 9)), min_size=60, max_size=120
@@ -45,7 +46,7 @@ def test_a_look_from_the_bound_on_finds_the_head_of_the_whole_key(steps: list[tu
             [bound] = bounds.of(["k"])
             head = min(visible, default=None)
             assert head == seen_from(bound, visible)
-            heads = {"k": Head(head, 0, ready=True)} if head else {}
+            heads = {"k": A_HEAD._replace(position=head)} if head else {}
             bounds.learn(["k"], heads, Snapshot(next_xid, frozenset(running)))
         elif step == "settle":
             visible -= {min(visible)} if visible else set()
@@ -73,7 +74,7 @@ def test_only_the_keys_seen_last_are_remembered() -> None:
 def test_a_long_transaction_does_not_hold_a_bound_down() -> None:
     """It is remembered by its id; one close below the head is not, the bound goes below it."""
     bounds = Bounds()
-    head = {"k": Head(Position(100, 7), 0, ready=False)}
+    head = {"k": A_HEAD._replace(position=Position(100, 7))}
 
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 150})))
     assert [Bound(Position(100, 7), (50,))] == bounds.of(["k"])

@@ -364,7 +364,7 @@ def test_a_suspect_that_was_given_back_frees_the_place_too(clock: Clock) -> None
 def test_a_suspect_head_is_claimed_under_the_fence_of_its_lane(clock: Clock) -> None:
     """One message of its key is in flight then."""
     store = FakeClaims({"suspect": [a_batch(a_claim(ordering_key="k"))]})
-    store.heads = {"k": A_HEAD._replace(lane=3, suspect=True)}
+    store.heads = {"k": A_HEAD._replace(kind="suspect", lane=3)}
     intake = intake_of(store, clock)
     store.keys = {"k": 3}
 
@@ -457,7 +457,7 @@ def test_a_look_at_many_keys_comes_to_its_end_although_the_relay_rested_before(c
     intake = intake_of(store, clock)
     idle(intake, clock)
     blocked = [f"k{n}" for n in range(1500)]
-    store.keys, store.heads = dict.fromkeys([*blocked, "last"], 0), dict.fromkeys(blocked, A_HEAD._replace(ready=False))
+    store.keys, store.heads = dict.fromkeys([*blocked, "last"], 0), dict.fromkeys(blocked, A_HEAD._replace(kind="blocked"))
     store.seen = store.seen._replace(ordered=True)
     began, batches = clock.now, [claim(intake)]
     store.seen = store.seen._replace(ordered=False)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from relay.claims.backlog import Backlog
-from relay.claims.bounds import Bound, Head
+from relay.claims.bounds import Bound
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.limits import Limits
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry
-from relay.ports import At, Listed
+from relay.ports import At, Finding, Listed
 from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
-BLOCKED = A_HEAD._replace(ready=False)
+BLOCKED = A_HEAD._replace(kind="blocked")
 LANE = 3
 
 
@@ -129,7 +129,7 @@ class Noting(FakeClaims):
         super().__init__()
         self.bounds: list[Sequence[Bound]] = []
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Head]]:
+    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
         """As any."""
         self.bounds.append(bounds)
         return await super().find_heads(keys, bounds, held=held)
@@ -154,7 +154,7 @@ def test_a_head_whose_lock_has_expired_before_goes_as_a_suspect() -> None:
     """It is not claimed together with other heads, and its key is not asked for meanwhile."""
     store = FakeClaims()
     store.keys = listed("a", "b")
-    suspect = A_HEAD._replace(lane=LANE, suspect=True, trusted=True, exchange="orders")
+    suspect = A_HEAD._replace(kind="suspect", lane=LANE, trusted=True, exchange="orders")
     store.heads = {"a": suspect, "b": A_HEAD._replace(position=Position(60, 2), lane=LANE)}
     lanes = lanes_of(store)
 

@@ -253,7 +253,7 @@ def test_keys_wait_for_the_limit_of_their_heads(clock: Clock) -> None:
     assert first
     assert ["p", "z"] == [one.ordering_key for one in first.claims]
     assert (["q"], ["a"]) == ([one.key for one in intake.lanes.backlog._found["a"].values()], intake.behind)
-    store.heads |= {key: A_HEAD._replace(ready=False) for key in "pz"}
+    store.heads |= {key: A_HEAD._replace(kind="blocked") for key in "pz"}
     intake.settled(a_portion(first.claims), [SUCCESS, SUCCESS])
     assert claim(intake) is None
     clock.now += 1
@@ -274,7 +274,7 @@ def test_keys_that_wait_for_a_limit_go_although_nothing_new_comes(clock: Clock, 
     while clock.now < begun + 6 / rate + 2:
         while batch := claim(intake):
             for one in batch.claims:
-                store.heads[str(one.ordering_key)] = A_HEAD._replace(ready=False)
+                store.heads[str(one.ordering_key)] = A_HEAD._replace(kind="blocked")
             intake.settled(a_portion(batch.claims), [SUCCESS] * len(batch.claims))
             gone += len(batch.claims)
         clock.now += max(intake.until_next_look(), 0.001)

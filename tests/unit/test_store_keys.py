@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.claims.bounds import Bound, Head
+from relay.claims.bounds import Bound
 from relay.claims.cursor import Cursor
 from relay.message import START, Position, Range
 from relay.policy import Policy
@@ -50,8 +50,8 @@ async def test_heads_are_told_by_their_keys(attempts: int, trusted: bool) -> Non
 
     found = await played.store.find_heads(["a", "b", "c"], bounds, held=["audit"])
 
-    first = Head(FIFTY, 5, ready=False, exchange="orders", suspect=False, trusted=True)
-    assert ("20:20:", {"b": first, "c": Head(SIXTY, 6, True, "audit", True, trusted)}) == found
+    first = Finding("blocked", FIFTY, "orders", "b", 5, trusted=True)
+    assert ("20:20:", {"b": first, "c": Finding("suspect", SIXTY, "audit", "c", 6, trusted)}) == found
     late = {"late_places": "{2,2,3}", "late_xids": "{30,31,32}"}
     own = {"keys": ["a", "b", "c"], "except": ["audit"], "now": None, "from_xids": "{0,50,60}", "from_seqs": "{0,1,2}"}
     assert [{**own, **late}] == played.values
