@@ -26,7 +26,6 @@ class Stream:
         self._store = store
         self._only = only
         self.cursor = cursor or Cursor()
-        self.walk = WALK
         self.cut = False
         """The last claim did not come to the end."""
         self.full = False
@@ -44,7 +43,7 @@ class Stream:
         cursor = self.cursor
         ranges = cursor.ranges()
         # A dense stretch costs no walk beyond what is claimed; where the last claim came up short, others' messages are in the way.
-        walk = self.walk if self.cut and not self.full else min(2 * limit, self.walk)
+        walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
         claimed = await self._store.claim(Fresh(ranges, walk, list(excluded), self._only), limit=limit, limit_bytes=limit_bytes)
         cursor.advance(ranges, _reached(claimed, ranges), Snapshot.parse(claimed.snapshot))

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from relay.claims.cursor import Cursor
 from relay.claims.limits import LOOK, Limits
 from relay.claims.share import MOST, Share
-from relay.claims.stream import WALK, Stream
+from relay.claims.stream import Stream
 from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
 
@@ -36,7 +36,6 @@ class Streams:
 
     def __init__(self, store: ClaimStore, share: Share | None = None, limits: Limits | None = None) -> None:
         self._store = store
-        self.walk = WALK
         self._share = share
         self._limits = limits or Limits()
         self._main = Stream(store)
@@ -161,13 +160,10 @@ class Streams:
 
     def _split(self, exchange: str) -> None:
         if exchange not in self._branches:
-            branch = Stream(self._store, exchange, self._main.cursor.fork())
-            branch.walk = self.walk
-            self._branches[exchange] = branch
+            self._branches[exchange] = Stream(self._store, exchange, self._main.cursor.fork())
 
     async def _claim_main(self, limit: int, limit_bytes: int) -> Batch | None:
         main, most = self._main, self._bound(limit)
-        main.walk = self.walk
         for _ in range(STEPS):
             batch = await main.claim(limit=most, limit_bytes=limit_bytes, excluded=list(self._branches))
             if batch or not main.cut:

@@ -24,9 +24,7 @@ CLAIMERS = 3
 
 def fair(store: MadeStore) -> Streams:
     """Streams that step over so few messages at once that it is seen, and split off what floods."""
-    streams = Streams(store, Share(window=40, in_hand=lambda exchange: 0))
-    streams.walk = 40
-    return streams
+    return Streams(store, Share(window=40, in_hand=lambda exchange: 0))
 
 
 async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Event) -> Counter[str]:
@@ -46,8 +44,11 @@ async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Even
 
 @pytest.mark.slow
 @pytest.mark.ids("A6", "B3", "C11", "D3")
-async def test_every_committed_message_is_claimed_once_and_nothing_else_is(preparing_url: str, chance: random.Random) -> None:
+async def test_every_committed_message_is_claimed_once_and_nothing_else_is(
+    preparing_url: str, chance: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Early transactions, sleeps, savepoints, rollbacks and two-phase commits: nothing is lost, claimed twice or made up."""
+    monkeypatch.setattr("relay.claims.stream.WALK", 40)
     chances = (random.Random(chance.getrandbits(32)) for _ in itertools.count())
     stores = [MadeStore(conninfo=preparing_url, schema="public", name=f"claimer-{n}") for n in range(CLAIMERS)]
     ended = asyncio.Event()

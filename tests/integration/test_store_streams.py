@@ -11,6 +11,8 @@ from relay.claims.share import Share
 from relay.claims.streams import Streams
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 
+WALK = 50
+
 
 @pytest.fixture
 def streams(store: MadeStore) -> Streams:
@@ -19,11 +21,10 @@ def streams(store: MadeStore) -> Streams:
 
 
 @pytest.fixture
-def fair(store: MadeStore) -> Streams:
+def fair(store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> Streams:
     """Streams that split off what floods, and step over so few messages at once that it is seen."""
-    fair = Streams(store, Share(window=80, in_hand=lambda exchange: 0))
-    fair.walk = 50
-    return fair
+    monkeypatch.setattr("relay.claims.stream.WALK", WALK)
+    return Streams(store, Share(window=80, in_hand=lambda exchange: 0))
 
 
 async def claim(streams: Streams, limit: int = 100) -> list[str]:
@@ -138,7 +139,7 @@ async def test_others_overtake_a_flood(queue: Queue, fair: Streams) -> None:
     """A message behind two thousand of another exchange is found by stepping over them, a bounded number at a time; all go out once."""
     ids = [id_ for _ in range(20) for id_ in await queue.insert(100, exchange="flood")]
     [other] = await queue.insert()
-    steps = len(ids) // fair.walk
+    steps = len(ids) // WALK
     claims = [await claim(fair, 20) for _ in range(steps + 2)]
 
     assert ["flood"] == fair.going

@@ -68,6 +68,7 @@ STAND_INS: dict[str, object] = {
     "relay.postgres.store.MAX_FINDINGS": 8,
     "relay.postgres.store.LOOK": WALK,
     "relay.claims.lanes.PAGE": WALK,
+    "relay.claims.stream.WALK": WALK,
     "relay.claims.cursor.MAX_LATE": 2,
     "relay.claims.suspects.MAX_GROUP": 6,
 }
@@ -87,7 +88,6 @@ class App(Relay):
         self.intake._clock = self.intake.suspects._clock = self.intake.limits.clock = clock.monotonic
         self.intake.backlog._most = self.intake.lanes.backlog._most = self.intake.lanes.asked._most = 2 * SCAN
         self.intake.suspects.backlog._most = SUSPECTS
-        self.intake.streams.walk = WALK
         self.intake.streams._share._clock = clock.monotonic
 
     async def serve(self) -> int:

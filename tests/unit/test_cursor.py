@@ -31,10 +31,9 @@ class Relays(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(module, "MAX_LATE", 2)
+        self.patch.setattr("relay.claims.stream.WALK", 5)
         self.queue = ModelQueue()
         self.relays = [Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0)) for _ in range(2)]
-        for streams in self.relays:
-            streams.walk = 5
 
     @rule(target=transactions)
     def begin(self) -> int:

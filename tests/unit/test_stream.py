@@ -97,7 +97,7 @@ def test_a_late_transaction_goes_on_from_where_it_was_cut(claimed: Claimed, late
     assert (late, head) == (stream.cursor.late, stream.cursor.head)
 
 
-def test_a_claim_walks_no_further_than_it_claims_unless_others_messages_are_in_its_way() -> None:
+def test_a_claim_walks_no_further_than_it_claims_unless_others_messages_are_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one then walks as far as one may, and so on until it is full or at the end."""
     short = answer(bounds=[Position(40, 3)])
     store = Answers(answer(), short, short, answer(Position(45, 1), full=True), answer())
@@ -106,7 +106,7 @@ def test_a_claim_walks_no_further_than_it_claims_unless_others_messages_are_in_i
     for _ in range(5):
         claim(stream)
     assert [20, 20, WALK, WALK, 20] == [one.walk for one in store.wanted if isinstance(one, Fresh)]
-    stream.walk = 5
+    monkeypatch.setattr("relay.claims.stream.WALK", 5)
     store.answers.append(answer())
     claim(stream)
     assert isinstance(store.wanted[-1], Fresh)
