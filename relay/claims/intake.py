@@ -56,15 +56,14 @@ class Intake:
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
         """The wait of everything before this time is over, and was looked at."""
-        self._due_goes_on = False
         self._seen_due: set[Position] = set()
         """What the last scan of waits found."""
-        self._fresh = Source("fresh", self._claim_fresh, lambda: self.streams.unfinished)
-        self._ordered = Source("ordered", self._claim_ordered, lambda: self.lanes.unfinished)
-        self._due = Source("due", self._scan_due, lambda: self._due_goes_on)
-        self._limited = Source("limited", self._claim_limited, lambda: self.streams.unfinished)
-        self._waiting = Source("waiting", self._claim_waiting)
-        self._suspect = Source("suspect", self._claim_suspect)
+        self._fresh = Source(self._claim_fresh)
+        self._ordered = Source(self._claim_ordered)
+        self._due = Source(self._scan_due)
+        self._limited = Source(self._claim_limited)
+        self._waiting = Source(self._claim_waiting)
+        self._suspect = Source(self._claim_suspect)
         self._turns = [self._fresh, self._ordered, self._due, self._waiting, self._suspect, self._limited]
         self._polled = [self._fresh, self._ordered, self._due]
         """Those that ask the database whether there is something; the others know."""
@@ -76,8 +75,8 @@ class Intake:
         for source in list(self._turns):
             if source.look_at > self._clock():
                 continue
-            batch = await source.claim(room, room_bytes)
-            source.came_up(batch, self._clock(), self._poll_interval)
+            batch, unfinished = await source.claim(room, room_bytes)
+            source.came_up(self._clock(), self._poll_interval, again=unfinished or batch is not None)
             self._mind(source, batch)
             if batch:
                 self.streams.took(batch)
@@ -186,14 +185,13 @@ class Intake:
 
     def _rests(self) -> bool:
         """Everything came up empty so often that one look stands for all, and it is time for that."""
-        if any(not source.rests(self._poll_interval) or source.goes_on() for source in self._polled):
-            return False
-        return min(source.look_at for source in self._polled) <= self._clock()
+        rest = all(source.rests(self._poll_interval) for source in self._polled)
+        return rest and min(source.look_at for source in self._polled) <= self._clock()
 
     def _mind(self, source: Source, batch: Batch | None) -> None:
         """A look that found nothing may have left out a flood: others must not wait longer for that."""
-        if source is self._fresh and self.streams.starved and not (batch or self.streams.unfinished):
-            source.look_at, source.gap = self._clock() + FIRST_GAP, FIRST_GAP
+        if source is self._fresh and self.streams.starved and not batch:
+            source.look_at, source.gap = min(source.look_at, self._clock() + FIRST_GAP), FIRST_GAP
         self._mind_limits()
 
     def _mind_limits(self) -> None:
@@ -206,35 +204,36 @@ class Intake:
             if seconds is not None:
                 source.look_at = min(source.look_at, self._clock() + max(seconds, FIRST_GAP))
 
-    async def _claim_fresh(self, room: int, room_bytes: int) -> Batch | None:
-        return await self.streams.claim(limit=room, limit_bytes=room_bytes)
+    async def _claim_fresh(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
+        return await self.streams.claim(limit=room, limit_bytes=room_bytes), self.streams.unfinished
 
-    async def _claim_ordered(self, room: int, room_bytes: int) -> Batch | None:
-        return await self.lanes.claim(limit=room, limit_bytes=room_bytes, held=self.streams.held)
+    async def _claim_limited(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
+        return await self.streams.claim_limited(limit=room, limit_bytes=room_bytes), self.streams.unfinished
 
-    async def _claim_limited(self, room: int, room_bytes: int) -> Batch | None:
-        return await self.streams.claim_limited(limit=room, limit_bytes=room_bytes)
+    async def _claim_ordered(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
+        return await self.lanes.claim(limit=room, limit_bytes=room_bytes, held=self.streams.held), self.lanes.unfinished
 
-    async def _scan_due(self, room: int, room_bytes: int) -> None:  # noqa: ARG002 - as a source is asked
+    async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - as a source is asked
         """Look for messages whose wait is over; they are claimed in the turns of what they are."""
         page = await self._store.scan_due(after=self._after, sought=self.sought)
-        self._after, self._due_goes_on = page.time, page.reached is not None
+        self._after = page.time
         self.found(page.findings)
         # What waits for a limit or its turn is seen again for a while: that alone is no reason to look again soon.
         seen, self._seen_due = self._seen_due, {one.position for one in page.findings}
         if not self._seen_due <= seen:
             self._due.hint()
+        return None, page.reached is not None
 
-    async def _claim_waiting(self, room: int, room_bytes: int) -> Batch | None:
-        return await self._claim_found(self.backlog, "waiting", self.backlog.next(room, self.streams.held), room, room_bytes)
+    async def _claim_waiting(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
+        return await self._claim_found(self.backlog, "waiting", self.backlog.next(room, self.streams.held), room, room_bytes), False
 
-    async def _claim_suspect(self, room: int, room_bytes: int) -> Batch | None:
+    async def _claim_suspect(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
         group = self.suspects.next(room, self.streams.held)
         batch = await self._claim_found(self.suspects.backlog, SUSPECT, group, room, room_bytes)
         if batch:
             self.suspects.took(batch)
             self.lanes.took(batch)
-        return batch
+        return batch, False
 
     async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[Finding], room: int, room_bytes: int) -> Batch | None:
         """Claim what a scan has found; what is left for want of room is tried again, and all else left to the next scan."""

@@ -10,30 +10,22 @@ from relay.message import Batch
 FIRST_GAP = 0.01
 """Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
 
-Ask = Callable[[int, int], Awaitable[Batch | None]]
-
-
-def never() -> bool:
-    """A source that comes to its end with each look."""
-    return False
+Ask = Callable[[int, int], Awaitable[tuple[Batch | None, bool]]]
+"""Claims up to so many messages and bytes; returns what it found, and whether it stopped before the end."""
 
 
 @dataclass(slots=True, eq=False)
 class Source:
     """One kind of claim and when to look at it again."""
 
-    name: str
     claim: Ask
-    goes_on: Callable[[], bool] = never
-    """True while its last look was cut short: look again at once."""
     look_at: float = 0.0
     gap: float = FIRST_GAP
 
-    def came_up(self, batch: Batch | None, now: float, longest: float) -> None:
-        """Look again at once after a find, later and later after none."""
-        if batch or not self.goes_on():
-            self.look_at = now if batch else now + min(self.gap, longest)
-            self.gap = FIRST_GAP if batch else min(self.gap * 2, longest)
+    def came_up(self, now: float, longest: float, *, again: bool) -> None:
+        """Look again at once where there may be more, and later and later where there is nothing."""
+        self.look_at = now if again else now + min(self.gap, longest)
+        self.gap = FIRST_GAP if again else min(self.gap * 2, longest)
 
     def hint(self) -> None:
         """Something may be there: look at once."""

@@ -22,11 +22,12 @@ def relay() -> Relay:
 
 def test_what_a_claim_puts_back_is_looked_for_at_once(relay: Relay) -> None:
     """By every source that may find it, where all of them rest for an hour."""
-    sources = relay._intake._turns
-    for source in sources:
+    intake = relay._intake
+    for source in intake._turns:
         source.look_at, source.gap = math.inf, 3600.0
     relay._store._shelf._on_put_back()
-    assert {"due", "waiting", "suspect"} == {source.name for source in sources if source.look_at == 0.0 and not source.rests(3600.0)}
+    looked_at = {source for source in intake._turns if source.look_at == 0.0 and not source.rests(3600.0)}
+    assert {intake._due, intake._waiting, intake._suspect} == looked_at
 
 
 def connected(relay: Relay) -> None:
