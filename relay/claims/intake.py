@@ -112,7 +112,7 @@ class Intake:
     @property
     def sought(self) -> Sought:
         """What scans are to find: nothing that is held or for which there is no room."""
-        return Sought(self.streams.held, self.backlog.crowded, [] if self.lanes.asked.full else self.lanes.owned)
+        return Sought(self.streams.held, self.backlog.crowded, [] if self.lanes.keys.full else self.lanes.owned)
 
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from relay.claims.asked import Asked
 from relay.claims.backlog import Backlog
 from relay.claims.bounds import Bound, Bounds
 from relay.claims.cursor import Cursor, Snapshot, cut_at
+from relay.claims.key_queue import KeyQueue
 from relay.claims.limits import Limits
 from relay.message import Archive, Batch, Outcome, Portion, Position, Range
 from relay.ports import At, ClaimStore, Finding, Listed
@@ -65,7 +65,7 @@ class Lanes:
         self._owned: dict[int, int] = {}
         self.cursor = Cursor()
         self._bounds = Bounds()
-        self.asked = Asked()
+        self.keys = KeyQueue()
         self.backlog = Backlog(limits)
         """Heads of keys that wait for the limit of their exchange."""
         self._claims = 0
@@ -86,7 +86,7 @@ class Lanes:
         """Note what was claimed, here or elsewhere: one message of a key is in flight."""
         for claim in batch.claims:
             if claim.ordering_key is not None:
-                self.asked.took(claim.ordering_key)
+                self.keys.took(claim.ordering_key)
 
     def found(self, finding: Finding) -> None:
         """A scan has seen a message that can be claimed, if it is its key's head."""
@@ -96,7 +96,7 @@ class Lanes:
     def _ask(self, key: str, lane: int, position: Position) -> None:
         if lane in self._owned:
             self._bounds.seen(key, position)
-            self.asked.ask({key: lane})
+            self.keys.ask({key: lane})
 
     async def keep(self) -> bool:
         """Renew the lanes' leases and take or give up lanes; return whether they are others now. The scrub finds the keys of new ones."""
@@ -104,14 +104,14 @@ class Lanes:
         if kept == self._owned:
             return False
         self._owned = kept
-        self.asked.keep(kept.__contains__)
+        self.keys.keep(kept.__contains__)
         self._bounds.forget()
         return True
 
     def reset(self) -> None:
         """Forget lanes, cursor and bounds: the connection is new. What is in flight stays so."""
         self._owned = {}
-        self.asked.clear()
+        self.keys.clear()
         self.backlog.clear()
         self._bounds.forget()
         self.cursor = Cursor()
@@ -123,10 +123,10 @@ class Lanes:
             return None
         self._admit(held)
         for _ in range(ROUNDS):
-            more = await self._list() if self._worth_listing() else bool(self.asked)
+            more = await self._list() if self._worth_listing() else bool(self.keys)
             if ready := await self._find(limit, held):
                 return await self._claim_ready(ready, limit, limit_bytes)
-            if not (more or self.asked):
+            if not (more or self.keys):
                 return None
         self.unfinished = True
         return None
@@ -146,14 +146,14 @@ class Lanes:
         freed: dict[str, int] = {}
         for claim, outcome in zip(portion.claims, outcomes, strict=True):
             key, lane = claim.ordering_key, claim.lane
-            if key is not None and lane is not None and (self.asked.settled(key) or isinstance(outcome, Archive)):
+            if key is not None and lane is not None and (self.keys.settled(key) or isinstance(outcome, Archive)):
                 freed[key] = lane
-        self.asked.ask({key: lane for key, lane in freed.items() if lane in self._owned})
+        self.keys.ask({key: lane for key, lane in freed.items() if lane in self._owned})
         return bool(freed)
 
     def _worth_listing(self) -> bool:
         self._claims += 1
-        return not self.asked or self._claims % (LIST_ALWAYS if self.asked.enough else LIST_EVERY) == 0
+        return not self.keys or self._claims % (LIST_ALWAYS if self.keys.enough else LIST_EVERY) == 0
 
     async def _list(self) -> bool:
         """Ask for the keys of messages that are new; True if there are more."""
@@ -168,14 +168,14 @@ class Lanes:
 
     async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Finding]:
         """Look for the heads of the keys asked for first; return those to claim now. The other keys are not asked for any more."""
-        keys = self.asked.first(min(limit, KEYS_PER_CLAIM))
+        keys = self.keys.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
         snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=held)
         self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
         mine = [head for head in heads.items() if head[1].lane in self._owned]
         admitted = dict(self._limits.admit((head for head in mine if head[1].kind == "key"), lambda head: head[1].exchange))
-        self.asked.drop(key for key in keys if key not in admitted)
+        self.keys.drop(key for key in keys if key not in admitted)
         for key, head in mine:
             if head.kind == "suspect":
                 self._suspects.put(head)
@@ -189,11 +189,11 @@ class Lanes:
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:
             self.took(claimed.batch)
-        self.asked.drop(key for key, head in ready.items() if head.position in claimed.refused)
-        if claimed.full or len(self.asked) <= KEYS_PER_CLAIM:
-            self.asked.put_behind(ready)
+        self.keys.drop(key for key, head in ready.items() if head.position in claimed.refused)
+        if claimed.full or len(self.keys) <= KEYS_PER_CLAIM:
+            self.keys.put_behind(ready)
         else:
             # An application may lock very many heads: they must not take the turns and the room of other keys. The scrub finds them again.
-            self.asked.drop(ready)
+            self.keys.drop(ready)
             self.unfinished = claimed.batch is None
         return claimed.batch

@@ -86,7 +86,7 @@ class App(Relay):
         self.store._claiming._session, self.store._settling._session, self.store._settling._control = self.store._sessions
         self.intake = cast("Any", self._intake)
         self.intake._clock = self.intake.suspects._clock = self.intake.limits.clock = clock.monotonic
-        self.intake.backlog._most = self.intake.lanes.backlog._most = self.intake.lanes.asked._most = 2 * SCAN
+        self.intake.backlog._most = self.intake.lanes.backlog._most = self.intake.lanes.keys._most = 2 * SCAN
         self.intake.suspects.backlog._most = SUSPECTS
         self.intake.streams._share._clock = clock.monotonic
 

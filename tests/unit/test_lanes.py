@@ -163,7 +163,7 @@ def test_a_head_whose_lock_has_expired_before_goes_as_a_suspect() -> None:
     assert [At([Position(60, 2)], "ordered", {LANE: 1})] == store.wanted
     [found] = lanes._suspects.next(10, ())
     assert (A_HEAD.position, "orders", "a", LANE, True) == (found.position, found.exchange, found.key, found.lane, found.trusted)
-    assert ["b"] == lanes.asked.first(10)
+    assert ["b"] == lanes.keys.first(10)
 
 
 def test_a_head_that_changed_between_the_look_and_the_lock_is_looked_for_again() -> None:
@@ -288,7 +288,7 @@ def test_after_a_new_connection_only_what_is_in_flight_is_known() -> None:
 
     lanes.reset()
 
-    assert ([], START, 0) == (lanes.owned, lanes.cursor.head, len(lanes.asked))
+    assert ([], START, 0) == (lanes.owned, lanes.cursor.head, len(lanes.keys))
     at_once(lanes.keep())
     store.keys = listed("mine")
     assert claim(lanes) is None
@@ -339,7 +339,7 @@ def test_many_heads_that_somebody_has_locked_give_their_turn_and_their_room_to_o
     left = []
     for _ in range(4):
         assert claim(lanes, limit=KEYS_PER_CLAIM) is None
-        left.append((len(lanes.asked), lanes.unfinished))
+        left.append((len(lanes.keys), lanes.unfinished))
 
     assert [(501, True), (1, True), (1, False), (1, False)] == left
 
@@ -348,7 +348,7 @@ def test_new_keys_are_listed_however_many_are_asked_for() -> None:
     """As where an application has locked the heads of very many keys."""
     store = FakeClaims()
     lanes = lanes_of(store)
-    lanes.asked.ask(dict.fromkeys((f"k{n}" for n in range(15_000)), LANE))
+    lanes.keys.ask(dict.fromkeys((f"k{n}" for n in range(15_000)), LANE))
     store.heads = dict.fromkeys((f"k{n}" for n in range(15_000)), A_HEAD._replace(lane=LANE))
 
     for _ in range(LIST_ALWAYS):
@@ -396,7 +396,7 @@ def test_keys_beyond_a_limit_have_their_turn_as_it_lets_them_go() -> None:
 
     at_once(lanes.claim(limit=100, limit_bytes=1000, held=["slow"]))
     claim(lanes)
-    lanes.asked.clear()
+    lanes.keys.clear()
     limits.set({}, 1)
     claim(lanes)
 

@@ -174,7 +174,7 @@ def test_what_is_found_is_handed_on_and_the_engine_told() -> None:
 
     at_once(rig.scrub.page())
 
-    assert (1, 1, ["k"]) == (len(rig.intake.backlog), len(rig.intake.suspects.backlog), rig.intake.lanes.asked.first(10))
+    assert (1, 1, ["k"]) == (len(rig.intake.backlog), len(rig.intake.suspects.backlog), rig.intake.lanes.keys.first(10))
     assert 1 == rig.nudged
     at_once(rig.scrub.page())
     assert 1 == rig.nudged, "there is nothing new"

@@ -1,4 +1,4 @@
-"""Ordering keys whose heads are to be looked for, each in its turn; no I/O.
+"""A queue of ordering keys whose heads may be ready; no I/O.
 
 A key whose head is in flight is not looked for: it is asked for again when that is settled.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-MAX_ASKED = 20_000
+MAX_KEYS = 20_000
 """Keys that are asked for at a time; what is more the next round of the scrub finds again."""
 
 
-class Asked:
+class KeyQueue:
     """Keys whose head may be ready, with their lanes, in the order in which they are asked for; none of them is in flight."""
 
-    def __init__(self, most: int = MAX_ASKED) -> None:
+    def __init__(self, most: int = MAX_KEYS) -> None:
         self._most = most
         self._keys: dict[str, int] = {}
         self._in_flight: dict[str, bool] = {}
