@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from relay.claims.backlog import Backlog
-from relay.claims.bounds import Bound, Bounds
 from relay.claims.cursor import Cursor, Snapshot, cut_at
+from relay.claims.key_bounds import Bound, Bounds
 from relay.claims.key_queue import KeyQueue
 from relay.claims.limits import Limits
 from relay.message import Archive, Batch, Outcome, Portion, Position, Range

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relay.claims.bounds import Bound
+from relay.claims.key_bounds import Bound
 from relay.literals import literal
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Range, Retry
 from relay.policy import Policy

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from relay import __version__
-from relay.claims.bounds import Bound
 from relay.claims.cursor import Cursor
+from relay.claims.key_bounds import Bound
 from relay.errors import StoreError
 from relay.events import NOBODY, Sink
 from relay.literals import literal

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import Cursor
 from relay.claims.intake import IntakeStore
+from relay.claims.key_bounds import NOWHERE
 from relay.claims.scrub import ScrubStore
 from relay.maintenance import LockStore
 from relay.ports import Finding, Seen, SettleStore

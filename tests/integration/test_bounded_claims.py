@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import LAST_XID, Cursor, cut_at
+from relay.claims.key_bounds import NOWHERE
 from relay.claims.stream import WALK
 from relay.literals import literal
 from relay.message import START, Range

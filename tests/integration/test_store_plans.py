@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import LAST_SEQ, LAST_XID
+from relay.claims.key_bounds import NOWHERE
 from relay.literals import literal
 from relay.message import START, Position, Range
 from relay.ports import At, Fresh, Wanted

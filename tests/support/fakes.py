@@ -9,8 +9,8 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from relay.claims.bounds import Bound
 from relay.claims.cursor import Cursor
+from relay.claims.key_bounds import Bound
 from relay.errors import StoreError
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict
 from relay.ports import Claimed, Finding, Fresh, Left, Listed, Page, Row, Seen, Sought, Wanted, Written

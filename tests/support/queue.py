@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.claims.bounds import NOWHERE
 from relay.claims.cursor import LAST_SEQ, LAST_XID, Cursor
+from relay.claims.key_bounds import NOWHERE
 from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position
 from relay.policy import Policy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from relay.claims.backlog import Backlog
-from relay.claims.bounds import Bound
+from relay.claims.key_bounds import Bound
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.limits import Limits
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from relay.claims.bounds import Bound
 from relay.claims.cursor import Cursor
+from relay.claims.key_bounds import Bound
 from relay.message import START, Position, Range
 from relay.policy import Policy
 from relay.ports import Finding, Listed, Page, Seen, Sought

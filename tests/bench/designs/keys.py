@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.claims.bounds import NOWHERE, Bound
+from relay.claims.key_bounds import NOWHERE, Bound
 from relay.message import Position
 from relay.postgres.parameters import probe
 from relay.postgres.statements import Statements

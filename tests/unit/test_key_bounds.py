@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.claims import bounds as module
-from relay.claims.bounds import NOWHERE, Bound, Bounds
+from relay.claims import key_bounds as module
 from relay.claims.cursor import Snapshot
+from relay.claims.key_bounds import NOWHERE, Bound, Bounds
 from relay.message import Position
 from tests.support.fakes import A_HEAD
 
