@@ -10,8 +10,8 @@ from relay.claims.backlog import Backlog
 from relay.claims.cursor import Cursor
 from relay.claims.lanes import Lanes, LaneStore
 from relay.claims.limits import Limits
+from relay.claims.poll_backoff import FIRST_GAP, Source
 from relay.claims.share import Share
-from relay.claims.source import FIRST_GAP, Source
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
 from relay.message import Batch, Outcome, Portion, Position

@@ -6,7 +6,7 @@ import pytest
 
 from relay.claims.cursor import Cursor
 from relay.claims.intake import Intake
-from relay.claims.source import FIRST_GAP
+from relay.claims.poll_backoff import FIRST_GAP
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Result
 from relay.ports import At, Claimed, Fresh, Page, Wanted
