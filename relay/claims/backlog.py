@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.message import Position
 from relay.ports import Finding
 

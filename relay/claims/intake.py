@@ -9,8 +9,8 @@ from typing import Protocol
 from relay.claims.backlog import Backlog
 from relay.claims.cursor import Cursor
 from relay.claims.lanes import Lanes, LaneStore
-from relay.claims.limits import Limits
 from relay.claims.poll_backoff import FIRST_GAP, Source
+from relay.claims.rate_limits import Limits
 from relay.claims.share import Share
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects

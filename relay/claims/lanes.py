@@ -13,7 +13,7 @@ from relay.claims.backlog import Backlog
 from relay.claims.cursor import Cursor, Snapshot, cut_at
 from relay.claims.key_bounds import Bound, Bounds
 from relay.claims.key_queue import KeyQueue
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.message import Archive, Batch, Outcome, Portion, Position, Range
 from relay.ports import At, ClaimStore, Finding, Listed
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from relay.claims.cursor import Cursor
-from relay.claims.limits import LOOK, Limits
+from relay.claims.rate_limits import LOOK, Limits
 from relay.claims.share import MOST, Share
 from relay.claims.stream import Stream
 from relay.message import Batch, Position

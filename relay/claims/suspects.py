@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 
 from relay.claims.backlog import Backlog
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.message import Batch, Claim
 from relay.ports import Finding
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relay.claims.limits import DEBT
+from relay.claims.rate_limits import DEBT
 from tests.simulation.database import Database
 from tests.simulation.ledger import BrokenError
 

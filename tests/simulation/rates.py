@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relay.claims.limits import BURST
+from relay.claims.rate_limits import BURST
 
 HEARD = 3.0
 """Seconds after which every relay that is well knows of a limit."""

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from relay.claims.lanes import Lanes
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.claims.scrub import Scrub
 from relay.postgres.store import LAG
 from relay.renumbering import Renumbering

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.claims.backlog import Backlog
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.message import Position
 from tests.support.fakes import Clock, a_batch, a_claim, a_finding
 

@@ -9,7 +9,7 @@ import pytest
 from relay.claims.backlog import Backlog
 from relay.claims.key_bounds import Bound
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry
 from relay.ports import At, Finding, Listed
 from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once

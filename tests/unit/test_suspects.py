@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.claims.limits import Limits
+from relay.claims.rate_limits import Limits
 from relay.claims.suspects import ALONE_PATIENCE, GROUP_PATIENCE, MAX_GROUP, Suspects
 from relay.message import Batch
 from relay.ports import Finding

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.claims.limits import BURST, Limits
+from relay.claims.rate_limits import BURST, Limits
 from tests.support.fakes import Clock, a_batch, a_claim
 
 
