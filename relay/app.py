@@ -13,6 +13,7 @@ from relay.amqp.publisher import RabbitPublisher
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.claims.share import Share
+from relay.claims.strangers import Strangers
 from relay.contracts.gate import Gates
 from relay.engine import Engine
 from relay.errors import StoreError
@@ -178,7 +179,8 @@ class Relay:
         )
 
     def _make_intake(self) -> Intake:
-        return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share())
+        strangers = Strangers(window=self._settings.window, in_hand=lambda: self._in_hand.exchanges)
+        return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share(), strangers=strangers)
 
     def _make_share(self) -> Share:
         return Share(

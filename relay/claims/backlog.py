@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 
 from relay.claims.limits import Limits
+from relay.claims.strangers import CROWD, Strangers
 from relay.message import Position
 from relay.ports import Finding
 
@@ -37,6 +38,8 @@ class Backlog:
         """By exchange; True for a stranded message."""
         self._next: dict[Position, str] = {}
         self._keys: dict[str, dict[str, int]] = {}
+        self.starved = False
+        """Messages of strangers were left out, of which enough are in hand."""
         self.stranded = 0
         """Stranded messages that were claimed since this was read last."""
 
@@ -52,16 +55,23 @@ class Backlog:
         if key in keys or len(keys) < self._most:
             keys[key] = lane
 
-    def next(self, most: int, held: Collection[str]) -> list[Position]:
-        """Positions to claim now, as many as limits allow; they stay until they were tried."""
-        self._next = {}
+    def next(self, most: int, held: Collection[str], strangers: Strangers | None = None) -> list[Position]:
+        """Positions to claim now, as many as limits allow, and of strangers as have room; they stay until they were tried."""
+        self._next, self.starved = {}, False
+        strangers = strangers if len(self._positions) > CROWD else None
+        left = strangers.room(most) if strangers else most
         for exchange in list(self._positions):
             if len(self._next) >= most:
                 break
-            room, allowance = most - len(self._next), self._limits.allowance(exchange)
+            strange = strangers is not None and exchange in strangers
+            self.starved = self.starved or (strange and left <= 0)
+            if exchange in held or (strange and left <= 0):
+                continue
+            room, allowance = min(most - len(self._next), left if strange else most), self._limits.allowance(exchange)
             mine = self._positions.pop(exchange)
-            if exchange not in held:
-                self._next |= dict.fromkeys(islice(mine, room if allowance is None else min(allowance, room)), exchange)
+            chosen = list(islice(mine, room if allowance is None else min(allowance, room)))
+            self._next |= dict.fromkeys(chosen, exchange)
+            left -= len(chosen) if strange else 0
             self._positions[exchange] = mine
         return list(self._next)
 
