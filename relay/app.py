@@ -146,6 +146,7 @@ class Relay:
             reasons=lambda: self._health.reasons,
             listen=lambda: self._listener.state,
             alive=lambda: self._engine is None or self._engine.running,
+            notes=lambda: self._health.notes,
             emit=self._emit,
         )
 
@@ -247,7 +248,7 @@ class Relay:
     def _state(self, publisher: Outlet, listener: Listener) -> Mapping[str, object]:
         held, reasons = self._in_hand, self._health.reasons
         state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, in_hand=held, reasons=reasons)
-        return {**state, "unusable_contracts": self._gates.unusable}
+        return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gates.unusable}
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""
