@@ -253,7 +253,9 @@ class Consumer:
         """Leave the channel, open as it is, once nothing more can come on it and nothing is here unacknowledged."""
         if self._turn.leaving and self._usable and not self._turn.cancels and not self._hold.messages:
             self._leave()
-            self._closed.set_result("")
+            # Done where the connection went meanwhile.
+            if not self._closed.done():
+                self._closed.set_result("")
 
     def _give_back(self) -> None:
         """Too much is here already: the queue has it back, and sends fewer at a time."""

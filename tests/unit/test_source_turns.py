@@ -70,6 +70,20 @@ async def test_what_is_on_its_way_is_waited_for(rig: Rig) -> None:
     assert ["a"] == [delivery.queue for delivery in (await take(rig)).deliveries]
 
 
+async def test_a_connection_that_is_lost_at_a_turns_end_is_forgotten_like_any_other(rig: Rig) -> None:
+    """What was being written then is acknowledged in vain, and comes again on the next connection."""
+    rig.deliver(1, 1)
+    handful = await take(rig)
+    await asks_to_leave(rig)
+    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    rig.down()
+    await settle()
+    rig.source.acknowledge(handful)
+    rig.up()
+    await settle()
+    assert [("open", 1, 0), ("qos", 1, 4), ("consume", 1, 0)] == rig.socket.flush()
+
+
 async def test_every_queue_has_its_turn_again(rig: Rig) -> None:
     """In a fixed order, and each is told of once."""
     for _ in range(4):
