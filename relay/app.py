@@ -13,6 +13,7 @@ from relay.amqp.publisher import RabbitPublisher
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.claims.share import Share
+from relay.claims.strangers import Strangers
 from relay.contracts.gate import Gates
 from relay.engine import Engine
 from relay.errors import StoreError
@@ -145,6 +146,7 @@ class Relay:
             reasons=lambda: self._health.reasons,
             listen=lambda: self._listener.state,
             alive=lambda: self._engine is None or self._engine.running,
+            notes=lambda: self._health.notes,
             emit=self._emit,
         )
 
@@ -178,7 +180,8 @@ class Relay:
         )
 
     def _make_intake(self) -> Intake:
-        return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share())
+        strangers = Strangers(window=self._settings.window, in_hand=lambda: self._in_hand.exchanges)
+        return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share(), strangers=strangers)
 
     def _make_share(self) -> Share:
         return Share(
@@ -245,7 +248,7 @@ class Relay:
     def _state(self, publisher: Outlet, listener: Listener) -> Mapping[str, object]:
         held, reasons = self._in_hand, self._health.reasons
         state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, in_hand=held, reasons=reasons)
-        return {**state, "unusable_contracts": self._gates.unusable}
+        return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gates.unusable}
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""

@@ -222,6 +222,26 @@ class ExchangeUnlimited(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelsLimited(Event):
+    """The broker grants fewer channels than there are exchanges, or queues of a receiver: `sharing` of them take turns at `channels`."""
+
+    level: ClassVar[str] = "warning"
+    channels: int
+    sharing: int
+
+    @property
+    def sentence(self) -> str:
+        """For operators."""
+        few = "one channel" if self.channels == 1 else f"{self.channels} channels"
+        return f"The broker grants {few}, at which {self.sharing} exchanges or queues take turns: raise max-channels or channel_max."
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsUnlimited(Event):
+    """The limit of channels is felt no more, or is forgotten: the connection asks for as many channels as it needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class ListenUp(Event):
     """LISTEN proved itself alive by hearing its own notification."""
 

@@ -16,6 +16,7 @@ class Health:
 
     def __init__(self, *peers: str) -> None:
         self._reasons = {peer: f"The {peer} has not answered yet." for peer in peers or ("database", "broker")}
+        self._notes: dict[str, str] = {}
         self._listen = "has not been heard yet"
 
     def sink(self, event: events.Event) -> None:
@@ -42,14 +43,18 @@ class Health:
             case events.ListenDown():
                 self._listen = event.error
             case _:
-                self._settles(event)
+                self._further(event)
 
-    def _settles(self, event: events.Event) -> None:
+    def _further(self, event: events.Event) -> None:
         match event:
             case events.SettleFailed() if event.attempt >= STANDS:
                 self._reasons["settle"] = f"What was sent cannot be settled: {event.error}"
             case events.BatchSettled():
                 self._reasons.pop("settle", None)
+            case events.ChannelsLimited():
+                self._notes["channels"] = event.sentence
+            case events.ChannelsUnlimited():
+                self._notes.pop("channels", None)
             case _:
                 pass
 
@@ -57,6 +62,11 @@ class Health:
     def reasons(self) -> Mapping[str, str]:
         """Sentences by what they are about; empty while messages can move."""
         return dict(self._reasons)
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What slows messages down and stops none, as sentences by what they are about."""
+        return dict(self._notes)
 
     @property
     def listen(self) -> str:

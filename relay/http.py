@@ -50,6 +50,7 @@ class HttpServer:
         metrics: page and content type for an Accept header; it must not hold up the loop.
         reasons: what keeps the relay from moving messages, by peer; empty means ready.
         listen: state of LISTEN, for information.
+        notes: what slows messages down and stops none, by what it is about.
         alive: False once the relay is about to end; a peer that is down is no reason.
 
     """
@@ -63,12 +64,14 @@ class HttpServer:
         reasons: Callable[[], Mapping[str, str]],
         listen: Callable[[], str],
         alive: Callable[[], bool],
+        notes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._host = host
         self._port = port
         self._pages = Pages(metrics)
         self._reasons = reasons
         self._listen = listen
+        self._notes = notes
         self._alive = alive
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
@@ -132,8 +135,9 @@ class HttpServer:
         return _json(200 if alive else 503, {"status": "alive" if alive else "dead"})
 
     async def _answer_readyz(self, _: Request) -> Response:
-        reasons = dict(self._reasons())
-        return _json(503 if reasons else 200, {"status": "not ready" if reasons else "ready", "reasons": reasons, "listen": self._listen()})
+        reasons, notes = dict(self._reasons()), dict(self._notes())
+        state = {"status": "not ready" if reasons else "ready", "reasons": reasons, "listen": self._listen()}
+        return _json(503 if reasons else 200, {**state, "notes": notes} if notes else state)
 
 
 def _json(status: int, value: object) -> Response:

@@ -75,6 +75,11 @@ class InHand:
         """No message in hand stands below this position; None where nothing is in hand."""
         return min((batch.claims[0].position for batch in self._batches), default=None)
 
+    @property
+    def exchanges(self) -> Mapping[str, int]:
+        """Messages by exchange."""
+        return self._by_exchange
+
     def count(self, exchange: str) -> int:
         """Messages of an exchange."""
         return self._by_exchange[exchange]

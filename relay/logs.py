@@ -31,7 +31,8 @@ from relay.schedule_events import KeyFails, ScheduleFails
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FLOODS = frozenset({
     ContractBroken, KeyFails, ScheduleFails,
-    events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.DatabaseDown, events.DatabaseUp,
+    events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.ChannelsLimited,
+    events.DatabaseDown, events.DatabaseUp,
     events.ExchangeProven, events.ExchangeQuarantined, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
     QueueOpened, QueueRefused, ReceiveFailed,

@@ -66,6 +66,7 @@ class Metrics:
         self._settle = Histogram("relay_settle_seconds", "Time of a settle.", buckets=_SECONDS, registry=registry)
         self._broker_up = Gauge("relay_broker_up", "1 while the broker connection stands.", registry=registry)
         self._broker_blocked = Gauge("relay_broker_blocked", "1 while the broker has a resource alarm.", registry=registry)
+        self._channels = Gauge("relay_broker_channel_limit", "Channels granted where more are needed, else 0.", registry=registry)
         self._database_up = Gauge("relay_database_up", "1 while the database answers.", registry=registry)
         self._listen_up = Gauge("relay_listen_up", "1 while LISTEN has proved itself alive.", registry=registry)
         self._lost = Counter("relay_lock_lost", "Messages that another relay took over before they were settled.", registry=registry)
@@ -144,7 +145,7 @@ class Metrics:
             events.LockLost: self._on_lost,
             events.LocksSwept: self._on_swept,
             events.StrandedFound: self._on_stranded,
-            events.SettleFailed: self._on_settle_failed,
+            events.SettleFailed: lambda _: self._failures.labels("settle").inc(),
             BatchReceived: self._on_received,
             ReceiveFailed: lambda _: self._failures.labels("receive").inc(),
             HandlerFailed: lambda _: self._failures.labels("handler").inc(),
@@ -162,9 +163,15 @@ class Metrics:
             events.BrokerDown: lambda _: _set_all({broker: 0, blocked: 0}),
             events.BrokerBlocked: lambda _: blocked.set(1),
             events.BrokerUnblocked: lambda _: blocked.set(0),
+            events.ChannelsLimited: self._on_channels_limited,
+            events.ChannelsUnlimited: lambda _: self._channels.set(0),
             events.ListenUp: lambda _: listen.set(1),
             events.ListenDown: lambda _: listen.set(0),
         }
+
+    def _on_channels_limited(self, event: events.Event) -> None:
+        assert isinstance(event, events.ChannelsLimited)
+        self._channels.set(event.channels)
 
     def _on_claimed(self, event: events.Event) -> None:
         assert isinstance(event, events.BatchClaimed)
@@ -217,9 +224,6 @@ class Metrics:
     def _on_stranded(self, event: events.Event) -> None:
         assert isinstance(event, events.StrandedFound)
         self._stranded.inc(event.messages)
-
-    def _on_settle_failed(self, _: events.Event) -> None:
-        self._failures.labels("settle").inc()
 
     def _on_failed(self, event: events.Event) -> None:
         assert isinstance(event, events.MaintenanceFailed)

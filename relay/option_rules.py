@@ -117,7 +117,8 @@ def _whole(value: Any, low: int, high: int) -> str:
     return "" if math.isfinite(value) and value == int(value) and low <= value <= high else "option_range"
 
 
-def _check_text(value: Any) -> str:
+def check_text(value: Any) -> str:
+    """Code of what is wrong with a value that must be a short string, empty if nothing is."""
     if not isinstance(value, str):
         return "option_type"
     return "" if len(value.encode()) <= SHORT_LIMIT else "option_too_long"
@@ -129,7 +130,7 @@ def _check_flag(value: Any) -> str:
 
 def _check_keys(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
-    return next((code for code in map(_check_text, values) if code), "")
+    return next((code for code in map(check_text, values) if code), "")
 
 
 def check_key_list(value: Any) -> str:
@@ -150,18 +151,23 @@ def _check_delivery_mode(value: Any) -> str:
 
 def _check_reply_to(value: Any) -> str:
     # Direct reply-to needs a consumer on the publishing channel; without one the broker closes the channel.
-    return "reply_to_reserved" if value == "amq.rabbitmq.reply-to" else _check_text(value)
+    return "reply_to_reserved" if value == "amq.rabbitmq.reply-to" else check_text(value)
+
+
+def _check_type(value: Any) -> str:
+    # RabbitMQ reads the body of such a message as encoded AMQP 1.0; one that is not closes the whole connection at a stream.
+    return "type_reserved" if value == "amqp-1.0" else check_text(value)
 
 
 def _check_immediate(value: Any) -> str:
     return "immediate_unsupported" if value is True else _check_flag(value)
 
 
-_TEXT = _Rule("be a string of at most 255 bytes", _check_text)
+_TEXT = _Rule("be a string of at most 255 bytes", check_text)
 _KEYS = _Rule("be a string or a list of strings, each of at most 255 bytes", _check_keys)
 _FLAG = _Rule("be true or false", _check_flag)
 _RULES: Final = {
-    **dict.fromkeys(("app_id", "content_encoding", "content_type", "correlation_id", "message_id", "type", "user_id"), _TEXT),
+    **dict.fromkeys(("app_id", "content_encoding", "content_type", "correlation_id", "message_id", "user_id"), _TEXT),
     "bcc": _KEYS,
     "cc": _KEYS,
     "mandatory": _FLAG,
@@ -174,5 +180,6 @@ _RULES: Final = {
     "reply_to": _Rule(
         "be a string of at most 255 bytes, not amq.rabbitmq.reply-to: it needs a consumer on the same channel", _check_reply_to
     ),
+    "type": _Rule("be a string of at most 255 bytes, not amqp-1.0: RabbitMQ takes the body for encoded AMQP 1.0", _check_type),
     "timestamp": _Rule(f"be whole seconds since 1970, from 0 to {TIMESTAMP_LIMIT}", lambda value: _whole(value, 0, TIMESTAMP_LIMIT)),
 }

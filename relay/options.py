@@ -10,21 +10,26 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from relay.option_rules import SHORT_LIMIT, OptionsError, check_key_list, collect, parse, printable
+from relay.option_rules import SHORT_LIMIT, OptionsError, check_key_list, check_text, collect, parse, printable
 
 HEADER_NAME_LIMIT: Final = 128
 """Bytes in a header name (AMQP 0-9-1 section 4.2.5.5); clients cut longer ones in silence."""
 DEPTH_LIMIT: Final = 64
 """Levels of lists and objects below `headers`."""
+FILTER_HEADER: Final = "x-stream-filter-value"
+"""Read by a stream of RabbitMQ 3.13 and later, which closes the publisher's connection over anything but a short string."""
 RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
 """Set by the relay alone; left out where an app copied them from a message that it had received."""
 BROKER_HEADERS: Final = (
     *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
     *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
-    *("x-received-from", "x-shovelled", "x-invalid-headers"),
+    *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc"),
 )
 """Written and read by RabbitMQ, its federation and its shovels; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
 `x-death` of another form, and takes its neighbours' messages with it."""
+BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-")
+"""Names under which a stream keeps properties and sections of AMQP 1.0, left out too: a value of another form closes the connection of the
+publisher, or of every consumer that reads the stream."""
 
 
 class Plan(NamedTuple):
@@ -117,11 +122,13 @@ def _property(name: str, value: Any) -> bytes:
 
 def _headers(values: dict[str, Any], limit: int) -> bytes:
     """Entries of the headers table, without its length."""
-    headers = dict(values.get("headers", {}))
+    headers = {name: value for name, value in values.get("headers", {}).items() if not name.startswith(BROKER_PREFIXES)}
     for name in (*RELAY_HEADERS, *BROKER_HEADERS):
         headers.pop(name, None)
     for name in ("CC", "BCC"):
         _select(headers, name, values.get(name.lower()))
+    if code := check_text(headers.get(FILTER_HEADER, "")):
+        raise OptionsError(code, f"options.headers.{FILTER_HEADER} must be a string of at most {SHORT_LIMIT} bytes")
     data = _table(headers, 0)
     if len(data) > limit:
         sentence = f"options.headers takes {len(data)} bytes on the wire, CC and BCC included; the limit is {limit} bytes"

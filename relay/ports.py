@@ -20,6 +20,8 @@ class Fresh:
     """Exchanges whose messages are left alone."""
     only: str | None = None
     """The exchange whose messages are claimed; None for all."""
+    known: Sequence[str] | None = None
+    """Exchanges whose messages are claimed; None for all."""
     source = "fresh"
 
 

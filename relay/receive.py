@@ -133,6 +133,7 @@ class Receive:
             reasons=lambda: {**self._health.reasons, **self._source.reasons, **self._receiver.reasons},
             listen=lambda: "not used",
             alive=lambda: True,
+            notes=lambda: self._health.notes,
             emit=self._emit,
         )
 

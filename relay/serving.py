@@ -43,12 +43,15 @@ async def serve_http(
     reasons: Callable[[], Mapping[str, str]],
     listen: Callable[[], str],
     alive: Callable[[], bool],
+    notes: Callable[[], Mapping[str, str]],
     emit: events.Sink,
 ) -> None:
     """Serve /metrics, /livez and /readyz until the stack unwinds, if the settings name a port; the arguments are those of `HttpServer`."""
     if settings.http_port is None:
         return
-    server = HttpServer(host=settings.http_host, port=settings.http_port, metrics=metrics.page, reasons=reasons, listen=listen, alive=alive)
+    server = HttpServer(
+        host=settings.http_host, port=settings.http_port, metrics=metrics.page, reasons=reasons, listen=listen, alive=alive, notes=notes
+    )
     port = await server.start()
     stack.push_async_callback(server.aclose)
     emit(events.HttpUp(settings.http_host, port))

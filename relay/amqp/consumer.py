@@ -1,9 +1,14 @@
-"""One queue, consumed on a channel of its own: a queue that is missing or refused troubles no other, and is tried again."""
+"""One queue, consumed on a channel that it shares with no other at that time: a queue that is missing or refused troubles no other.
+
+Where the broker grants fewer channels than there are queues, they take turns. A turn ends with all that came acknowledged, so nothing
+comes again and no delivery is counted twice; then the next queue consumes on the same channel.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from relay import events
@@ -11,22 +16,46 @@ from relay.amqp import incoming, wire
 from relay.amqp.confirms import Return
 from relay.amqp.hold import Hold
 from relay.amqp.link import Tap
+from relay.amqp.sentences import About, said
+from relay.amqp.slots import Slot, Slots
 from relay.inbox.events import QueueNarrowed, QueueOpened, QueueRefused
 from relay.waiting import pause
 
 LONGEST_PAUSE: Final = 5.0
 """Seconds between two tries at a queue that is not there."""
-_SENTENCES: Final = {
-    403: "may not be read by this user: permit it (rabbitmqctl set_permissions)",
-    404: "does not exist: declare it",
-    405: "belongs to another connection alone: give the queue back, or name another",
-}
-"""By the reply code with which the broker closes the channel (AMQP 0-9-1, 1.2)."""
 STREAM: Final = (
     "is a stream, which would lose what comes while no receiver is connected: "
     "name a classic or quorum queue that is bound as it is (RELAY_RECEIVE_QUEUES)"
 )
+_SENTENCES: Final = {
+    About.QUEUE_REFUSED: "may not be read by this user: permit it (rabbitmqctl set_permissions)",
+    About.QUEUE_MISSING: "does not exist: declare it",
+    About.QUEUE_TAKEN: "is consumed by another client alone: end that one, or name another queue",
+    About.QUEUE_LOCKED: "belongs to another connection alone: give the queue back, or name another",
+    About.STREAM: STREAM,
+}
+TURN: Final = 1.0
+"""Seconds after which a queue leaves its channel to one that waits."""
+IDLE: Final = 0.1
+"""Seconds without a delivery after which it does so too."""
+COUNTED: Final = 0.25
+"""Seconds in which the broker may still count a channel that it closed."""
 _GONE: Final = "was deleted, or its leader is gone; it is asked for again"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A consumer's time on a channel."""
+
+    slot: Slot
+    consuming: asyncio.Event = field(default_factory=asyncio.Event)
+    """The broker has said that messages come."""
+    came: int = 0
+    """Deliveries."""
+    leaving: bool = False
+    """It is over once everything that came is acknowledged."""
+    cancels: int = 0
+    """Cancels that the broker has not answered: until then deliveries may be on their way."""
 
 
 class Consumer:
@@ -34,7 +63,7 @@ class Consumer:
 
     Args:
         tap: of the connection.
-        channel: its number, of nobody else.
+        slots: where it gets its channel.
         queue: its name.
         hold: what may be here unacknowledged.
         take: called with each delivery.
@@ -47,7 +76,7 @@ class Consumer:
         self,
         *,
         tap: Tap,
-        channel: int,
+        slots: Slots,
         queue: str,
         hold: Hold,
         take: Callable[[Consumer, incoming.Delivered], None],
@@ -55,7 +84,8 @@ class Consumer:
         emit: events.Sink,
     ) -> None:
         self._tap = tap
-        self._channel = channel
+        self._slots = slots
+        self._turn = _Turn(Slot(0))
         self.queue = queue
         self._hold = hold
         self._prefetch = hold.prefetch
@@ -82,32 +112,62 @@ class Consumer:
         """Consume, and again when the queue went away, until cancelled."""
         failures = 0
         while True:
-            self._open()
-            sentence = await self._closed
+            sentence = await self._have_turn()
             if not sentence:
                 continue
             failures = 1 if self.refused is None else failures + 1
             self._tell(sentence)
             await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
 
+    async def _have_turn(self) -> str:
+        """Have a channel until another queue wants it, or something ends it; return what is to be said of that."""
+        slot = await self._slots.take()
+        self._turn = _Turn(slot)
+        self._open()
+        ending = asyncio.create_task(self._leave_when_wanted(), name=f"turn of {self.queue}")
+        try:
+            sentence = await self._closed
+        finally:
+            ending.cancel()
+        if self._slots.are_short and not slot.is_open:
+            asyncio.get_running_loop().call_later(COUNTED, self._slots.give, slot)
+        else:
+            self._slots.give(slot)
+        return sentence
+
+    async def _leave_when_wanted(self) -> None:
+        """End the turn when another queue waits, at once where nothing comes."""
+        await self._turn.consuming.wait()
+        now = asyncio.get_running_loop().time
+        ends_at, came = now() + TURN, -1
+        while now() < ends_at and not (self._slots.are_wanted and came == self._turn.came):
+            came = self._turn.came
+            await asyncio.sleep(IDLE)
+        await self._slots.wanted()
+        self._turn.leaving = True
+        self._cancel()
+
     def acknowledge(self, epoch: int, tag: int) -> None:
         """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
         if epoch == self.epoch:
-            self._write(incoming.acknowledge(self._channel, tag))
+            self._write(incoming.acknowledge(self._turn.slot.number, tag))
             self._hold.settle(tag)
             self._adapt()
+            self._leave_if_done()
 
     def pause(self) -> None:
         """Take no more; what is on its way still comes."""
         if not self._paused:
             self._paused = True
-            self._write(incoming.cancel(self._channel))
+            if not self._turn.leaving:
+                self._cancel()
 
     def resume(self) -> None:
         """Go on."""
         if self._paused:
             self._paused = False
-            self._write(incoming.consume(self._channel, self.queue))
+            if not self._turn.leaving:
+                self._write(incoming.consume(self._turn.slot.number, self.queue))
 
     @property
     def lost(self) -> bool:
@@ -118,6 +178,7 @@ class Consumer:
         """See `relay.amqp.incoming.Taker`. What still comes on a channel that is being closed comes again on the next."""
         if not self._usable:
             return
+        self._turn.came += 1
         too_much = self._hold.take(message.tag, len(message.body) + len(message.header))
         self._take(self, message)
         if too_much:
@@ -125,9 +186,14 @@ class Consumer:
 
     def replied(self, method: tuple[int, int]) -> None:
         """Consuming, or cancelled by the broker."""
+        if method == incoming.CONSUME_OK:
+            self._turn.consuming.set()
         if method == incoming.CONSUME_OK and (self.refused is not None or not self._told):
             self._told, self.refused = True, None
             self._emit(QueueOpened(self.queue))
+        elif method == incoming.CANCEL_OK and self._usable:
+            self._turn.cancels -= 1
+            self._leave_if_done()
         elif method == incoming.CANCEL and self._usable:
             self._close(_GONE)
         elif method == wire.CHANNEL_CLOSE_OK and self._closing:
@@ -135,8 +201,9 @@ class Consumer:
 
     def closed(self, reason: Return) -> None:
         """The broker closed the channel: all that is unacknowledged goes back to the queue."""
-        self._tap.write(wire.close_channel_ok(self._channel))
-        sentence = STREAM if incoming.is_stream(reason) else _SENTENCES.get(reason.code)
+        self._tap.write(wire.close_channel_ok(self._turn.slot.number))
+        found = said(reason)
+        sentence = _SENTENCES.get(found.about) if found else None
         self._end(sentence or f"was refused by the broker ({reason.code} {reason.text})")
 
     def acked(self, tag: int, *, multiple: bool) -> None:
@@ -151,11 +218,13 @@ class Consumer:
     def _open(self) -> None:
         self._closed = asyncio.get_running_loop().create_future()
         self._usable = True
-        self._tap.ears[self._channel] = self
+        self._tap.ears[self._turn.slot.number] = self
         self._prefetch = self._hold.prefetch
-        self._tap.write(incoming.open_consumer(self._channel, self.queue, self._prefetch))
+        begin = incoming.consume_next if self._turn.slot.is_open else incoming.open_consumer
+        self._turn.slot.is_open = True
+        self._tap.write(begin(self._turn.slot.number, self.queue, self._prefetch))
         if self._paused:
-            self._tap.write(incoming.cancel(self._channel))
+            self._cancel()
 
     def _write(self, frame: bytes) -> None:
         """Nothing may follow what closes a channel: the broker would close the connection over it."""
@@ -167,10 +236,26 @@ class Consumer:
         if self._prefetch == self._hold.prefetch:
             return
         self._prefetch = self._hold.prefetch
-        frames = [incoming.bound(self._channel, self._prefetch)]
-        if not self._paused:
-            frames = [incoming.cancel(self._channel), *frames, incoming.consume(self._channel, self.queue)]
-        self._write(b"".join(frames))
+        if self._turn.leaving:
+            return
+        if self._paused:
+            self._write(incoming.bound(self._turn.slot.number, self._prefetch))
+            return
+        self._cancel()
+        self._write(incoming.consume_next(self._turn.slot.number, self.queue, self._prefetch))
+
+    def _cancel(self) -> None:
+        if self._usable:
+            self._turn.cancels += 1
+            self._write(incoming.cancel(self._turn.slot.number))
+
+    def _leave_if_done(self) -> None:
+        """Leave the channel, open as it is, once nothing more can come on it and nothing is here unacknowledged."""
+        if self._turn.leaving and self._usable and not self._turn.cancels and not self._hold.messages:
+            self._leave()
+            # Done where the connection went meanwhile.
+            if not self._closed.done():
+                self._closed.set_result("")
 
     def _give_back(self) -> None:
         """Too much is here already: the queue has it back, and sends fewer at a time."""
@@ -181,7 +266,7 @@ class Consumer:
     def _close(self, why: str) -> None:
         self._leave()
         self._closing, self._why = True, why
-        self._tap.write(wire.close_channel(self._channel))
+        self._tap.write(wire.close_channel(self._turn.slot.number))
 
     def _leave(self) -> None:
         """The channel's tags mean nothing any more."""
@@ -193,6 +278,7 @@ class Consumer:
     def _end(self, sentence: str) -> None:
         self._leave()
         self._closing = False
+        self._turn.slot.is_open = False
         if not self._closed.done():
             self._closed.set_result(sentence)
 

@@ -38,6 +38,11 @@ class Hold:
         self.prefetch = max(1, min(self.prefetch // 2, self._most_bytes // self._largest))
         return True
 
+    @property
+    def messages(self) -> int:
+        """How many are here."""
+        return len(self._sizes)
+
     def settle(self, tag: int) -> None:
         """All up to the tag are acknowledged."""
         while self._sizes and self._sizes[0][0] <= tag:

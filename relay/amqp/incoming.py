@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from relay.amqp import fields
-from relay.amqp.confirms import Return
 from relay.amqp.wire import Ear, Wire, method
 from relay.options import short_string
 
-CANCEL, CONSUME_OK = (60, 30), (60, 21)
+CANCEL, CANCEL_OK, CONSUME_OK = (60, 30), (60, 31), (60, 21)
 _DELIVER: Final = (60, 60)
 _METHOD: Final = 1
 _HEADER: Final = 2
@@ -99,13 +98,12 @@ def _deliver(buffer: bytes, at: int) -> _Begun:
 
 def open_consumer(channel: int, queue: str, prefetch: int) -> bytes:
     """Open a channel, bound what may be unacknowledged on it, and consume; the answers come in this order, or `channel.close`."""
-    return b"".join(
-        (
-            method(channel, b"\x00\x14\x00\x0a\x00"),
-            bound(channel, prefetch),
-            consume(channel, queue),
-        )
-    )
+    return method(channel, b"\x00\x14\x00\x0a\x00") + consume_next(channel, queue, prefetch)
+
+
+def consume_next(channel: int, queue: str, prefetch: int) -> bytes:
+    """The same on a channel that is open."""
+    return bound(channel, prefetch) + consume(channel, queue)
 
 
 def bound(channel: int, prefetch: int) -> bytes:
@@ -116,14 +114,9 @@ def bound(channel: int, prefetch: int) -> bytes:
 def consume(channel: int, queue: str) -> bytes:
     """`basic.consume` with acknowledgements; the consumer's tag is `relay`, as there is one on a channel.
 
-    It names the priority that every consumer has anyway. A stream knows no priorities, so the broker refuses: see `is_stream`.
+    It names the priority that every consumer has anyway. A stream knows no priorities, so the broker refuses: see `relay.amqp.sentences`.
     """
     return method(channel, b"\x00\x3c\x00\x14\x00\x00" + short_string(queue) + _CONSUMER + b"\x00" + _PRIORITY)
-
-
-def is_stream(reason: Return) -> bool:
-    """Whether the broker closed a channel because its queue is a stream; a long name cuts off the sentence's end, which says so."""
-    return reason.code == PRECONDITION_FAILED and reason.text.startswith("PRECONDITION_FAILED - invalid arg 'x-priority'")
 
 
 def cancel(channel: int) -> bytes:
@@ -139,4 +132,3 @@ def acknowledge(channel: int, tag: int) -> bytes:
 _CONSUMER: Final = short_string("relay")
 _ARGUMENT: Final = short_string("x-priority") + b"I" + bytes(4)
 _PRIORITY: Final = len(_ARGUMENT).to_bytes(4, "big") + _ARGUMENT
-PRECONDITION_FAILED: Final = 406

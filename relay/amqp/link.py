@@ -30,7 +30,7 @@ ALIVE_INTERVAL: Final = 1.0
 """Seconds between the heartbeats that stand for frames which aiormq does not see."""
 PROTOCOL_ERRORS: Final = frozenset((501, 502, 503, 504, 505, 506, 540, 541))
 """Reply codes of `connection.close` that a client's frame brought about (AMQP 0-9-1, 1.2)."""
-_FEWER = "exchanges share fewer channels from now on: for more raise the limit and start the relay again"
+_FEWER = "fewer channels are shared from now on: for more raise the limit and start the relay again"
 
 
 class Lost(NamedTuple):

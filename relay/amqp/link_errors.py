@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 
@@ -10,7 +9,8 @@ from aiormq.exceptions import AuthenticationError
 from yarl import URL
 
 from relay.amqp.confirms import Return
-from relay.amqp.wire import ACCESS_REFUSED, NOT_ALLOWED
+from relay.amqp.sentences import About, said
+from relay.amqp.wire import ACCESS_REFUSED
 from relay.exposure import in_brackets
 
 _EXPIRED = 10
@@ -20,6 +20,26 @@ _SILENT = (
     "took the connection and does not answer: if it has as many as it may (connection_max), close others or raise that limit, else see "
     "whether it hangs"
 )
+_CHANNELS = frozenset((About.USER_CHANNELS, About.NODE_CHANNELS, About.CONNECTION_CHANNELS))
+_REFUSALS = {
+    About.LOGIN_REFUSED: (
+        "refused user {user}",
+        "correct user and password in the AMQP URL; users in the broker's loopback_users, such as guest, log in on its machine only",
+    ),
+    About.VHOST_MISSING: ("refused the vhost", "create {vhost} (rabbitmqctl add_vhost), or correct the AMQP URL"),
+    About.VHOST_REFUSED: (
+        "refused the vhost",
+        "permit {vhost} to user {user} (rabbitmqctl set_permissions), or correct the AMQP URL",
+    ),
+    About.VHOST_DOWN: ("refused the vhost", "start {vhost} again (rabbitmqctl restart_vhost), or see in the broker's log why it is down"),
+    About.VHOST_FULL: (
+        "has no connection left in vhost {vhost}",
+        "close others, or raise the vhost's limit (rabbitmqctl set_vhost_limits)",
+    ),
+    About.USER_FULL: ("has no connection left for user {user}", "close others, or raise the user's limit (rabbitmqctl set_user_limits)"),
+    About.NODE_FULL: ("has no connection left on its node", "close others, or raise connection_max in its configuration"),
+}
+"""What was refused at the login, and what to do."""
 _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 
@@ -34,14 +54,12 @@ def connect_sentence(url: URL, error: BaseException, closed: Return | None, *, a
 
 
 def channels_allowed(reason: Return) -> int | None:
-    """How many channels the user, or the node, may have, where the broker closed over one more (RabbitMQ, "User limits"; rabbit_reader).
+    """How many channels user, node or connection may have, where the broker closed over one more; 0 where the number is cut off.
 
     No message of this connection is the cause, and each new connection that asks for as many would be closed again.
     """
-    if reason.code != NOT_ALLOWED or not reason.text.startswith("NOT_ALLOWED - number of channels opened "):
-        return None
-    limit = re.search(r" limit of \((\d{1,9})\)$", reason.text)
-    return int(limit[1]) if limit else 0
+    found = said(reason)
+    return (found.limit or 0) if found and found.about in _CHANNELS else None
 
 
 def _trouble(url: URL, error: BaseException) -> str:  # noqa: PLR0911 - one sentence for each cause
@@ -76,13 +94,16 @@ def _mend(code: int) -> str:
 
 
 def _refused(where: str, url: URL, closed: Return) -> str:
-    said = f"({closed.code} {closed.text})"
+    words, found = f"({closed.code} {closed.text})", said(closed)
     if closed.code == ACCESS_REFUSED and url.query.get("auth", "").lower() == "external":
-        return f"{where} refused the relay's certificate as a login {said}: add a user of the name that it is for."
-    if closed.code == ACCESS_REFUSED:
-        return f"{where} refused user {url.user or 'guest'!r} {said}: correct user and password in the AMQP URL."
-    if closed.code == NOT_ALLOWED and "connection limit" in closed.text:
-        return f"{where} has no connection left for user {url.user!r} {said}: close others, or raise the limit of the vhost or the user."
-    if closed.code == NOT_ALLOWED:
-        return f"{where} refused the vhost {said}: create it, permit it to user {url.user!r}, or correct the AMQP URL."
-    return f"{where} closed the connection at the login {said}: look in the broker's log."
+        return f"{where} refused the relay's certificate as a login {words}: add a user of the name that it is for."
+    if found is None or found.about not in _REFUSALS:
+        return f"{where} closed the connection at the login {words}: look in the broker's log."
+    refused, mend = _REFUSALS[found.about]
+    user = repr(url.user or "guest") if "auth" not in url.query else "of the certificate"
+    names = {"user": user, "vhost": repr(_vhost(url))}
+    return f"{where} {refused.format(**names)} {words}: {mend.format(**names)}."
+
+
+def _vhost(url: URL) -> str:
+    return url.path[1:] or "/"

@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 
 from relay import events
+from relay.amqp.channel_limit import ChannelLimit
 from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
 from relay.amqp.session import Session
@@ -22,8 +23,6 @@ _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped befo
 
 COUNTED = 0.1
 """Seconds in which the broker mostly still counts a channel that was closed, where it counts them."""
-FORGETS = 5.0
-"""Seconds in which the broker may still count channels that are closed."""
 
 
 class RabbitPublisher:
@@ -66,9 +65,7 @@ class RabbitPublisher:
         self._jobs: dict[Job, None] = {}
         self._holding = False
         self._session: Session | None = None
-        self._lowered_at = -FORGETS
-        self._most_channels = 0
-        """Channels that the broker grants, where it has refused one more; 0 for as many as were negotiated."""
+        self._limit = ChannelLimit(clock=clock, emit=emit, spares=True)
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._down = Lost("The broker has not been reached yet.")
@@ -137,11 +134,11 @@ class RabbitPublisher:
             pipe=link.tap,
             user=link.user,
             encoder=self._encoder(link.frame_max),
-            channel_max=min(link.channel_max or self._most_channels, self._most_channels or link.channel_max),
+            channel_max=self._limit.of(link.channel_max),
             open_channels=self._open_channels,
             clock=self._clock,
             emit=self._emit,
-            later=partial(asyncio.get_running_loop().call_later, COUNTED) if self._most_channels else None,
+            later=partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None,
         )
         link.tap.owner = self
         self._ready.set()
@@ -152,7 +149,7 @@ class RabbitPublisher:
             # The next one is told anew, and not by this alarm's end.
             self._emit(events.BrokerUnblocked())
         if self._session and lost.allowed is not None:
-            self._lower(self._session.channels, lost.allowed)
+            self._limit.refused(self._session.channels, lost.allowed, sharing=self._session.exchanges)
         self._session, self._down = None, lost
         self._ready.clear()
         alone = sum(job.in_doubt for job in self._jobs) == 1
@@ -160,15 +157,6 @@ class RabbitPublisher:
         unwritten = PublishResult(Verdict.UNWRITTEN, "connection_lost", lost.sentence)
         for job in self._jobs:
             job.give_up(written=unknown, unwritten=unwritten)
-
-    def _lower(self, asked: int, allowed: int) -> None:
-        """Ask for half of what is granted: the broker counts closed channels, and those of a lost connection, for a moment longer.
-
-        Where it refuses fewer than it says that it allows, others of the same user have the rest.
-        """
-        if self._clock() >= self._lowered_at + FORGETS:
-            granted = allowed if 0 < allowed < asked else asked - 1
-            self._lowered_at, self._most_channels = self._clock(), max(1, granted // 2)
 
     def blocked(self, reason: str) -> None:
         """Write nothing more until the alarm is over; what is in flight waits."""

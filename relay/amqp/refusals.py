@@ -6,6 +6,7 @@ from typing import Final
 
 from relay.amqp import wire
 from relay.amqp.confirms import Return
+from relay.amqp.sentences import About, said
 from relay.message import Claim, PublishResult, Verdict
 
 NACKED: Final = PublishResult(
@@ -17,11 +18,7 @@ EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expire
 OVERDUE_SUSPECT: Final = PublishResult(
     Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
 )
-_EXCHANGE_REFUSED: Final = tuple(
-    f"ACCESS_REFUSED - {words} exchange '" for words in ("access to", "write access to", "cannot publish to internal")
-)
-"""How RabbitMQ's sentences begin that refuse an exchange: up to 3.10, from 3.11 on, and of an internal one (rabbit_access_control,
-rabbit_channel). What follows may quote a row, so nothing is looked for there."""
+_OF_EXCHANGES: Final = frozenset((About.EXCHANGE_MISSING, About.EXCHANGE_REFUSED, About.EXCHANGE_INTERNAL))
 _REFUSAL_CODES: Final = {wire.NOT_FOUND: "exchange_missing", wire.ACCESS_REFUSED: "access_refused"}
 
 
@@ -38,6 +35,5 @@ def unroutable(claim: Claim, reason: Return) -> PublishResult:
 
 def concerns_exchange(reason: Return) -> bool:
     """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
-    if reason.code == wire.ACCESS_REFUSED:
-        return reason.text.startswith(_EXCHANGE_REFUSED)
-    return reason.code == wire.NOT_FOUND
+    found = said(reason)
+    return found is not None and found.about in _OF_EXCHANGES

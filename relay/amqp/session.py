@@ -125,6 +125,11 @@ class Session:
         """Channels that are open, or were asked for."""
         return len(self._pipe.ears)
 
+    @property
+    def exchanges(self) -> int:
+        """Exchanges that had a message lately."""
+        return len({exchange for exchange, _ in self._outlets})
+
     def open(self, ear: wire.Ear) -> int | None:
         """Take a channel number for an outlet, after an idle outlet has let go of its channel if too many are open."""
         if len(self._pipe.ears) >= self._cap and self._resting:

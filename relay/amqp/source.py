@@ -1,4 +1,4 @@
-"""Messages from queues: one connection, kept up, with a channel for each queue; what is taken is acknowledged by hand."""
+"""Messages from queues: one connection, kept up, whose channels the queues share; what is taken is acknowledged by hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from functools import partial
 from typing import NamedTuple
 
 from relay import events
+from relay.amqp.channel_limit import ChannelLimit
 from relay.amqp.consumer import Consumer
 from relay.amqp.hold import Hold
 from relay.amqp.incoming import Delivered, Incoming
 from relay.amqp.link import Link, Lost
+from relay.amqp.slots import Slots
 from relay.amqp.supervisor import Supervisor
 from relay.inbox.delivery import Delivery, delivery, unreadable
 from relay.inbox.ports import Handful
@@ -71,6 +73,8 @@ class Source:
         self._most_bytes = most_bytes
         self._max_body_bytes = max_body_bytes
         self._emit = emit
+        self._limit = ChannelLimit(clock=time.monotonic, emit=emit, spares=False)
+        self._slots = Slots(0)
         self._arrived = asyncio.Event()
         self._paused = False
         self._waiting: deque[tuple[Delivery, Channel, int]] = deque()
@@ -136,11 +140,12 @@ class Source:
 
     def up(self, link: Link) -> None:
         """Consume on a new connection."""
+        self._slots = slots = self._share(self._limit.of(link.channel_max, sharing=len(self._queues)))
         self._consumers = [
             Consumer(
-                tap=link.tap, channel=number, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
+                tap=link.tap, slots=slots, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
             )
-            for number, queue in enumerate(self._queues, start=1)
+            for queue in self._queues
         ]  # fmt: skip
         if self._paused:
             self.pause()
@@ -149,10 +154,16 @@ class Source:
 
     def down(self, lost: Lost) -> None:
         """Forget what was not taken: it comes again."""
-        del lost
+        if lost.allowed is not None:
+            self._limit.refused(self._slots.count, lost.allowed, sharing=len(self._queues))
         if self._consuming is not None:
             self._consuming.cancel()
         self._waiting.clear()
+
+    def _share(self, channels: int) -> Slots:
+        """A channel for each queue, or all that the broker grants."""
+        queues = len(self._queues)
+        return Slots(min(channels or queues, queues), are_short=0 < channels < queues)
 
     async def _consume(self, consumers: Sequence[Consumer]) -> None:
         async with asyncio.TaskGroup() as tasks:

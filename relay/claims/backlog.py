@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from relay.claims.rate_limits import Limits
+from relay.claims.strangers import CROWD, Strangers
 from relay.message import Position
 from relay.ports import Finding
 
@@ -34,6 +35,8 @@ class Backlog:
         self._most = most
         self._in_all = in_all
         self._found: dict[str, dict[Position, Finding]] = {}
+        self.starved = False
+        """Messages of strangers were left out, of which enough are in hand."""
 
     def put(self, finding: Finding) -> None:
         """Remember a message, if there is room."""
@@ -41,16 +44,26 @@ class Backlog:
         if len(mine) < self._room:
             mine.setdefault(finding.position, finding)
 
-    def next(self, most: int, held: Collection[str], wanted: Callable[[Finding], bool] = lambda _: True) -> list[Finding]:
-        """Messages to claim now, as many as limits allow; they stay until they are dropped."""
+    def next(
+        self, most: int, held: Collection[str], strangers: Strangers | None = None, *, wanted: Callable[[Finding], bool] = lambda _: True
+    ) -> list[Finding]:
+        """Messages to claim now, as many as limits allow, and of strangers as have room; they stay until they are dropped."""
         chosen: list[Finding] = []
+        self.starved = False
+        strangers = strangers if len(self._found) > CROWD else None
+        left = strangers.room(most) if strangers else most
         for exchange in list(self._found):
             if len(chosen) >= most:
                 break
-            room, allowance = most - len(chosen), self._limits.allowance(exchange)
+            strange = strangers is not None and exchange in strangers
+            self.starved = self.starved or (strange and left <= 0)
+            if exchange in held or (strange and left <= 0):
+                continue
+            room, allowance = min(most - len(chosen), left if strange else most), self._limits.allowance(exchange)
             self._found[exchange] = mine = self._found.pop(exchange)
-            if exchange not in held:
-                chosen += islice(filter(wanted, mine.values()), room if allowance is None else min(allowance, room))
+            some = list(islice(filter(wanted, mine.values()), room if allowance is None else min(allowance, room)))
+            chosen += some
+            left -= len(some) if strange else 0
         return chosen
 
     def drop(self, findings: Iterable[Finding]) -> None:

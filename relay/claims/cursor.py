@@ -76,6 +76,13 @@ class Cursor:
             self.head = head
             self.late = {xid: 0 for xid in snapshot.running if xid <= head.xid} | self.late
 
+    @classmethod
+    def behind(cls, snapshot: Snapshot) -> Self:
+        """A cursor behind everything that a statement saw."""
+        cursor = cls(running=snapshot.running)
+        cursor._move(Position(snapshot.xmax - 1, LAST_SEQ), snapshot)
+        return cursor
+
     def fork(self) -> Cursor:
         """A second cursor that continues from the same place."""
         return Cursor(self.head, dict(self.late), self.running)

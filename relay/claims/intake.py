@@ -12,6 +12,7 @@ from relay.claims.lanes import Lanes, LaneStore
 from relay.claims.poll_backoff import FIRST_GAP, Source
 from relay.claims.rate_limits import Limits
 from relay.claims.share import Share
+from relay.claims.strangers import Strangers
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
 from relay.message import Batch, Outcome, Portion, Position
@@ -42,7 +43,13 @@ class Intake:
     """Claims from each source in turn; a full source cannot starve another."""
 
     def __init__(
-        self, *, store: IntakeStore, poll_interval: float, share: Share | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        store: IntakeStore,
+        poll_interval: float,
+        share: Share | None = None,
+        strangers: Strangers | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._poll_interval = poll_interval
@@ -52,7 +59,8 @@ class Intake:
         self.suspects = Suspects(self.limits, clock)
         self.stranded = 0
         """Stranded messages that were claimed since this was read last."""
-        self.streams = Streams(store, share, self.limits)
+        self._strangers = strangers
+        self.streams = Streams(store, share, self.limits, strangers)
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
         """The wait of everything before this time is over, and was looked at."""
@@ -86,13 +94,17 @@ class Intake:
         return None
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of claims: a suspect is through, keys have come free."""
+        """Learn what became of claims: a suspect is through, keys have come free, an exchange is known."""
+        if self._strangers:
+            self._strangers.learn(portion)
         if self.suspects.settled(portion.claims):
             self._suspect.hint()
         if self.lanes.settled(portion, outcomes):
             self._ordered.hint()
         if self.streams.starved:
             self._fresh.hint()
+        if self.backlog.starved:
+            self._waiting.hint()
 
     def found(self, findings: Iterable[Finding]) -> None:
         """Take over what a scan has seen that can be claimed; each is checked again when it is."""
@@ -225,7 +237,8 @@ class Intake:
         return None, page.reached is not None
 
     async def _claim_waiting(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        return await self._claim_found(self.backlog, "waiting", self.backlog.next(room, self.streams.held), room, room_bytes), False
+        group = self.backlog.next(room, self.streams.held, self._strangers)
+        return await self._claim_found(self.backlog, "waiting", group, room, room_bytes), False
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
         group = self.suspects.next(room, self.streams.held)

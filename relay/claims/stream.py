@@ -19,12 +19,16 @@ class Stream:
         store: where messages are claimed.
         only: the exchange whose messages it claims; None for all that are not excluded.
         cursor: where it begins.
+        known: the exchanges whose messages it claims; None for all.
 
     """
 
-    def __init__(self, store: ClaimStore, only: str | None = None, cursor: Cursor | None = None) -> None:
+    def __init__(
+        self, store: ClaimStore, only: str | None = None, cursor: Cursor | None = None, *, known: Sequence[str] | None = None
+    ) -> None:
         self._store = store
         self._only = only
+        self.known = known
         self.cursor = cursor or Cursor()
         self.cut = False
         """The last claim did not come to the end."""
@@ -32,6 +36,11 @@ class Stream:
         """A limit on messages or bytes cut it short."""
         self.look_at = 0.0
         """When a limited exchange that had nothing is asked for again."""
+        self._seen = Snapshot(0, frozenset())
+
+    def end(self) -> Cursor:
+        """A cursor behind everything that the last claim could see."""
+        return Cursor.behind(self._seen)
 
     def restart(self) -> None:
         """Begin again from the left; a claim under way moves the cursor of before."""
@@ -45,8 +54,10 @@ class Stream:
         # A dense stretch costs no walk beyond what is claimed; where the last claim came up short, others' messages are in the way.
         walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
-        claimed = await self._store.claim(Fresh(ranges, walk, list(excluded), self._only), limit=limit, limit_bytes=limit_bytes)
-        cursor.advance(ranges, _reached(claimed, ranges), Snapshot.parse(claimed.snapshot))
+        wanted = Fresh(ranges, walk, list(excluded), self._only, self.known)
+        claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
+        self._seen = Snapshot.parse(claimed.snapshot)
+        cursor.advance(ranges, _reached(claimed, ranges), self._seen)
         self.full = claimed.full
         self.cut = claimed.full or any(claimed.bounds)
         return claimed.batch

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from relay.claims.ahead import Ahead
 from relay.claims.cursor import Cursor
 from relay.claims.rate_limits import LOOK, Limits
 from relay.claims.share import MOST, Share
+from relay.claims.strangers import Strangers
 from relay.claims.stream import Stream
 from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
@@ -31,11 +33,15 @@ class Streams:
         store: where messages are claimed.
         share: says which exchanges flood, and how much of them to claim; without it none is split off for that.
         limits: says which exchanges are limited, and how many messages of them may be claimed.
+        strangers: says which exchanges have yet to take a message; without it they are as all others.
 
     """
 
-    def __init__(self, store: ClaimStore, share: Share | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, store: ClaimStore, share: Share | None = None, limits: Limits | None = None, strangers: Strangers | None = None
+    ) -> None:
         self._store = store
+        self._ahead = Ahead(store, strangers) if strangers else None
         self._share = share
         self._limits = limits or Limits()
         self._main = Stream(store)
@@ -77,7 +83,7 @@ class Streams:
         """Claim from the main stream and the split-off ones that may go on, each first in its turn: a backlog delays no other."""
         self.unfinished = self.starved = False
         for name in self._in_turn():
-            batch = await (self._claim_main(limit, limit_bytes) if name is None else self._claim_branch(name, limit, limit_bytes))
+            batch = await (self._claim_others(limit, limit_bytes) if name is None else self._claim_branch(name, limit, limit_bytes))
             if batch:
                 return batch
         return None
@@ -136,6 +142,8 @@ class Streams:
     def reset(self) -> None:
         """Begin again from the left: the connection is new, and a failover may have lowered the counter of transactions."""
         self.hint()
+        if self._ahead:
+            self._ahead.restart()
         for stream in (self._main, *self._branches.values()):
             stream.restart()
 
@@ -161,6 +169,38 @@ class Streams:
     def _split(self, exchange: str) -> None:
         if exchange not in self._branches:
             self._branches[exchange] = Stream(self._store, exchange, self._main.cursor.fork())
+
+    async def _claim_others(self, limit: int, limit_bytes: int) -> Batch | None:
+        """Claim what has no stream of its own; where there is a crowd of strangers, few of all and what goes ahead in turn."""
+        ahead = self._ahead
+        if ahead is None:
+            return await self._claim_main(limit, limit_bytes)
+        ways = [self._claim_few, self._claim_ahead] if ahead.known else [self._claim_few]
+        for claim in reversed(ways) if ahead.turn() else ways:
+            batch = await claim(ahead, limit, limit_bytes)
+            if batch:
+                return batch
+        return None
+
+    async def _claim_few(self, ahead: Ahead, limit: int, limit_bytes: int) -> Batch | None:
+        room = ahead.room(limit)
+        self.starved = self.starved or room <= 0
+        if room <= 0:
+            return None
+        batch = await self._claim_main(room, limit_bytes)
+        ahead.note(self._main, batch)
+        return batch
+
+    async def _claim_ahead(self, ahead: Ahead, limit: int, limit_bytes: int) -> Batch | None:
+        limit, apart = self._bound(limit), list(self._branches)
+        for _ in range(STEPS):
+            batch = await ahead.claim(self._main.cursor, limit=limit, limit_bytes=limit_bytes, excluded=apart)
+            if batch or not ahead.cut:
+                break
+        self.unfinished = self.unfinished or (ahead.cut and not batch)
+        if batch and ahead.full:
+            self._split_flood(batch)
+        return batch or await ahead.claim_new(limit=limit, limit_bytes=limit_bytes, excluded=apart)
 
     async def _claim_main(self, limit: int, limit_bytes: int) -> Batch | None:
         main, most = self._main, self._bound(limit)

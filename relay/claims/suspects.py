@@ -49,7 +49,7 @@ class Suspects:
         return self._group(most, {*held, *self._in_flight.values()}) or self._group(most, held)
 
     def _group(self, most: int, left_out: Collection[str]) -> list[Finding]:
-        together = self.backlog.next(min(most, MAX_GROUP), left_out, lambda one: one.trusted)
+        together = self.backlog.next(min(most, MAX_GROUP), left_out, wanted=lambda one: one.trusted)
         return together or self.backlog.next(1, left_out)
 
     def took(self, batch: Batch) -> None:

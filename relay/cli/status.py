@@ -175,7 +175,7 @@ def _troubles(found: Status) -> list[str]:
 
 
 def _unable(alive: list[Status]) -> list[str]:
-    """What keeps relays from their work, as they say themselves."""
+    """What keeps relays from their work or slows them down, as they say themselves."""
     lines = []
     for row in alive:
         reasons = _items(row, "reasons")
@@ -183,6 +183,7 @@ def _unable(alive: list[Status]) -> list[str]:
             why = "".join(f": {sentence}" for about, sentence in reasons if about in {"broker", "blocked"})
             lines.append(f"{row['name']}: the broker is {broker}{why}")
         lines += [f"{row['name']}: {sentence}" for about, sentence in reasons if about in {"database", "settle"}]
+        lines += [f"{row['name']}: {sentence}" for _, sentence in _items(row, "notes")]
         lines += [f"{row['name']} cannot check contract {sentence}" for sentence in _names(row, "unusable_contracts")]
     return lines
 

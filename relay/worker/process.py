@@ -90,6 +90,10 @@ class Work(Relay):
         )
         return self._handling
 
+    def _make_intake(self) -> Intake:
+        # A handler says nothing about exchanges, so none of them is a stranger.
+        return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share())
+
     @cached_property
     def _transactions(self) -> Transactions:
         return Transactions(

@@ -19,6 +19,7 @@ SUITES: Mapping[str, Sequence[str]] = {
     "contract": ["tests/contract"],
     "targets": ["tests/compatibility"],
     "cluster": ["tests/faults/test_cluster.py"],
+    "security": ["tests/security"],
     "acceptance": ["-m", "not spark", "tests/acceptance"],
 }
 """Words for pytest; what starts Spark is left out, for it meets the servers only by SQL that the other tests run too."""

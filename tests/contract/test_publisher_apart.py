@@ -70,9 +70,15 @@ async def test_messages_in_other_users_names_are_taken_from_an_impersonator(
 @pytest.fixture
 def small_messages(own_broker: RabbitMQ) -> Iterator[None]:
     """The broker takes no message of more than 2 MiB."""
-    own_broker.ctl("eval", f"application:set_env(rabbit, max_message_size, {2 * MIB}).")
+    before = int(own_broker.ctl("eval", "{ok, Most} = application:get_env(rabbit, max_message_size), Most."))
+    limit_messages(own_broker, 2 * MIB)
     yield
-    own_broker.ctl("eval", "application:set_env(rabbit, max_message_size, 134217728).")
+    limit_messages(own_broker, before)
+
+
+def limit_messages(broker: RabbitMQ, size: int) -> None:
+    """Up to 4.2 a new channel reads the setting; from then on all read what the node made of it when it started."""
+    broker.ctl("eval", f"application:set_env(rabbit, max_message_size, {size}), persistent_term:put(max_message_size, {size}).")
 
 
 async def test_a_message_that_is_too_large_for_the_broker_repeats_no_good_one(

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from relay.encoding import Encoded, Encoder
-from relay.events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp
+from relay.events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
 from relay.local import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Declared, Topology
@@ -75,7 +75,10 @@ async def test_exchanges_share_what_channels_a_user_may_have(own_broker: RabbitM
             downs = broker.seen.of(BrokerDown)
     assert 1 <= len(downs) < 5, "without that each round of the exchanges would end a connection"
     assert all("NOT_ALLOWED - number of channels opened for user" in down.error for down in downs)
-    assert downs[0].error.endswith("exchanges share fewer channels from now on: for more raise the limit and start the relay again.")
+    limited = broker.seen.of(ChannelsLimited)
+    assert 1 <= len(limited) <= len(downs)
+    assert all(1 <= each.channels <= max(1, limit // 2) and 1 < each.sharing <= len(made) for each in limited)
+    assert downs[0].error.endswith("fewer channels are shared from now on: for more raise the limit and start the relay again.")
 
 
 async def test_a_connection_that_an_operator_closes_is_made_anew(own_broker: RabbitMQ, own_topology: Topology) -> None:

@@ -11,7 +11,7 @@ import aiormq
 import pytest
 
 from relay import local
-from relay.events import BrokerDown, BrokerUp
+from relay.events import BrokerDown, BrokerUp, ChannelsLimited
 from relay.local import RabbitMQ
 from relay.message import CONFIRMED, Verdict
 from tests.support.broker import Topology
@@ -28,6 +28,18 @@ LEAST = 0.5
 """Seconds between the last two of them at least, on any machine; the first pauses are a tenth of that."""
 TAKEN = 2
 """Connections that the node with a limit takes."""
+SILENCE = "took the connection and does not answer: if it has as many as it may (connection_max)"
+ANSWER = (
+    f"has no connection left on its node (530 NOT_ALLOWED - connection refused: node connection limit ({TAKEN}) is reached): "
+    "close others, or raise connection_max in its configuration."
+)
+CHANNELS = 8
+"""Channels that the node with a limit takes."""
+
+
+def version_of(node: RabbitMQ) -> tuple[int, ...]:
+    """Of RabbitMQ."""
+    return tuple(int(part) for part in node.installation.version.split(".")[:3])
 
 
 @pytest.fixture
@@ -54,8 +66,8 @@ async def test_a_user_or_vhost_without_a_connection_left_is_named_and_waited_for
     await limit(0)
     async with Proxy.before(user_url) as proxy, publishing(proxy.url(user_url), wait=False) as broker:
         down = await broker.seen.wait_for(BrokerDown)
-        assert f"has no connection left for user '{unique}' (530 NOT_ALLOWED - " in down.error
-        assert "connection limit (0) is reached): close others, or raise the limit of the vhost or the user." in down.error
+        assert f"has no connection left {'in' if whose == 'vhost' else 'for'} {whose} '{unique}' (530 NOT_ALLOWED - " in down.error
+        assert f"connection limit (0) is reached): close others, or raise the {whose}'s limit (rabbitmqctl set_" in down.error
         await until(lambda: len(proxy.accepted) >= TRIES)
         assert proxy.accepted[TRIES - 1] - proxy.accepted[TRIES - 2] > LEAST
         [refused] = await broker.send([claim("amq.fanout")])
@@ -84,16 +96,46 @@ def narrow_node(say: Say) -> Iterator[RabbitMQ]:
 
 
 async def test_a_node_that_takes_no_more_connections_is_named_and_waited_for(narrow_node: RabbitMQ, unique: str) -> None:
-    """It leaves the connection without an answer; as soon as another one is closed the relay has its turn."""
+    """An old one leaves the connection without an answer; as soon as another one is closed the relay has its turn."""
+    answers = version_of(narrow_node) >= (3, 11, 12)
     async with Topology(narrow_node.url, unique) as topology:
         made = await topology.declare()
         other = await aiormq.connect(narrow_node.url)
         async with publishing(narrow_node.url, wait=False) as broker:
             down = await broker.seen.wait_for(BrokerDown)
-            assert "took the connection and does not answer: if it has as many as it may (connection_max)" in down.error
+            assert (ANSWER if answers else SILENCE) in down.error
             await other.close()
             await broker.seen.wait_for(BrokerUp)
             claims = [claim(made.exchange, made.routing_key) for _ in range(100)]
             assert {Verdict.CONFIRMED} == {*await broker.verdicts(claims)}
         came = Counter(message.headers["x-relay-id"] for message in await topology.drain(made.queue))
     assert {one.id: 1 for one in claims} == came
+
+
+@pytest.fixture
+def few_channels(own_broker: RabbitMQ) -> Iterator[None]:
+    """The node takes few channels, of all clients together; old versions do not know that limit."""
+    own_broker.ctl("eval", f"application:set_env(rabbit, channel_max_per_node, {CHANNELS}).")
+    yield
+    own_broker.ctl("eval", "application:set_env(rabbit, channel_max_per_node, infinity).")
+
+
+async def test_exchanges_share_what_channels_a_node_has(
+    own_broker: RabbitMQ, own_topology: Topology, unique: str, few_channels: None
+) -> None:
+    """It is learned from a refusal like a user's limit, whatever the version writes around the number."""
+    made = [await own_topology.declare(f"{unique}.{n}", f"{unique}.{n}") for n in range(20)]
+    async with publishing(own_broker.url) as broker:
+        # One after the other: the node counts channels a little later than it opens them.
+        async with asyncio.timeout(60):
+            for each in made:
+                await broker.publisher.wait_ready()
+                while [CONFIRMED] != await broker.send([claim(each.exchange, each.routing_key)]):
+                    await broker.publisher.wait_ready()
+        downs, limited = broker.seen.of(BrokerDown), broker.seen.of(ChannelsLimited)
+    if version_of(own_broker) < (3, 12, 13):
+        assert ([], []) == (downs, limited)
+    else:
+        assert "number of channels opened on node" in downs[0].error
+        assert 1 <= limited[0].channels <= CHANNELS // 2
+        assert limited[0].channels < limited[0].sharing <= len(made)

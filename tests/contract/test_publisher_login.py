@@ -107,7 +107,9 @@ async def test_a_wrong_password_is_named_and_never_printed(amqp_url: str) -> Non
     """The sentence names the user and what to correct."""
     said = await sentence(amqp_url.replace("guest:guest@", "guest:pa55word@"))
     assert re.fullmatch(
-        r"The broker at 127.0.0.1:\d+ refused user 'guest' \(403 ACCESS_REFUSED .+\): correct user and password in the AMQP URL\.", said
+        r"The broker at 127.0.0.1:\d+ refused user 'guest' \(403 ACCESS_REFUSED .+\): correct user and password in the AMQP URL; "
+        r"users in the broker's loopback_users, such as guest, log in on its machine only\.",
+        said,
     )
     assert "pa55word" not in said
 
@@ -117,7 +119,7 @@ async def test_a_missing_vhost_is_named(amqp_url: str) -> None:
     said = await sentence(amqp_url.rpartition("/")[0] + "/nowhere")
     assert re.fullmatch(
         r"The broker at 127.0.0.1:\d+ refused the vhost \(530 NOT_ALLOWED - vhost nowhere not found\): "
-        r"create it, permit it to user 'guest', or correct the AMQP URL\.",
+        r"create 'nowhere' \(rabbitmqctl add_vhost\), or correct the AMQP URL\.",
         said,
     )
 

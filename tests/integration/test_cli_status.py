@@ -12,7 +12,10 @@ from relay.postgres.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 
-STATE = '{"broker": "up", "listen": "idle", "in_flight": 7, "silent": {"slow": 12.5}, "flooding": ["bulk"]}'
+STATE = (
+    '{"broker": "up", "listen": "idle", "in_flight": 7, "silent": {"slow": 12.5}, "flooding": ["bulk"], '
+    '"notes": {"channels": "The broker grants 2 channels."}}'
+)
 
 
 @pytest.fixture
@@ -73,6 +76,7 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
     assert "relay-2: the broker is blocked" in lines
     assert "relay-1: 'slow' has not answered for 12 s" in lines
     assert "relay-1: exchange 'bulk' has a backlog and takes turns with the others" in lines
+    assert "relay-1: The broker grants 2 channels." in lines
     assert not any("no relay is alive" in line for line in lines)
 
 

@@ -47,6 +47,7 @@ class Served:
             reasons=lambda: self.health.reasons,
             listen=lambda: self.health.listen,
             alive=lambda: self.alive,
+            notes=lambda: self.health.notes,
         )
         self.port = port
 
@@ -128,6 +129,22 @@ async def test_what_keeps_messages_from_moving_is_named(serve: Serve, event: eve
     if cure is not None:
         served.emit(cure)
         assert 200 == (await served.ask("/readyz")).status
+
+
+async def test_too_few_channels_leave_the_relay_ready_and_are_noted(serve: Serve) -> None:
+    """Messages move, so an orchestrator takes nothing away; an operator finds the reason of the slowness."""
+    served = serve()
+    await served.start()
+    for event in (*UP, events.ChannelsLimited(1, 3)):
+        served.emit(event)
+
+    noted = await served.ask("/readyz")
+    served.emit(events.ChannelsUnlimited())
+    after = await served.ask("/readyz")
+
+    assert (200, "ready", {}) == (noted.status, noted.json["status"], noted.json["reasons"])
+    assert noted.json["notes"]["channels"].startswith("The broker grants one channel, at which 3 exchanges or queues take turns")
+    assert "notes" not in after.json
 
 
 async def test_without_listen_the_relay_is_ready_and_says_so(serve: Serve) -> None:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from relay import events, schedule_events
+from relay.amqp import sentences
 from relay.contracts import events as contract_events
 from relay.inbox import events as inbox_events
 from relay.logs import name_of
@@ -47,6 +48,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/architecture.md", "modules"): modules,
     ("docs/operations.md", "log lines"): log_lines,
     ("docs/operations.md", "signs"): signs,
+    ("docs/broker-sentences.md", "broker sentences"): sentences.table,
 }
 """What stands between `<!-- name -->` and `<!-- /name -->` of a page."""
 

@@ -16,12 +16,17 @@ _WHOLE = st.sampled_from(
 )
 _NUMBER = _WHOLE | st.integers() | st.floats(allow_nan=False, allow_infinity=False, width=32)
 _SCALAR = (
-    st.none() | st.booleans() | _NUMBER | _TEXT | _LONG_TEXT | st.sampled_from(["0", "5000", "4294967296", "2", "amq.rabbitmq.reply-to"])
+    st.none()
+    | st.booleans()
+    | _NUMBER
+    | _TEXT
+    | _LONG_TEXT
+    | st.sampled_from(["0", "5000", "4294967296", "2", "amq.rabbitmq.reply-to", "amqp-1.0"])
 )
 _ANY = st.recursive(
     _SCALAR, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT | _LONG_TEXT, inner, max_size=4), max_leaves=12
 )
-_HEADER = st.sampled_from(["CC", "BCC", "x-relay-id", "x-relay-replay-of", "x-delay"]) | _TEXT | _LONG_TEXT
+_HEADER = st.sampled_from(["CC", "BCC", "x-relay-id", "x-relay-replay-of", "x-delay", "x-stream-filter-value"]) | _TEXT | _LONG_TEXT
 _OPTION = st.sampled_from(known_spellings()) | st.sampled_from(["persistant", "Type", "clusterId", "Cc"]) | _TEXT
 _VALUE = _SCALAR | st.lists(_TEXT | _SCALAR, max_size=3) | st.dictionaries(_HEADER, _ANY, max_size=4) | _ANY
 

@@ -132,4 +132,4 @@ def test_only_what_is_wanted_is_chosen(clock: Clock) -> None:
     backlog = backlog_of(clock)
     put(backlog, "a", 1, 2, 3)
 
-    assert [3] == [one.position.seq for one in backlog.next(1, (), lambda one: one.position.seq == 3)]
+    assert [3] == [one.position.seq for one in backlog.next(1, (), wanted=lambda one: one.position.seq == 3)]

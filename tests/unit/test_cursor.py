@@ -7,23 +7,27 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
+from relay.claims import ahead
 from relay.claims import cursor as module
+from relay.claims import strangers as strange
 from relay.claims.cursor import LAST_SEQ, LAST_XID, MAX_LATE, Cursor, Snapshot, cut_at
 from relay.claims.share import Share
+from relay.claims.strangers import Strangers
 from relay.claims.stream import Stream
 from relay.claims.streams import Streams
-from relay.message import START, Position, Range
-from tests.support.fakes import at_once
+from relay.message import CONFIRMED, START, Portion, Position, PublishResult, Range, Verdict
+from tests.support.fakes import a_claim, at_once
 from tests.support.model import ModelQueue
 
 EXCHANGES = st.sampled_from("abc")
 MAX_RUNNING, LOOKS = 20, 100
 """Of transactions that may run on while a relay looks so often."""
 HOLDS = st.sets(EXCHANGES, max_size=2)
+RESULTS = st.sampled_from([CONFIRMED, PublishResult(Verdict.REFUSED, "exchange_missing")])
 
 
 class Relays(RuleBasedStateMachine):
-    """Two relays claim while transactions begin, write, and end in any order, and exchanges are held and resumed."""
+    """Two relays claim while transactions begin, write, and end in any order, and exchanges are held, resumed, known and forgotten."""
 
     transactions = Bundle("transactions")
 
@@ -32,8 +36,14 @@ class Relays(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(module, "MAX_LATE", 2)
         self.patch.setattr("relay.claims.stream.WALK", 5)
+        self.patch.setattr(strange, "CROWD", 0)
+        self.patch.setattr(ahead, "SAME_FOR", 0.0)
         self.queue = ModelQueue()
-        self.relays = [Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0)) for _ in range(2)]
+        self.strangers = [Strangers(window=64, in_hand=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
+        self.relays = [
+            Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0), strangers=strangers)
+            for strangers in self.strangers
+        ]
 
     @rule(target=transactions)
     def begin(self) -> int:
@@ -80,6 +90,11 @@ class Relays(RuleBasedStateMachine):
     def hold(self, relay: int, exchanges: set[str]) -> None:
         """An operator holds and resumes."""
         self.relays[relay].hold(exchanges)
+
+    @rule(relay=st.integers(0, 1), exchange=EXCHANGES, result=RESULTS)
+    def answer(self, relay: int, exchange: str, result: PublishResult) -> None:
+        """The broker takes what goes to an exchange, or refuses it."""
+        self.strangers[relay].learn(Portion([a_claim(exchange=exchange)], [result], [1.0], [1.0]))
 
     @rule(relay=st.integers(0, 1))
     def reconnect(self, relay: int) -> None:

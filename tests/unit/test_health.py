@@ -27,3 +27,16 @@ def test_a_settle_that_stands_still_is_a_reason_until_one_is_written() -> None:
 def test_a_settle_that_failed_once_is_none() -> None:
     """A missing partition is made after the first try, and a row that the archive refuses keeps no other."""
     assert {} == told(events.SettleFailed(1, "The archive refuses it.", 1))
+
+
+def test_too_few_channels_are_a_note_and_no_reason_until_there_are_enough() -> None:
+    """Messages move, more slowly: the relay stays ready, and says why."""
+    health = Health()
+    for event in (*UP, events.ChannelsLimited(2, 10)):
+        health.sink(event)
+
+    assert {} == health.reasons
+    few = "The broker grants 2 channels, at which 10 exchanges or queues take turns: raise max-channels or channel_max."
+    assert {"channels": few} == health.notes
+    health.sink(events.ChannelsUnlimited())
+    assert {} == health.notes

@@ -13,7 +13,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from relay.amqp.confirms import Return
-from relay.amqp.incoming import Delivered, Incoming, is_stream
+from relay.amqp.incoming import Delivered, Incoming
 from relay.inbox.delivery import Delivery, delivery
 
 CHANNEL = 3
@@ -84,20 +84,6 @@ def test_deliveries_are_whole_however_the_bytes_come(bodies: list[bytes], piece:
     ]
     assert ["m-1", {"n": 1}] == [heard.messages[0].properties()[name] for name in ("message_id", "headers")]
     assert [(60, 21)] == heard.methods
-
-
-@pytest.mark.parametrize(
-    ("code", "text", "expected"),
-    [
-        (406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/' of queue type rabbit_stream_queue", True),
-        (406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'qqqqqqqq...", True),
-        (406, "PRECONDITION_FAILED - invalid arg 'x-credit' for queue 'invalid arg 'x-priority'' in vhost '/'", False),
-        (404, "NOT_FOUND - no queue 'invalid arg 'x-priority'' in vhost '/'", False),
-    ],
-)
-def test_a_stream_is_told_by_how_the_brokers_sentence_begins(code: int, text: str, expected: bool) -> None:
-    """The end is cut off where names are long, and holds whatever somebody has named a queue."""
-    assert expected is is_stream(Return(code, text))
 
 
 def made(payload: bytes = b"1", **properties: Any) -> Delivery:

@@ -85,6 +85,13 @@ def test_connections_show_as_they_are(told: tuple[events.Event, ...], expected: 
     assert expected == tuple(samples[f"relay_{name}"][()] for name in names)
 
 
+def test_channels_that_are_too_few_show_until_there_are_enough() -> None:
+    """A gauge, which is 0 where nothing is limited."""
+    limited = events.ChannelsLimited(2, 10)
+    shown = [after(*told)["relay_broker_channel_limit"][()] for told in ((), (limited,), (limited, events.ChannelsUnlimited()))]
+    assert [0, 2, 0] == shown
+
+
 def test_what_the_relay_holds_is_asked_at_the_scrape() -> None:
     """Messages in hand and silent exchanges are never stale."""
     metrics, held = Metrics(), [7]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import decode
 
 from relay.option_rules import OptionsError, known_spellings, printable
-from relay.options import BROKER_HEADERS, RELAY_HEADERS, plan, short_string
+from relay.options import BROKER_HEADERS, BROKER_PREFIXES, RELAY_HEADERS, plan, short_string
 
 KNOWN = (
     "appId, BCC, CC, contentEncoding, contentType, correlationId, deliveryMode, expiration, headers, immediate, mandatory, messageId, "
@@ -198,7 +198,7 @@ def test_a_short_string_holds_255_bytes() -> None:
         short_string("é" * 128)
 
 
-@pytest.mark.parametrize("name", BROKER_HEADERS)
+@pytest.mark.parametrize("name", [*BROKER_HEADERS, *(f"{prefix}any" for prefix in BROKER_PREFIXES)])
 def test_what_the_broker_writes_itself_is_left_out(name: str) -> None:
     """Whatever it is: the broker reads it back and trusts its form."""
     assert _headers(kept=1) == _headers(**{"kept": 1, name: "text"})

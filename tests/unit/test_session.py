@@ -109,7 +109,7 @@ def test_names_of_exchanges_do_not_pile_up() -> None:
     for number in range(100):
         bench.send(f"missing {number}")
         [channel] = bench.pipe.ears
-        bench.pipe.ears[channel].closed(Return(404, "NOT_FOUND - no exchange"))
+        bench.pipe.ears[channel].closed(Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
     assert len(bench.session._outlets) <= 20
 
 
@@ -125,7 +125,7 @@ def test_silence_is_told_by_exchange(bench: Bench) -> None:
     assert bench.session.in_flight() == {"x": 2}
 
 
-MISSING = Return(404, "NOT_FOUND - no exchange")
+MISSING = Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 
 
 def test_few_exchanges_are_asked_for_at_once_and_a_proven_one_goes_beside_them(bench: Bench) -> None:

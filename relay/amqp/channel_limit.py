@@ -1,0 +1,65 @@
+"""How many channels a connection may open: as many as were negotiated, or fewer, where the broker has refused one more. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from relay import events
+
+FORGETS: Final = 5.0
+"""Seconds in which the broker may still count channels that are closed."""
+HOLDS: Final = 600.0
+"""Seconds after which the next connection asks for all channels again: the limit may have been raised, and asking ends a connection."""
+
+
+class ChannelLimit:
+    """What was learned of a limit that is not negotiated.
+
+    Args:
+        clock: monotonic seconds.
+        emit: hears of the limit, and of its end.
+        spares: leave half of what is granted unused, for who opens and closes channels all the time: the broker counts closed ones, and
+            those of a lost connection, for a moment longer.
+
+    """
+
+    def __init__(self, *, clock: Callable[[], float], emit: events.Sink, spares: bool) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._spares = spares
+        self._most = self._said = 0
+        self._lowered_at = -FORGETS
+
+    @property
+    def is_learned(self) -> bool:
+        """The broker has refused a channel."""
+        return self._most > 0
+
+    def refused(self, asked: int, allowed: int, *, sharing: int) -> None:
+        """The broker closed the connection over one of the channels that were asked for; `allowed` by its own words, 0 where it names none.
+
+        Where it refuses fewer than it says that it allows, others of the same user have the rest.
+        """
+        if self._spares and self._clock() < self._lowered_at + FORGETS:
+            return
+        self._lowered_at = self._clock()
+        fewer = asked - 1 if self._spares else asked // 2
+        granted = allowed if 0 < allowed < asked else fewer
+        self._most = max(1, granted // 2 if self._spares else granted)
+        self._say(self._most, sharing)
+
+    def of(self, negotiated: int, *, sharing: int = 0) -> int:
+        """How many a new connection may open, which negotiated so many, 0 for any number; `sharing`: who has one each where it can."""
+        if self._clock() >= self._lowered_at + HOLDS:
+            self._most = 0
+        most = min(negotiated or self._most, self._most or negotiated)
+        if sharing or not self._most:
+            self._say(most, sharing)
+        return most
+
+    def _say(self, channels: int, sharing: int) -> None:
+        felt = channels if 0 < channels < sharing else 0
+        if felt != self._said:
+            self._said = felt
+            self._emit(events.ChannelsLimited(channels, sharing) if felt else events.ChannelsUnlimited())

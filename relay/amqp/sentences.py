@@ -1,0 +1,187 @@
+"""The sentences with which RabbitMQ closes a channel or a connection, and what each is about: a grammar, by version. No I/O.
+
+A sentence quotes names, and rows, users and operators choose names. So it is known by the words before its first name, which are
+RabbitMQ's own. Only where two sentences share those words does the whole decide, from its first character to its last. RabbitMQ cuts a
+sentence after 255 characters; one whose end is missing is about whatever its beginning says, or about nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from relay.amqp.confirms import Return
+
+
+class About(StrEnum):
+    """What a sentence says."""
+
+    EXCHANGE_MISSING = "the exchange does not exist"
+    EXCHANGE_REFUSED = "the user may not write to the exchange"
+    EXCHANGE_INTERNAL = "no client may publish to the exchange"
+    TOPIC_REFUSED = "the user may not write with the routing key"
+    QUEUE_MISSING = "the queue does not exist"
+    QUEUE_REFUSED = "the user may not read the queue"
+    QUEUE_TAKEN = "another consumer has the queue alone"
+    QUEUE_LOCKED = "the queue belongs to another connection alone"
+    STREAM = "the queue is a stream"
+    LOGIN_REFUSED = "user or password is wrong, or the user may log in only from the broker's machine"
+    VHOST_MISSING = "the vhost does not exist"
+    VHOST_REFUSED = "the user may not use the vhost"
+    VHOST_DOWN = "the vhost is down"
+    VHOST_FULL = "the vhost has as many connections as it may (max-connections)"
+    USER_FULL = "the user has as many connections as it may (max-connections)"
+    NODE_FULL = "the node has as many connections as it may (connection_max)"
+    USER_CHANNELS = "the user has as many channels as it may (max-channels)"
+    NODE_CHANNELS = "the node has as many channels as it may (channel_max_per_node)"
+    CONNECTION_CHANNELS = "the connection has as many channels as were agreed (channel_max)"
+
+
+class Form(NamedTuple):
+    """A sentence as a source file of rabbitmq-server has it; names and numbers in braces."""
+
+    about: About
+    code: int
+    text: str
+    versions: str
+    """In which it was seen in the source."""
+    source: str
+    """File below deps/rabbit/src."""
+
+    @property
+    def head(self) -> str:
+        """The words before the first name."""
+        return self.text.partition("{")[0]
+
+
+class Said(NamedTuple):
+    """What a sentence says, and the limit that it names."""
+
+    about: About
+    limit: int | None = None
+
+
+_ALL: Final = "3.10 to 4.3"
+FORMS: Final[Sequence[Form]] = (
+    Form(About.EXCHANGE_MISSING, 404, "NOT_FOUND - no exchange '{exchange}' in vhost '{vhost}'", _ALL, "rabbit_amqqueue.erl"),
+    Form(
+        About.EXCHANGE_REFUSED, 403, "ACCESS_REFUSED - access to exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
+        "3.10, 3.11", "rabbit_access_control.erl",
+    ),
+    Form(
+        About.EXCHANGE_REFUSED, 403, "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
+        "3.12 to 4.3", "rabbit_access_control.erl",
+    ),
+    Form(
+        About.EXCHANGE_INTERNAL, 403, "ACCESS_REFUSED - cannot publish to internal exchange '{exchange}' in vhost '{vhost}'", _ALL,
+        "rabbit_channel.erl",
+    ),
+    Form(
+        About.TOPIC_REFUSED, 403,
+        "ACCESS_REFUSED - access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'", "3.10, 3.11",
+        "rabbit_access_control.erl",
+    ),
+    Form(
+        About.TOPIC_REFUSED, 403,
+        "ACCESS_REFUSED - write access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
+        "3.12 to 4.3", "rabbit_access_control.erl",
+    ),
+    Form(About.QUEUE_MISSING, 404, "NOT_FOUND - no queue '{queue}' in vhost '{vhost}'", _ALL, "rabbit_amqqueue.erl"),
+    Form(
+        About.QUEUE_REFUSED, 403, "ACCESS_REFUSED - access to queue '{queue}' in vhost '{vhost}' refused for user '{user}'", "3.10, 3.11",
+        "rabbit_access_control.erl",
+    ),
+    Form(
+        About.QUEUE_REFUSED, 403, "ACCESS_REFUSED - read access to queue '{queue}' in vhost '{vhost}' refused for user '{user}'",
+        "3.12 to 4.3", "rabbit_access_control.erl",
+    ),
+    Form(About.QUEUE_TAKEN, 403, "ACCESS_REFUSED - queue '{queue}' in vhost '{vhost}' in exclusive use", _ALL, "rabbit_channel.erl"),
+    Form(
+        About.QUEUE_LOCKED, 405,
+        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{queue}' in vhost '{vhost}'{rest}", _ALL,
+        "rabbit_amqqueue.erl",
+    ),
+    Form(
+        About.STREAM, 406, "PRECONDITION_FAILED - invalid arg 'x-priority' for {queue} of queue type {type}", _ALL,
+        "rabbit_amqqueue.erl",
+    ),
+    Form(
+        About.LOGIN_REFUSED, 403,
+        "ACCESS_REFUSED - Login was refused using authentication mechanism {mechanism}. For details see the broker logfile.", _ALL,
+        "rabbit_reader.erl",
+    ),
+    Form(About.VHOST_MISSING, 530, "NOT_ALLOWED - vhost {vhost} not found", _ALL, "rabbit_reader.erl"),
+    Form(
+        About.VHOST_REFUSED, 530, "NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}'", _ALL, "rabbit_access_control.erl"
+    ),
+    Form(
+        About.VHOST_FULL, 530, "NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached",
+        _ALL, "rabbit_reader.erl",
+    ),
+    Form(
+        About.VHOST_DOWN, 541, "INTERNAL_ERROR - access to vhost '{vhost}' refused for user '{user}': vhost '{vhost}' is down", _ALL,
+        "rabbit_reader.erl",
+    ),
+    Form(
+        About.USER_FULL, 530, "NOT_ALLOWED - connection refused for user '{user}': user connection limit ({limit}) is reached", _ALL,
+        "rabbit_reader.erl",
+    ),
+    Form(
+        About.NODE_FULL, 530, "NOT_ALLOWED - connection refused: node connection limit ({limit}) is reached", "3.11.12 to 4.3",
+        "rabbit_reader.erl",
+    ),
+    Form(
+        About.CONNECTION_CHANNELS, 530,
+        "NOT_ALLOWED - number of channels opened ({opened}) has reached the negotiated channel_max ({limit})", _ALL, "rabbit_reader.erl",
+    ),
+    Form(
+        About.USER_CHANNELS, 530,
+        "NOT_ALLOWED - number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})",
+        "3.10 to 4.2.7, 4.3.0, 4.3.1", "rabbit_reader.erl",
+    ),
+    Form(
+        About.USER_CHANNELS, 530,
+        "NOT_ALLOWED - number of channels opened for user '{user}' has reached the maximum allowed user limit of {limit}",
+        "4.2.8 and 4.2.9, from 4.3.2 on", "rabbit_reader.erl",
+    ),
+    Form(
+        About.NODE_CHANNELS, 530,
+        "NOT_ALLOWED - number of channels opened on node '{node}' has reached the maximum allowed limit of ({limit})",
+        "3.12.13 to 4.2.7, 4.3.0, 4.3.1", "rabbit_reader.erl",
+    ),
+    Form(
+        About.NODE_CHANNELS, 530,
+        "NOT_ALLOWED - number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}",
+        "4.2.8 and 4.2.9, from 4.3.2 on", "rabbit_reader.erl",
+    ),
+)  # fmt: skip
+"""RabbitMQ's sentences that the relay tells apart, from the tags of rabbitmq-server 3.10.0 to 4.3.5."""
+
+
+def said(reason: Return) -> Said | None:
+    """What the broker says; None where it is none of `FORMS`."""
+    likely = [form for form in FORMS if form.code == reason.code and reason.text.startswith(form.head)]
+    for form in likely:
+        if whole := _pattern(form).fullmatch(reason.text):
+            return Said(form.about, _number(whole.groupdict().get("limit")))
+    alike = {form.about for form in likely}
+    return Said(alike.pop()) if len(alike) == 1 else None
+
+
+def table() -> str:
+    """The forms, for the docs."""
+    rows = (f"| {form.code} | `{form.text.partition(' - ')[2]}` | {form.about} | {form.versions} | `{form.source}` |" for form in FORMS)
+    return "\n".join(["| code | sentence | says | RabbitMQ | source |", "|---|---|---|---|---|", *rows])
+
+
+def _pattern(form: Form) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", form.text)
+    names = (r"(?P<limit>\d{1,9})" if name == "limit" else ".*" for name in parts[1::2])
+    words = [re.escape(part) for part in parts[::2]]
+    return re.compile("".join(word + name for word, name in zip(words, [*names, ""], strict=True)), re.DOTALL)
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)

@@ -1,0 +1,61 @@
+"""Channels that consumers share: each has one to itself for a turn, and those that wait get them in their order. No I/O."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Slot:
+    """A channel number, and whether the channel is open between two consumers."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_open = False
+
+
+class Slots:
+    """As many channels as the broker grants.
+
+    Args:
+        count: how many.
+        are_short: more consumers than that share them.
+
+    """
+
+    def __init__(self, count: int, *, are_short: bool = False) -> None:
+        self.count = count
+        self.are_short = are_short
+        self._free = deque(Slot(number) for number in range(1, count + 1))
+        self._waiting: deque[asyncio.Future[Slot]] = deque()
+        self._wanted = asyncio.Event()
+
+    async def take(self) -> Slot:
+        """Wait for a channel; the first that waits is the first to get one."""
+        if self._free:
+            return self._free.popleft()
+        turn: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._wanted.set()
+        return await turn
+
+    def give(self, slot: Slot) -> None:
+        """Let the next consumer have it."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(slot)
+                break
+        else:
+            self._free.append(slot)
+        if not self._waiting:
+            self._wanted.clear()
+
+    @property
+    def are_wanted(self) -> bool:
+        """A consumer waits for a channel."""
+        return self._wanted.is_set()
+
+    async def wanted(self) -> None:
+        """Return as soon as one does."""
+        await self._wanted.wait()

@@ -1,0 +1,83 @@
+"""Exchanges from which no confirm has come yet, and how many of their messages may be in hand; no I/O.
+
+The broker is asked of each exchange whether it exists, some thousand a second, and over each that does not it closes a channel. Where many
+such exchanges have messages, these would fill the window and everything else would wait behind them. So they take a small part of it, and
+the exchanges that are known are claimed past them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+
+from relay.message import CONFIRMED, Batch, Claim, Portion, Verdict
+
+CROWD = 50
+"""Strangers in one full claim from which on they are a crowd; fewer are asked of at once."""
+PART = 8
+"""Messages of strangers take one part in so many of the window."""
+PORTION = 4
+"""A claim of a crowd takes one part in so many of what strangers may have in hand."""
+MOST_KNOWN = 1000
+"""Exchanges that are remembered, those that took a message last."""
+REFUSED = frozenset({"exchange_missing", "access_refused"})
+"""Codes of what the broker refuses for the sake of its exchange."""
+_exchange = itemgetter(Claim._fields.index("exchange"))
+
+
+class Strangers:
+    """Tells strangers from exchanges that take messages.
+
+    Args:
+        window: messages that may be in hand.
+        in_hand: messages in hand, by exchange.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(self, *, window: int, in_hand: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._most = max(window // PART, 1)
+        self._portion = max(self._most // PORTION, 1)
+        self._in_hand = in_hand
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def known(self) -> list[str]:
+        """Exchanges that are none."""
+        return list(self._known)
+
+    def learn(self, portion: Portion) -> None:
+        """Take over what the broker said; passes in C over the common case, all confirmed."""
+        if portion.results.count(CONFIRMED) == len(portion.results):
+            taken, refused = set(map(_exchange, portion.claims)), set[str]()
+        else:
+            pairs = list(zip(portion.claims, portion.results, strict=True))
+            taken = {claim.exchange for claim, result in pairs if result.verdict is Verdict.CONFIRMED}
+            refused = {claim.exchange for claim, result in pairs if result.verdict is Verdict.REFUSED and result.code in REFUSED}
+        for exchange in refused:
+            self._known.pop(exchange, None)
+        for exchange in taken:
+            self._known[exchange] = None
+            self._known.move_to_end(exchange)
+        while len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    def crowd(self, batch: Batch) -> bool:
+        """Whether a full claim shows that there are many."""
+        return len(batch.exchanges.keys() - self._known.keys()) > CROWD
+
+    def room(self, room: int, *, reserved: bool = False) -> int:
+        """Messages of strangers that may be claimed where there is room for so many; 0 to wait for a settle.
+
+        What is `reserved` for one kind of claim is room beside the others.
+        """
+        most = self._most + reserved * self._portion
+        left = most - sum(count for exchange, count in self._in_hand().items() if exchange not in self._known)
+        return min(self._portion, room) if left >= self._portion else 0
+
+    def __contains__(self, exchange: object) -> bool:
+        """Whether an exchange is one."""
+        return exchange not in self._known

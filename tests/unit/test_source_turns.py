@@ -1,0 +1,137 @@
+"""Queues of which there are more than channels take turns: each leaves with everything acknowledged, on a channel that stays open."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.amqp import consumer, incoming
+from relay.amqp.confirms import Return
+from relay.amqp.link import Lost
+from relay.events import ChannelsLimited
+from relay.inbox.events import QueueOpened, QueueRefused
+from tests.support.queue import until
+from tests.support.source_rig import Rig, settle, take
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn ends as soon as nothing came in a hundredth of a second."""
+    monkeypatch.setattr(consumer, "IDLE", 0.01)
+    monkeypatch.setattr(consumer, "COUNTED", 0.0)
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    """Three queues and one channel, consumed by the first."""
+    made = Rig("a", "b", "c", channel_max=1)
+    await settle()
+    assert [("open", 1, 0), ("qos", 1, 4), ("consume", 1, 0)] == made.socket.flush()
+    made.socket.ears[1].replied(incoming.CONSUME_OK)
+    return made
+
+
+async def asks_to_leave(rig: Rig) -> None:
+    """Wait until the queue that has the channel cancels."""
+
+    async def cancelled() -> bool:
+        return ("cancel", 1, 0) in rig.socket.written
+
+    await until(cancelled)
+    assert [("cancel", 1, 0)] == rig.socket.flush()
+
+
+async def test_a_queue_leaves_when_all_that_came_is_acknowledged(rig: Rig) -> None:
+    """Also what was on its way when it was cancelled; only then the next one consumes, on the same channel."""
+    rig.deliver(1, 1)
+    await asks_to_leave(rig)
+    rig.deliver(1, 2)
+    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    await settle()
+    assert [] == rig.socket.flush()
+
+    handful = await take(rig)
+    rig.source.acknowledge(handful)
+    await settle()
+    assert ["a", "a"] == [delivery.queue for delivery in handful.deliveries]
+    assert [("ack", 1, 2), ("qos", 1, 4), ("consume", 1, 0)] == rig.socket.flush()
+    rig.deliver(1, 3)
+    assert ["b"] == [delivery.queue for delivery in (await take(rig)).deliveries]
+
+
+async def test_what_is_on_its_way_is_waited_for(rig: Rig) -> None:
+    """All is acknowledged, but until the broker has answered the cancel something of the first queue may still come."""
+    rig.deliver(1, 1)
+    handful = await take(rig)
+    await asks_to_leave(rig)
+    rig.source.acknowledge(handful)
+    await settle()
+    assert [("ack", 1, 1)] == rig.socket.flush()
+    rig.deliver(1, 2)
+    assert ["a"] == [delivery.queue for delivery in (await take(rig)).deliveries]
+
+
+async def test_a_connection_that_is_lost_at_a_turns_end_is_forgotten_like_any_other(rig: Rig) -> None:
+    """What was being written then is acknowledged in vain, and comes again on the next connection."""
+    rig.deliver(1, 1)
+    handful = await take(rig)
+    await asks_to_leave(rig)
+    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    rig.down()
+    await settle()
+    rig.source.acknowledge(handful)
+    rig.up()
+    await settle()
+    assert [("open", 1, 0), ("qos", 1, 4), ("consume", 1, 0)] == rig.socket.flush()
+
+
+async def test_every_queue_has_its_turn_again(rig: Rig) -> None:
+    """In a fixed order, and each is told of once."""
+    for _ in range(4):
+        await asks_to_leave(rig)
+        rig.socket.ears[1].replied(incoming.CANCEL_OK)
+        await settle()
+        assert [("qos", 1, 4), ("consume", 1, 0)] == rig.socket.flush()
+        rig.socket.ears[1].replied(incoming.CONSUME_OK)
+    assert [ChannelsLimited(1, 3), QueueOpened("a"), QueueOpened("b"), QueueOpened("c")] == rig.events
+
+
+async def test_a_pause_during_a_turns_end_does_not_mix_queues_up(rig: Rig) -> None:
+    """Each cancel is answered; the next queue consumes after the last answer, and not at all while the source is paused."""
+    rig.source.pause()
+    await asks_to_leave(rig)
+    await asks_to_leave(rig)
+    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    await settle()
+    assert [] == rig.socket.flush()
+    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    await settle()
+    assert [("qos", 1, 4), ("consume", 1, 0), ("cancel", 1, 0)] == rig.socket.flush()
+    rig.source.resume()
+    assert [("consume", 1, 0)] == rig.socket.flush()
+
+
+async def test_a_queue_that_is_missing_gives_its_channel_to_the_next(rig: Rig) -> None:
+    """The broker has closed the channel, so it is opened again."""
+    rig.socket.ears[1].closed(Return(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+
+    async def opened() -> bool:
+        return ("open", 1, 0) in rig.socket.written
+
+    await until(opened)
+    assert ["close-ok", "open", "qos", "consume"] == [name for name, _, _ in rig.socket.flush()]
+    assert [QueueRefused("a", "Queue 'a' does not exist: declare it.")] == [one for one in rig.events if isinstance(one, QueueRefused)]
+
+
+async def test_a_limit_that_the_broker_tells_is_kept_on_the_next_connection() -> None:
+    """It is learned once; a number that does not explain the refusal halves what is asked for."""
+    rig = Rig("a", "b", "c", "d", "e")
+    await settle()
+    opened = []
+    for lost in (Lost("over", allowed=4), Lost("gone"), Lost("over", allowed=4)):
+        rig.socket.flush()
+        rig.down(lost)
+        rig.up()
+        await settle()
+        opened.append(len([one for one in rig.socket.flush() if one[0] == "open"]))
+    assert [4, 4, 2] == opened
+    assert [ChannelsLimited(4, 5), ChannelsLimited(2, 5)] == rig.events

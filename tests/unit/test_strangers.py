@@ -1,0 +1,173 @@
+"""Who is a stranger, what a crowd of them may take of the window, and what is claimed ahead of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from relay.claims import strangers as module
+from relay.claims.ahead import SAME_FOR
+from relay.claims.backlog import Backlog
+from relay.claims.rate_limits import Limits
+from relay.claims.strangers import CROWD, MOST_KNOWN, PART, PORTION, Strangers
+from relay.claims.streams import Streams
+from relay.message import CONFIRMED, Batch, Portion, Position, PublishResult, Verdict
+from relay.ports import Finding, Fresh
+from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
+
+WINDOW = 1600
+MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange")
+NACKED = PublishResult(Verdict.REFUSED, "nacked", "full")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands."""
+    return Clock()
+
+
+@pytest.fixture
+def in_hand() -> Counter[str]:
+    """Messages in hand by exchange."""
+    return Counter()
+
+
+@pytest.fixture
+def strangers(clock: Clock, in_hand: Counter[str]) -> Strangers:
+    """Everything is strange at first."""
+    return Strangers(window=WINDOW, in_hand=lambda: in_hand, clock=clock)
+
+
+def told(**results: PublishResult) -> Portion:
+    """What the broker said of a message to each exchange."""
+    return Portion([a_claim(exchange=name) for name in results], list(results.values()), [1.0] * len(results), [1.0] * len(results))
+
+
+def crowd(count: int = CROWD + 1) -> Batch:
+    """A batch of one message to each of so many exchanges."""
+    return a_batch(*(a_claim(exchange=f"x{number}") for number in range(count)))
+
+
+def test_an_exchange_is_known_from_its_first_confirm_until_the_broker_refuses_it(strangers: Strangers) -> None:
+    """A full queue refuses a message, not its exchange."""
+    strangers.learn(told(a=CONFIRMED, b=CONFIRMED, c=CONFIRMED))
+    strangers.learn(told(a=NACKED, b=MISSING, d=NACKED))
+
+    assert ["a", "c"] == sorted(strangers.known)
+    assert "a" not in strangers
+    assert "b" in strangers
+
+
+def test_those_are_remembered_that_took_a_message_last(strangers: Strangers) -> None:
+    """Applications name exchanges, so any number of them may exist."""
+    strangers.learn(told(a=CONFIRMED, b=CONFIRMED))
+    for number in range(MOST_KNOWN - 1):
+        strangers.learn(told(**{f"x{number}": CONFIRMED, "a": CONFIRMED}))
+
+    assert ("a" not in strangers, "b" in strangers, MOST_KNOWN) == (True, True, len(strangers.known))
+
+
+def test_few_strangers_are_no_crowd(strangers: Strangers) -> None:
+    """Nor are known exchanges, however many."""
+    assert not strangers.crowd(crowd(CROWD))
+    assert strangers.crowd(crowd())
+    strangers.learn(told(x0=CONFIRMED))
+    assert not strangers.crowd(crowd())
+
+
+def test_strangers_take_a_part_of_the_window_in_small_claims(strangers: Strangers, in_hand: Counter[str]) -> None:
+    """What goes to known exchanges does not count; one claim more has room for what arrives."""
+    most = WINDOW // PART
+    strangers.learn(told(a=CONFIRMED))
+    in_hand["a"] = WINDOW
+    assert (most // PORTION, 3) == (strangers.room(1000), strangers.room(3))
+
+    in_hand["b"] = most - most // PORTION + 1
+    assert (0, most // PORTION) == (strangers.room(1000), strangers.room(1000, reserved=True))
+    in_hand["b"] = most + 1
+    assert 0 == strangers.room(1000, reserved=True)
+
+
+def test_known_exchanges_are_claimed_ahead_of_a_crowd(strangers: Strangers) -> None:
+    """And what arrives: a full claim of many strangers is the last large one."""
+    store = FakeClaims({"fresh": [crowd() for _ in range(12)]})
+    strangers.learn(told(a=CONFIRMED))
+    streams = Streams(store, strangers=strangers)
+
+    for _ in range(9):
+        at_once(streams.claim(limit=1000, limit_bytes=1))
+
+    few = WINDOW // PART // PORTION
+    asked = [(tuple(one.known or ()), limit) for one, (_, limit) in zip(store.wanted, store.limits, strict=True) if isinstance(one, Fresh)]
+    assert ((), 1000) == asked[0]
+    assert {((), few), (("a",), 1000)} == {*asked[1:]}
+    assert 4 == asked.count((("a",), 1000))
+
+
+def test_what_becomes_known_is_claimed_ahead_too(strangers: Strangers, clock: Clock) -> None:
+    """Soon, and from where the main stream is."""
+    store = FakeClaims({"fresh": [crowd() for _ in range(12)]})
+    streams = Streams(store, strangers=strangers)
+    at_once(streams.claim(limit=1000, limit_bytes=1))
+    strangers.learn(told(a=CONFIRMED))
+    clock.now += SAME_FOR
+
+    for _ in range(2):
+        at_once(streams.claim(limit=1000, limit_bytes=1))
+
+    ahead = next(one for one in store.wanted if isinstance(one, Fresh) and one.known)
+    assert (["a"], streams.main.ranges()) == (ahead.known, ahead.ranges)
+
+
+def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_settle(strangers: Strangers, in_hand: Counter[str]) -> None:
+    """Nothing of them is claimed, and the intake is to look again once something was settled."""
+    store = FakeClaims({"fresh": [crowd()]})
+    streams = Streams(store, strangers=strangers)
+    at_once(streams.claim(limit=1000, limit_bytes=1))
+    in_hand["x"] = WINDOW
+
+    assert at_once(streams.claim(limit=1000, limit_bytes=1)) is None
+
+    assert (1, True) == (len(store.wanted), streams.starved)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_there_is_no_crowd_any_more_at_the_end_or_where_few_are_strange(strangers: Strangers, full: bool) -> None:
+    """Then the main stream claims all there is room for."""
+    store = FakeClaims({"fresh": [crowd(), crowd(2), crowd()]})
+    streams = Streams(store, strangers=strangers)
+    at_once(streams.claim(limit=1000, limit_bytes=1))
+    store.full = full
+    strangers.learn(told(**{f"x{number}": CONFIRMED for number in range(2)}))
+    for _ in range(2):
+        at_once(streams.claim(limit=1000, limit_bytes=1))
+
+    at_once(streams.claim(limit=1000, limit_bytes=1))
+
+    assert ("fresh", 1000) == store.limits[-1]
+
+
+def test_what_waits_for_strangers_leaves_room_for_others(strangers: Strangers, in_hand: Counter[str]) -> None:
+    """A few of them have no room of their own to keep."""
+    backlog = Backlog(Limits(), 10)
+    few = WINDOW // PART // PORTION
+    for number in range(WINDOW):
+        backlog.put(Finding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
+    backlog.put(Finding("waiting", Position(2, 1), "a", None, None, trusted=True))
+    strangers.learn(told(a=CONFIRMED))
+
+    assert few + 1 == len(backlog.next(1000, [], strangers))
+    in_hand["x"] = WINDOW
+    assert [Position(2, 1)] == [one.position for one in backlog.next(1000, [], strangers)]
+    assert backlog.starved
+    assert [Position(2, 1)] == [one.position for one in backlog.next(1000, ["x0"], strangers)]
+
+
+def test_few_strangers_that_wait_need_no_room_of_their_own(strangers: Strangers, in_hand: Counter[str]) -> None:
+    """So a relay that starts has its first messages at once."""
+    backlog, in_hand["x"] = Backlog(Limits(), 10), WINDOW
+    for number in range(module.CROWD):
+        backlog.put(Finding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
+
+    assert (CROWD, False) == (len(backlog.next(1000, [], strangers)), backlog.starved)
