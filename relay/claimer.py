@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from relay import events
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.message import Batch
 from relay.ports import Intake
 from relay.waiting import pause, unless
@@ -32,6 +32,10 @@ class Claimer:
         try:
             await asyncio.wait((self._claiming,))
             batch = None if self._claiming.cancelled() else self._claiming.result()
+        except NewConnectionError:
+            self.failed = True
+            self._intake.reset()
+            return None
         except StoreError as error:
             await self._wait(error)
             return None

@@ -44,6 +44,10 @@ class StoreError(RelayError):
         """The answer did not come in time, or not all of it: a smaller one may."""
 
 
+class NewConnectionError(StoreError):
+    """The connection is another one than before, perhaps to another server: positions from before may be wrong there."""
+
+
 class BrokerError(RelayError):
     """The broker did not answer or refused the connection; waiting may help."""
 

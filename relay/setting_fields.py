@@ -105,7 +105,7 @@ class Fields(BaseSettings):
         134_217_728,
         1 << 20,
         1 << 40,
-        "Bytes of payloads and headers that `relay receive` holds unacknowledged, of all queues together; one message may be larger",
+        "Bytes in memory of messages that `relay receive` holds unacknowledged, of all queues together; one message may be larger",
     )
     inbox_limit: int = whole(100_000, 1, 1_000_000_000, "Messages in the inbox above which `relay receive` takes no more from the queues")
     work_concurrency: int = whole(10, 1, 1000, "Handlers that a worker runs at the same time")

@@ -66,7 +66,7 @@ class Consumer:
         slots: where it gets its channel.
         queue: its name.
         hold: what may be here unacknowledged.
-        take: called with each delivery.
+        take: called with each delivery; returns the bytes that it takes in memory.
         drop: called when what was taken and not acknowledged is given back, because it is too much.
         emit: takes what becomes of the queue.
 
@@ -79,7 +79,7 @@ class Consumer:
         slots: Slots,
         queue: str,
         hold: Hold,
-        take: Callable[[Consumer, incoming.Delivered], None],
+        take: Callable[[Consumer, incoming.Delivered], int],
         drop: Callable[[], None],
         emit: events.Sink,
     ) -> None:
@@ -179,9 +179,7 @@ class Consumer:
         if not self._usable:
             return
         self._turn.came += 1
-        too_much = self._hold.take(message.tag, len(message.body) + len(message.header))
-        self._take(self, message)
-        if too_much:
+        if self._hold.take(message.tag, self._take(self, message)):
             self._give_back()
 
     def replied(self, method: tuple[int, int]) -> None:

@@ -180,9 +180,11 @@ class Source:
         self._waiting.clear()
         self._waiting.extend(kept)
 
-    def _taken(self, consumer: Consumer, message: Delivered) -> None:
-        self._waiting.append((self._read(consumer.queue, message), Channel(consumer, consumer.epoch), message.tag))
+    def _taken(self, consumer: Consumer, message: Delivered) -> int:
+        taken = self._read(consumer.queue, message)
+        self._waiting.append((taken, Channel(consumer, consumer.epoch), message.tag))
         self._arrived.set()
+        return taken.size
 
     def _read(self, queue: str, message: Delivered) -> Delivery:
         try:

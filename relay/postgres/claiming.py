@@ -80,7 +80,7 @@ class Claiming:
 
         """
         try:
-            rows = await self._session.fetch(self._statements.claim(due), values)
+            rows = await self._session.fetch(self._statements.claim(due), values, by_position=True)
         except StoreError as error:
             if not error.refused or error.unprintable:
                 raise
@@ -88,7 +88,7 @@ class Claiming:
         answer = self._read(rows) if rows else None
         # Of what is due at least one message is claimed, unless a trigger skips it.
         if answer is None or (answer.found and not answer.claims):
-            answer = self._read(await self._session.fetch(self._statements.claim_one_by_one(due), values))
+            answer = self._read(await self._session.fetch(self._statements.claim_one_by_one(due), values, by_position=True))
         return answer
 
     def _read(self, rows: Sequence[tuple[Any, ...]]) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.exposure import postgres_risk
 from relay.postgres.answers import CHORE, HEARING, Connection, answered
 from relay.postgres.errors import no_connection, read_only, reason
@@ -106,21 +106,34 @@ class Session:
         self._answer = answer or (lambda: CHORE)
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        self._known: Connection | None = None
+        """The connection on which the caller's positions were found."""
+        self._first = True
 
     async def open(self) -> None:
         """Connect where no connection is; errors as `fetch`."""
         if self._connection is None or self._connection.closed:
             await self.fetch(b"SELECT 1", {})
 
-    async def fetch(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+    async def fetch(self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result.
 
+        Args:
+            statement: with psycopg's placeholders.
+            values: by name.
+            by_position: the values hold positions that earlier statements found, which mean nothing on another server.
+
         Raises:
+            NewConnectionError: the connection is another one than the positions were found on; raised once for each, nothing was run.
             StoreError: the statement did not get through, or its outcome is not known.
         """
         async with self._turn:
             try:
+                if by_position:
+                    await self._expect_known()
                 return await self._run(statement, values)
+            except NewConnectionError:
+                raise
             except psycopg.Error as error:
                 sentence = self._store_error(error)
                 if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
@@ -133,6 +146,15 @@ class Session:
                 # Cancelled in the middle of a statement: the connection's state is not known.
                 await self._drop()
                 raise
+
+    def forget_positions(self) -> None:
+        """The server is another one, although the connection is not, as a pooler's: the next statement by position is refused once."""
+        self._known = None
+
+    async def _expect_known(self) -> None:
+        known, self._known = self._known, await self._connected()
+        if known is not self._known:
+            raise NewConnectionError("The connection to PostgreSQL is new: what was found on the last one is looked for again.")
 
     async def aclose(self) -> None:
         """Close the connection; the next statement opens a new one."""
@@ -161,6 +183,8 @@ class Session:
             except UnicodeError as error:
                 raise StoreError("RELAY_DATABASE_URL names a host that no resolver can be asked for: correct its name.") from error
             self._connection = await self._settled(connection)
+            if self._first:
+                self._known, self._first = self._connection, False
         return self._connection
 
     async def _settled(self, connection: Connection) -> Connection:

@@ -13,7 +13,7 @@ from typing import Any
 from relay import __version__
 from relay.claims.cursor import Cursor
 from relay.claims.key_bounds import Bound
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.events import NOBODY, Sink
 from relay.literals import literal
 from relay.message import START, Batch, Claim, Position, Range
@@ -72,6 +72,8 @@ class Store:
         )  # fmt: skip
         self._claiming = Claiming(session=self._claims, statements=self._statements, emit=emit)
         self._owed: StoreError | None = None
+        self._xmax = 0
+        """The next transaction that the last claim saw."""
         self.left_locked = False
         """Something may carry this relay's lock that is not in flight: its name is asked for until that has expired."""
         self.relay_id, self._started_at = 0, ""
@@ -122,6 +124,7 @@ class Store:
             await session.open()
         tick = time.monotonic()  # What was waited for before is no part of the batch's intervals.
         answer, came = await self._claimed(statement, values), time.monotonic()
+        self._compare(answer.snapshot)
         claims, found = answer.claims, answer.found
         half = policy.lock_seconds * (1 - SAFETY) / 2
         batch = Batch(token, [], answer.clock, tick, tick + 2 * half, wanted.source)
@@ -136,9 +139,17 @@ class Store:
             last=answer.last, bounds=answer.bounds, refused=answer.refused,
         )  # fmt: skip
 
+    def _compare(self, snapshot: str) -> None:
+        """On one server transactions are numbered upwards; a pooler may have gone over to a standby that had not come so far."""
+        before, self._xmax = self._xmax, int(snapshot.split(":")[1])
+        if self._xmax < before:
+            self._claims.forget_positions()
+
     async def _claimed(self, statement: str, values: Mapping[str, Any]) -> Answer:
         try:
             return await self._claiming.claim(statement, values)
+        except NewConnectionError:
+            raise  # nothing was run
         except (StoreError, asyncio.CancelledError) as error:
             # It may have got through unheard: what it locked is free when the lock expires.
             self.left_locked = True
@@ -209,14 +220,14 @@ class Store:
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """See `relay.claims.lanes.LaneStore`."""
         values = {"lanes": list(lanes), "walk": walk, **ranges_of(ranges)}
-        rows = await self._claims.fetch(self._statements["list_keys"], values)
+        rows = await self._claims.fetch(self._statements["list_keys"], values, by_position=True)
         *_, snapshot, xid, seq = rows[0]
         keys = {key: (lane, Position(*first)) for key, lane, *first, _, _, _ in rows if key is not None}
         return Listed(keys, snapshot, None if xid is None else Position(xid, seq))
 
     async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
         """See `relay.claims.lanes.LaneStore`."""
-        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held))
+        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held), by_position=True)
         policy = self._policy()
         heads: dict[str, Finding] = {}
         for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows:
@@ -232,7 +243,7 @@ class Store:
             **at("head", fresh.head), "pending": literal(fresh.late), "after": after, "held": list(held), "walk": LOOK, "now": None,
             **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.late), "lanes": list(lanes),
         }  # fmt: skip
-        [row] = await self._claims.fetch(self._statements["look"], values)
+        [row] = await self._claims.fetch(self._statements["look"], values, by_position=True)
         return Seen(*row)
 
     async def scan_due(self, *, after: str, sought: Sought) -> Page:
@@ -248,7 +259,7 @@ class Store:
         values = {
             **where, **sought._asdict(), "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG, "lock_seconds": policy.lock_seconds, "now": None,
         }  # fmt: skip
-        return page_of(await session.fetch(self._statements.scan(name), values), policy)
+        return page_of(await session.fetch(self._statements.scan(name), values, by_position=session is self._claims), policy)
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
         """See `relay.claims.scrub.ScrubStore`."""

@@ -7,6 +7,7 @@ import time
 import psycopg
 import pytest
 
+from relay.claims.rate_limits import BURST, DEBT
 from tests.support.fault_scene import Scene
 from tests.support.queue import until
 from tests.support.servers import Say
@@ -21,6 +22,8 @@ SLOW = 6.0
 INSERT = """INSERT INTO queue_message (exchange, routing_key, available_at, ordering_key)
     SELECT %s, %s, now() + make_interval(secs => %s), %s FROM generate_series(1, %s)"""
 PAUSED = "paused"
+RATE, BEHIND, MOVED = 10, 12_000, 50
+"""A limit a second; messages of each kind behind it, more than a page; and those that are waited for."""
 
 
 async def insert(scene: Scene, count: int, *, exchange: str = "", wait: float | None = None, key: str | None = None) -> None:
@@ -60,22 +63,55 @@ async def test_a_hundred_thousand_due_messages_of_a_paused_exchange_hold_up_no_o
 
 @pytest.mark.fault(21, repeats=3)
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [10, 6000])
-async def test_what_a_cancellation_held_that_rolls_back_leaves_soon(scene: Scene, say: Say, count: int) -> None:
-    """Fresh messages that the head has passed, although another exchange is paused, and a transaction that writes is open."""
+async def test_due_messages_of_a_limited_exchange_hold_up_no_other_and_go_at_its_rate(scene: Scene, say: Say) -> None:
+    """Fresh ones of it too, and such as are next under their keys; when the limit is lifted they leave."""
+    relay = await scene.start()
+    limited = await scene.topology.declare(f"{scene.inbox.exchange}.limited", f"{scene.inbox.queue}.limited")
+    await scene.queue.sql("SELECT queue_message_limit(%s, %s)", limited.exchange, RATE)
+    await relay.logged("exchange_limited")
+    for wait, key in ((-60.0, None), (None, None), (-60.0, "k"), (None, "l")):
+        await scene.queue.sql(INSERT, limited.exchange, limited.routing_key, wait, key, BEHIND)
+    await insert(scene, 1)
+    fresh = await seconds_until(scene, 1)
+    await insert(scene, 2000, wait=-60)
+    due = await seconds_until(scene, 2001)
+    came, began = await scene.topology.waiting(limited.queue), time.monotonic()
+    await until(lambda: scene.topology.has(limited.queue, came + MOVED))
+    moved = time.monotonic() - began
+    await scene.queue.sql("SELECT queue_message_unlimit(%s)", limited.exchange)
+    await until(lambda: scene.topology.has(limited.queue, 2 * BEHIND))
+
+    say(f"behind a limit: a fresh message after {fresh:.1f} s, two thousand due ones after {due:.1f} s; {MOVED} of it in {moved:.1f} s")
+    assert [] == relay.of("database_down")
+    assert fresh <= PROMPT * SLOW
+    assert due <= SOON * SLOW
+    assert MOVED / RATE - BURST <= moved <= (MOVED / RATE + DEBT) * SLOW
+
+
+@pytest.mark.fault(21, repeats=3)
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "prepared"), [(10, False), (6000, False), (6000, True)])
+async def test_what_a_cancellation_held_that_rolls_back_leaves_soon(scene: Scene, say: Say, count: int, *, prepared: bool) -> None:
+    """Fresh messages that the head has passed, although another exchange is paused, and a transaction that writes is open.
+
+    A prepared transaction holds them without a session.
+    """
     await scene.queue.sql("SELECT queue_message_pause(%s)", PAUSED)
     await insert(scene, 1000, exchange=PAUSED)
     async with (
         await psycopg.AsyncConnection.connect(scene.queue.url) as writer,
-        await psycopg.AsyncConnection.connect(scene.queue.url) as other,
+        await psycopg.AsyncConnection.connect(scene.queue.url, autocommit=True) as other,
     ):
         await writer.execute("INSERT INTO queue_message (exchange) VALUES (%s)", [PAUSED])
         await insert(scene, count)
+        await other.execute("BEGIN")
         await other.execute("SELECT queue_message_cancel(id) FROM queue_message WHERE exchange = %s", [scene.inbox.exchange])
+        if prepared:
+            await other.execute("PREPARE TRANSACTION 'cancels'")
         relay = await scene.start()
         await insert(scene, 1)
         await seconds_until(scene, 1)
-        await other.rollback()
+        await other.execute("ROLLBACK PREPARED 'cancels'" if prepared else "ROLLBACK")
         took = await seconds_until(scene, count + 1)
 
     say(f"{count:,} after a cancellation that rolled back: {took:.1f} s")

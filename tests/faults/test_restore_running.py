@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from relay import local
 from tests.support.broker import Declared, Topology
 from tests.support.clusters import Cluster
-from tests.support.queue import Queue, until
 from tests.support.relays import Relays
-from tests.support.sent import Sent, queue_at
+from tests.support.sent import Sent, inserting, queue_at
 
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
 ROUNDS = 50
 """Of restored messages, each with one of every key and one without."""
 DATA = ("--data-only", "--disable-triggers", "-t", "queue_message")
-
-
-@asynccontextmanager
-async def inserting(queue: Queue, sent: Sent) -> AsyncIterator[None]:
-    """Messages of all keys and without one, from some time before the block to some time after it."""
-    ends = asyncio.Event()
-
-    async def insert() -> None:
-        while not ends.is_set():
-            await sent.insert(queue, 1, unkeyed=True)
-            await asyncio.sleep(0.02)  # the pace of the load
-
-    async def more(than: int) -> None:
-        await until(lambda: len(sent.unkeyed) > than)
-
-    task = asyncio.create_task(insert())
-    await more(10)
-    yield
-    await more(len(sent.unkeyed) + 10)
-    ends.set()
-    await task
 
 
 @pytest.mark.fault(34, repeats=3)

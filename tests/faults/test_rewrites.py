@@ -10,10 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from relay import local
+from relay.errors import LocalServerError
 from tests.support.fault_play import SMALL, WINDOW, play, producing
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import unchecked, until
 from tests.support.relays import Line, RelayProcess, seconds_between
+from tests.support.repack import Repack
+from tests.support.servers import Say
 
 REWRITES = (
     "VACUUM FULL queue_message",
@@ -64,6 +68,32 @@ async def test_tables_that_are_rewritten_under_load_lose_and_double_nothing(scen
                 await until(goes_on)
 
     await play(scene, fault, relay)
+    assert 0 == (await scene.check(relay)).duplicates
+    assert [] == misreports(relay)
+
+
+@pytest.mark.fault(26, repeats=20)
+@pytest.mark.ids("C9")
+async def test_pg_repack_under_load_loses_and_doubles_nothing(scene: Scene, own_postgres: local.Postgres, say: Say) -> None:
+    """It copies the rows, replays from its log what changed meanwhile, and puts the new file in the table's place."""
+    try:
+        repack = Repack(own_postgres, say)
+    except LocalServerError as error:
+        pytest.skip(f"pg_repack is not to be had here: {error}")
+    await repack.install(scene.queue)
+    await scene.queue.insert(2000, exchange="later", available_at="2999-01-01T00:00:00Z")
+    relay = await scene.start(**SMALL)
+    file = "SELECT pg_relation_filenode('queue_message')"
+
+    async def fault() -> None:
+        before = await scene.queue.value(file)
+        await repack.run(scene.queue.url, "public.queue_message")
+        assert before != await scene.queue.value(file)
+
+    await play(scene, fault, relay)
+    assert 2000 == await scene.queue.value("SELECT count(queue_message_cancel(id)) FROM queue_message WHERE exchange = 'later'")
+    async with unchecked(scene.queue):
+        await scene.queue.sql("DELETE FROM queue_message_archive WHERE exchange = 'later'")
     assert 0 == (await scene.check(relay)).duplicates
     assert [] == misreports(relay)
 

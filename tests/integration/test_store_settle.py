@@ -248,9 +248,9 @@ class Answerless(Session):
 
     lost = 0
 
-    async def fetch(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[object, ...]]:
+    async def fetch(self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False) -> list[tuple[object, ...]]:
         """Run the statement; raise in spite of it the first time."""
-        answer = await super().fetch(statement, values)
+        answer = await super().fetch(statement, values, by_position=by_position)
         if self.lost == 0:
             self.lost += 1
             raise StoreError("PostgreSQL does not answer.")

@@ -217,12 +217,13 @@ class FakeSession:
         self._client = client
         self._turn = asyncio.Lock()
 
-    async def fetch(self, statement: bytes, values: Mapping[str, Any]) -> Found:
-        """Run one statement.
+    async def fetch(self, statement: bytes, values: Mapping[str, Any], *, by_position: bool = False) -> Found:
+        """Run one statement; there is one server for ever.
 
         Raises:
             StoreError: it did not get through, or nobody knows.
         """
+        del by_position
         async with self._turn:
             answer: asyncio.Future[Found] = self._server.loop.create_future()
             name = source_of(NAMES[statement], values)

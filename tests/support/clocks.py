@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from relay.local.apt import unpack
+from tests.support.clusters import Cluster
 
 
 class WallClock:
@@ -39,6 +40,17 @@ class WallClock:
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{off:+d}\n")
         fresh.replace(self._file)
+
+
+class ClockedCluster(Cluster):
+    """A PostgreSQL with a wall clock of its own, which may be stepped while it runs."""
+
+    def __init__(self, clock: WallClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def _unprivileged(self, folder: Path) -> list[str]:
+        return [*super()._unprivileged(folder), "env", *(f"{name}={value}" for name, value in self._clock.environment.items())]
 
 
 def libfaketime(say: Callable[[str], None]) -> Path:

@@ -40,4 +40,5 @@ MENU: Mapping[int, str] = {
     33: "`relay work`: kill -9, PostgreSQL killed, locks that expire while handlers work",
     34: "a dump or a logical copy taken into another cluster, with higher or lower transaction ids",
     35: "failover to a standby that lagged, point-in-time recovery, pg_upgrade",
+    36: "the clock of PostgreSQL set ahead or back by an hour",
 }

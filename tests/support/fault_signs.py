@@ -100,6 +100,7 @@ SIGNS: Mapping[int, Signs] = {
     33: Signs("`relay_failures_total` rises", "`maintenance_failed`, `locks_swept`", "worker `silent`"),
     34: Signs("none: messages keep their order and go out", "`messages_renumbered`", "none: messages keep their order and go out"),
     35: Signs("as a killed PostgreSQL", "`database_down`, unless a pooler kept the sessions", "as a killed PostgreSQL"),
+    36: Signs("none: what follows counts by the new time", "`locks_swept` of what a dead relay held", "none: over within the lock time"),
 }
 """By number of the fault."""
 

@@ -160,8 +160,9 @@ class DirectSession:
     async def open(self) -> None:
         """There is nothing to connect to."""
 
-    async def fetch(self, statement: bytes, values: Mapping[str, Any]) -> Found:
-        """Run one statement."""
+    async def fetch(self, statement: bytes, values: Mapping[str, Any], *, by_position: bool = False) -> Found:
+        """Run one statement; there is one server for ever."""
+        del by_position
         tx = self._database.begin()
         try:
             found = CARRIED_OUT[source_of(NAMES[statement], values)](self._database, tx, values)

@@ -69,7 +69,8 @@ class Played:
     async def _say(self, role: str, word: str) -> None:
         self.asked.append((role, word))
 
-    async def _fetch(self, role: str, statement: bytes, values: Mapping[str, Any]) -> Any:
+    async def _fetch(self, role: str, statement: bytes, values: Mapping[str, Any], *, by_position: bool = False) -> Any:
+        del by_position
         name = self._name(statement)
         assert {place.decode() for place in re.findall(rb"%\((\w+)\)s", statement)} <= set(values), name
         self.asked.append((role, name))

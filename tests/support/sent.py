@@ -10,7 +10,7 @@ import psycopg
 
 from tests.support.broker import Declared, Topology
 from tests.support.lost import assert_nothing_is_lost
-from tests.support.queue import Queue
+from tests.support.queue import Queue, until
 
 KEYS = ("a", "b", "c")
 
@@ -62,3 +62,24 @@ class Sent:
         assert not {*self.ids} - {*first}
         for ids in self.keys.values():
             assert ids == [id_ for id_ in first if id_ in {*ids}]
+
+
+@asynccontextmanager
+async def inserting(queue: Queue, sent: Sent) -> AsyncIterator[None]:
+    """Messages of all keys and without one, from some time before the block to some time after it."""
+    ends = asyncio.Event()
+
+    async def insert() -> None:
+        while not ends.is_set():
+            await sent.insert(queue, 1, unkeyed=True)
+            await asyncio.sleep(0.02)  # the pace of the load
+
+    async def more(than: int) -> None:
+        await until(lambda: len(sent.unkeyed) > than)
+
+    task = asyncio.create_task(insert())
+    await more(10)
+    yield
+    await more(len(sent.unkeyed) + 10)
+    ends.set()
+    await task

@@ -9,7 +9,7 @@ import pytest
 
 from relay import events
 from relay.claimer import Claimer
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.message import Batch
 from tests.support.fakes import FakeIntake, a_batch, a_claim
 from tests.support.timeless import timeless
@@ -74,6 +74,17 @@ async def test_what_is_in_somebody_s_way_is_tried_again_soon() -> None:
     assert [(None, 0.1, True), (None, 0.1, True), (None, 0.0, False)] == seen
     assert [events.MaintenanceFailed("claim", "Busy.")] * 2 == rig.told
     assert [] == rig.intake.told
+
+
+@timeless
+async def test_on_a_new_connection_claims_begin_again_at_once() -> None:
+    """Positions are forgotten; that is no outage, and nothing is waited for."""
+    rig = Rig(NewConnectionError("New."), None)
+
+    seen = [(*await rig.claim(), rig.claimer.failed) for _ in range(2)]
+
+    assert [(None, 0.0, True), (None, 0.0, False)] == seen
+    assert ([], ["reset"]) == (rig.told, rig.intake.told)
 
 
 @timeless

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from sys import getsizeof
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pamqp.header import ContentHeader
 
 from relay.amqp.confirms import Return
 from relay.amqp.incoming import Delivered, Incoming
-from relay.inbox.delivery import Delivery, delivery
+from relay.inbox.delivery import KEPT, Delivery, delivery
 
 CHANNEL = 3
 LIMIT = 1 << 20
@@ -134,3 +135,16 @@ def test_json_is_told_by_its_type(kind: str) -> None:
 def test_other_payloads_are_not_looked_into(properties: dict[str, Any]) -> None:
     """They stay bytes, although they would be JSON."""
     assert (None, None) == (made(**properties).content, made(**properties).problem)
+
+
+def test_a_delivery_counts_all_that_it_keeps_in_memory() -> None:
+    """Its payload, the text that is made of it with up to four bytes a character, its properties as text, and its names."""
+    payload = '"' + "\U0001f600" * 1000 + '"'
+    plain, text = made(payload.encode(), content_type="text/plain"), made(payload.encode(), content_type="application/json")
+
+    kept = getsizeof(plain.options) + len(plain.payload)
+    assert plain.size - kept >= 1000
+    assert text.size - plain.size >= 4 * 1000
+    assert made(headers={"h": "x" * 5000}).size - made().size >= 5000
+    slots = [made(), "k" * 255, "e" * 255, "m" * 255]
+    assert sum(map(getsizeof, slots)) <= KEPT

@@ -1,4 +1,4 @@
-    -- Messages that a scan has found, by their positions, if they are still claimable; of an ordering key its head. The rows of the heads'
+    -- Messages that a scan has found, by their positions, if they are still claimable; of an ordering key what was its head when it was found. The rows of the heads'
     -- lanes are locked FOR SHARE, once each and in order, and their epochs are checked on the locked versions: a plain EXISTS let two owners
     -- in. What another session has locked is skipped: the next round of the scan finds it again.
     WITH owned AS MATERIALIZED (

@@ -72,7 +72,8 @@ class Comparison:
         """Rounds of the scrub, and a relay beside so many messages that wait."""
         for number in range(self._rounds):
             say(f"rounds, {name}, round {number + 1}: {rows:,} messages")
-            self._take("cursor and scan", await rounds.measure(self._stage, name, rows, held, say))
+            async for figures in rounds.measured(self._stage, name, rows, held, say):
+                self._take("cursor and scan", figures)
 
     def _take(self, name: str, figures: Figures) -> None:
         for what, value in figures.items():

@@ -34,7 +34,7 @@ class CursorAndScan(Design):
         values = {**LOCK, **where, "limit": limit, "limit_bytes": limit_bytes, "large": PLENTY, "now": None}
         rows = await self._session.run(self._statements.claim(statement), values)
         claims = [Claim._make(row[:_WIDTH]) for row in rows if row[0] is not None]
-        snapshot, found, _, *bounds = rows[0][_WIDTH:]
+        snapshot, found, _clock, _refused, *bounds = rows[0][_WIDTH:]
         batch = Batch(TOKEN, claims, 0.0, 0.0, 0.0, wanted.source) if claims else None
         last = claims[-1].position if claims else None
         return Claimed(batch, snapshot, full=found >= limit, last=last, bounds=bounds_of(bounds))

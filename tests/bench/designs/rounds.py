@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from relay.ports import Page
 from relay.postgres.parameters import at, heads_of
 from tests.bench.designs import backlogs
 from tests.bench.designs.cursor import CursorAndScan
-from tests.bench.designs.design import Held
+from tests.bench.designs.design import Held, insert, settle
 from tests.bench.designs.drains import Figures
 from tests.bench.designs.meter import Session, session
 from tests.bench.designs.stage import Stage
@@ -54,10 +55,14 @@ class Rounds(CursorAndScan):
 
 async def statements(url: str, name: str, held: Held) -> Figures:
     """What the first claim of a relay and one round cost the database."""
-    async with session(url) as relay:
+    async with session(url) as application, session(url) as relay:
         one = Rounds(relay)
-        await one.fresh(held)
+        wanted = await insert(application, Rounds, 1)
+        found = await one.fresh(held)
         first = relay.spent()
+        assert wanted == found
+        await settle(relay, Rounds, found)
+        relay.spent()
         pages = await one.whole(held)
         cost = relay.spent()
         looked = await _looked_at(relay, one, held)
@@ -123,14 +128,15 @@ class Beside:
         await self._topology.drain(self._inbox.queue, 1, seconds=3600)
 
 
-async def measure(stage: Stage, name: str, rows: int, held: Held, say: Say) -> Figures:
-    """Fill a backlog, and measure beside it."""
+async def measured(stage: Stage, name: str, rows: int, held: Held, say: Say) -> AsyncIterator[Figures]:
+    """Fill a backlog, and measure beside it: first the statements, then a relay, which may take an hour."""
     fill = backlogs.fill_paused if held else backlogs.fill_future
     async with stage.database(CursorAndScan) as url:
         await fill(CursorAndScan, url, rows)
         say(f"rounds, {name}: {rows:,} messages are there")
         await _pause(url, held)
-        return await statements(url, name, held) | await _beside(url, name, say)
+        yield await statements(url, name, held)
+        yield await _beside(url, name, say)
 
 
 async def _pause(url: str, held: Held) -> None:
