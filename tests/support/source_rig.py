@@ -19,7 +19,7 @@ NAMES = {
     (20, 40): "close",
     (20, 41): "close-ok",
 }
-LIMIT = 1000
+LIMIT = 100_000
 
 
 class Socket:

@@ -107,17 +107,20 @@ async def test_a_pause_while_the_broker_cancels_writes_nothing_behind_the_close(
     assert 1 == len((await take(rig)).deliveries)
 
 
-@pytest.mark.parametrize("note", [0, 290])
+@pytest.mark.parametrize("note", [0, 29_000])
 async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note: int) -> None:
     """What nobody has taken is given back with its channel, which is opened anew at once; the other queue goes on."""
     rig.deliver(2, 1)
-    rig.deliver(1, 1, size=250)
+    rig.deliver(1, 1, size=25_000)
     taken = await take(rig)
-    rig.deliver(1, 2, 3, 4, size=300, note=note)
+    rig.deliver(1, 2, 3, 4, size=30_000, note=note)
 
-    assert [QueueNarrowed("a", 1150, 2)] == rig.events
+    [narrowed] = rig.events
+    assert isinstance(narrowed, QueueNarrowed)
+    assert ("a", 2) == (narrowed.queue, narrowed.prefetch)
+    assert 115_000 < narrowed.size < 130_000
     assert [("close", 1, 0)] == rig.socket.flush()
-    rig.deliver(1, 5, size=300)
+    rig.deliver(1, 5, size=30_000)
     assert not rig.source.is_lost(taken)
     rig.deliver(2, 2)
     assert [b"x"] == [delivery.payload for delivery in (await take(rig)).deliveries]
@@ -125,8 +128,8 @@ async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note
     rig.socket.ears[1].replied(wire.CHANNEL_CLOSE_OK)
     await settle()
     assert [("open", 1, 0), ("qos", 1, 2), ("consume", 1, 0)] == rig.socket.flush()
-    rig.deliver(1, 1, size=300)
-    assert [b"x" * (300 - len(HEADER))] == [delivery.payload for delivery in (await take(rig)).deliveries]
+    rig.deliver(1, 1, size=30_000)
+    assert [b"x" * (30_000 - len(HEADER))] == [delivery.payload for delivery in (await take(rig)).deliveries]
     rig.source.acknowledge(taken)
     assert [("ack", 2, 1)] == rig.socket.flush()
     assert [QueueNarrowed] == [type(event) for event in rig.events]
