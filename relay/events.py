@@ -102,7 +102,7 @@ class LockLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class MessageRefused(Event):
-    """A trigger of the application's refuses the UPDATE of a message, which is tried again; told once a minute."""
+    """A trigger refuses to claim, release or archive a message; the relay tries it again and reports it once a minute."""
 
     level: ClassVar[str] = "warning"
     id: str

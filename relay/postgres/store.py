@@ -23,6 +23,7 @@ from relay.postgres.answers import soon
 from relay.postgres.claiming import Answer, Claiming
 from relay.postgres.database import BY_INDEX, IN_ORDER, Session
 from relay.postgres.parameters import at, at_all, heads_of, page_of, probe, ranges_of, trusted, wanted_of
+from relay.postgres.refusals import Refusals
 from relay.postgres.settling import Settling
 from relay.postgres.shelf import Shelf
 from relay.postgres.statements import Statements
@@ -70,7 +71,8 @@ class Store:
             session=self._claims, statements=self._statements, locks=self, policy=policy,
             put_back=put_back, emit=emit, leaving=leaving,
         )  # fmt: skip
-        self._claiming = Claiming(session=self._claims, statements=self._statements, emit=emit)
+        self._refusals = Refusals(emit=emit)
+        self._claiming = Claiming(session=self._claims, statements=self._statements, refusals=self._refusals)
         self._owed: StoreError | None = None
         self._xmax = 0
         """The next transaction that the last claim saw."""
@@ -263,8 +265,9 @@ class Store:
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
         """See `relay.claims.scrub.ScrubStore`."""
-        [row] = await self._control.fetch(self._statements["free_expired"], {**at_all(positions), "now": None})
-        return row[0], row[1]
+        [(released, archived, refused)] = await self._control.fetch(self._statements["free_expired"], {**at_all(positions), "now": None})
+        self._refusals.report(refused)
+        return released, archived
 
     async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a maintenance statement by its name.

@@ -132,7 +132,7 @@ async def test_any_number_of_refused_messages_is_told_of_so_often_at_the_most(
     queue: Queue, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trigger that refuses thousands fills no log."""
-    monkeypatch.setattr("relay.postgres.claiming.MAX_TOLD", 3)
+    monkeypatch.setattr("relay.postgres.refusals.MAX_TOLD", 3)
     ids = await queue.insert(10)
     await refuse(queue, REFUSALS["raises"], *ids)
     told: list[events.Event] = []

@@ -124,6 +124,26 @@ async def test_retention_believes_a_clock_that_stays_where_it_is(queue: Queue) -
     assert ["dropped"] == await retained(queue, 31.01)
 
 
+@pytest.mark.parametrize("pause", [4, 15, 25, 24 * 7])
+async def test_retention_continues_where_nothing_runs_for_hours_regularly(queue: Queue, pause: int) -> None:
+    """A pause does not extend a wait: one day after the first pause what is due is dropped, after the same pause again."""
+    await queue.sql("SELECT queue_message_config_set('retention_days', '5')")
+    assert [] == await retained(queue, 0)
+    runs = range(24 * 30, 24 * 31 + pause, pause)
+    done = [await retained(queue, 0.01 + hours / 24) for hours in runs]
+
+    assert [["distrusted"]] * (len(runs) - 1) + [["dropped"]] == done
+
+
+async def test_a_clock_that_is_set_right_while_retention_waits_ends_the_wait(queue: Queue) -> None:
+    """And the next jump begins another one, of a whole day."""
+    await queue.sql("SELECT queue_message_config_set('retention_days', '5')")
+    done = [await retained(queue, days) for days in (0, 30, 30.5, 0.1, 30.6, 31.5)]
+
+    assert [[], ["distrusted"], ["distrusted"], [], ["distrusted"], ["distrusted"]] == done
+    assert ["dropped"] == await retained(queue, 31.61)
+
+
 async def test_two_retentions_at_once_do_not_wait_for_each_other(queue: Queue) -> None:
     """Whoever finds the note of the clock in another's hands reads it and goes on."""
     async with queue.connection.transaction():

@@ -30,7 +30,7 @@ KEYS = (
 )
 """What maintenance tasks have used as keys."""
 GATE = "hashtextextended('queue_message gate of public', 0)"
-ALLOWED = {"queue_message_hint", "queue_message_take_watch", "queue_message_watched"}
+ALLOWED = {"queue_message_hint", "queue_message_lock_held", "queue_message_take_watch", "queue_message_watched"}
 """The hint costs a poll where its lock is taken; the key of a watch is drawn anew for each session."""
 HELD = "SELECT classid::bigint, objid::bigint, objsubid FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = current_database()"  # noqa: E501
 CALLS = (

@@ -1,4 +1,4 @@
-"""What frees and moves messages beside a relay's claims, by the tables in memory: `sql/0007_control.sql`, `sql/0025_bounded_status.sql`."""
+"""What frees and moves messages beside a relay's claims, by the tables in memory: `sql/0007`, `sql/0025` and `sql/0034`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _wake(database: Database, row: Row) -> None:
 
 def free_expired(database: Database, tx: Transaction, values: Values) -> Found:
     """`free_expired.sql`."""
-    return [_freed(database, tx, [database.rows[at] for at in positions(values) if at in database.rows])]
+    return [(*_freed(database, tx, [database.rows[at] for at in positions(values) if at in database.rows]), None)]
 
 
 def sweep_minute(database: Database, tx: Transaction, values: Values) -> Found:
@@ -39,7 +39,7 @@ def sweep_minute(database: Database, tx: Transaction, values: Values) -> Found:
 
 
 def _freed(database: Database, tx: Transaction, rows: Iterable[Row]) -> tuple[int, int]:
-    """`queue_message_free_expired`: of these rows free those whose lock is over; return released, archived."""
+    """`queue_message_free_locks`: of these rows free those whose lock is over; return released, archived."""
     now = database.now()
     expired = [row for row in rows if is_over(database, row) and tx.free(row)]
     strict = database.settings["on_lock_expired"] == "archive"

@@ -150,7 +150,7 @@ async def test_a_page_says_what_it_has_found(attempts: int, most: int, trusted: 
 async def test_locks_that_are_over_are_freed_beside_the_claims() -> None:
     """By their positions."""
     played = Played()
-    played.answers["free_expired"].append([(2, 1)])
+    played.answers["free_expired"].append([(2, 1, "[]")])
 
     assert (2, 1) == await played.store.free_expired([FIFTY, SIXTY])
     assert [{"xids": "{50,60}", "seqs": "{1,2}", "now": None}] == played.values
