@@ -17,18 +17,21 @@ from relay.postgres.errors import no_connection, reason
 from relay.postgres.pinned import ENCODING, pin, unreadable
 from relay.postgres.statements import Statements
 
-OPERATOR = "Your role lacks a permission: be granted queue_message_operator"
-PRODUCER = "Your role lacks a permission: be granted queue_message_producer"
+OPERATOR = "Your role lacks a permission: let the schema's owner run `relay grant operator LOGIN`"
+PRODUCER = "Your role lacks a permission: let the schema's owner run `relay grant producer LOGIN`"
 OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
+GRANTOR = "Your role may not grant this: run it as the owner of the queue's schema who made its roles, with CREATEROLE, or as a superuser"
 """What to do where a permission is missing."""
 FEW = 20
 """Rows with contents that are in memory at a time."""
 _NEEDS: Mapping[str, str] = {
-    "read_archived_contents": "Your role may not read contents: be granted SELECT on queue_message_archive, which queue_message_etl has",
-    "read_dead_content": "Your role may not read contents: be granted SELECT on queue_message_dead, which queue_message_etl has, "
+    "read_archived_contents": "Your role may not read contents: that takes SELECT on queue_message_archive, "
+    "which `relay grant etl LOGIN` gives",
+    "read_dead_content": "Your role may not read contents: that takes SELECT on queue_message_dead, which `relay grant etl LOGIN` gives; "
     "or leave out --content",
-    "add_schedule": "Your role lacks a permission: be granted queue_message_operator and queue_message_producer",
+    "add_schedule": "Your role lacks a permission: that takes `relay grant operator LOGIN` and `relay grant producer LOGIN`",
     **dict.fromkeys(("list_adoptions", "list_adoption_seen", "list_slots"), OWNER),
+    **dict.fromkeys(("admit_login", "dismiss_login"), GRANTOR),
 }
 """Statements that need more than an operator's role."""
 _MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"

@@ -22,6 +22,7 @@ from relay.setting_kinds import (
     OnLockExpired,
     Options,
     Printable,
+    RolePrefix,
     UnroutablePolicy,
     WebhookSecret,
     host_name,
@@ -51,6 +52,12 @@ class Fields(BaseSettings):
     )
     schema_name: Printable = setting(
         "public", "1 to 63 printable characters", "Schema of the queue's tables", max_length=63, alias="schema"
+    )
+    role_prefix: RolePrefix | None = setting(
+        None,
+        "1 to 54 of a to z, 0 to 9 and _, beginning with a letter and not with pg_",
+        "What the names of this outbox's roles begin with; `relay migrate` reads it",
+        shown="from database and schema",
     )
     name: Printable = setting(
         host_name, "1 to 40 printable characters", "This relay in logs, archive and connections", "the host's name", max_length=40
@@ -119,5 +126,5 @@ class Fields(BaseSettings):
         SecretStr("{}"), OPTIONS, "Keys and endpoint of the lake's object store, as `deltalake` names them", shown="none"
     )
     pipeline_database_url: Conninfo | None = setting(
-        None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of `queue_message_etl`", shown="`RELAY_DATABASE_URL`"
+        None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of the role `etl`", shown="`RELAY_DATABASE_URL`"
     )

@@ -23,6 +23,8 @@ _BEYOND_AMQP_HOST = re.compile(r"amqps?://[^/?#]*(.*)", re.DOTALL)
 pass for a host, a port or a database, which errors repeat."""
 _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 """A percent sign that was not encoded itself; the AMQP library would take it as it is, and libpq refuses it."""
+_ROLE_PREFIX = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,53}")
+"""With _ and the longest kind of a role it makes a name of 63 bytes, PostgreSQL's longest."""
 _UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(.*)"')
 
 
@@ -122,6 +124,12 @@ def _checked_name(value: str) -> str:
     return value
 
 
+def _checked_role_prefix(value: str) -> str:
+    if not _ROLE_PREFIX.fullmatch(value):
+        raise ValueError("no beginning of a role's name")
+    return value
+
+
 def host_name() -> str:
     """A name for a relay that was given none."""
     return socket.gethostname()[:40] or "relay"
@@ -154,6 +162,7 @@ OPTIONS = """a JSON object of texts such as {"AWS_REGION": "eu-west-1"}"""
 AMQP = "an AMQP URL such as amqps://user:password@host/vhost, with commas between several hosts"
 Conninfo = Annotated[SecretStr, AfterValidator(_checked_conninfo)]
 Printable = Annotated[str, AfterValidator(_checked_name)]
+RolePrefix = Annotated[str, AfterValidator(_checked_role_prefix)]
 AmqpUrl = Annotated[SecretStr, AfterValidator(_checked_amqp)]
 Options = Annotated[SecretStr, AfterValidator(_checked_options)]
 WebhookSecret = Annotated[SecretStr, AfterValidator(_checked_webhook_secret)]

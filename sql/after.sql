@@ -11,9 +11,10 @@ DECLARE
 BEGIN
     PERFORM @schema@.queue_message_ensure_partitions();
 
+    PERFORM set_config('relay.role_prefix', @role_prefix@, true);
     missing := @schema@.queue_message_grant_roles();
     IF missing IS NOT NULL THEN
-        RAISE NOTICE 'Roles are missing and % may not create any: let somebody with CREATEROLE run: % Then run relay migrate again.', current_user, missing;
+        RAISE NOTICE 'Roles or their members are missing and % may not make them: let somebody with CREATEROLE run: % Then run relay migrate again.', current_user, missing;
     END IF;
 
     IF place IS NOT NULL THEN

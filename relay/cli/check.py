@@ -1,4 +1,4 @@
-"""`relay check`: whether everything that waits will be found, and what no relay will find."""
+"""`relay check`: whether everything that waits will be found, what no relay will find, and who reaches another outbox too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay.cli.check_rows import why_left
 from relay.cli.check_walk import Found, look_again, walk
 from relay.cli.check_watch import MOST, MOST_IN_ALL
 from relay.cli.output import count, length, show_json, show_table
-from relay.cli.support import REFUSED, USAGE, complain, console
+from relay.cli.support import REFUSED, USAGE, complain, console, visible
 from relay.cli.types import Json
 from relay.cli.workers import Relays, Workers, read_workers
 
@@ -31,6 +31,9 @@ COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
 def check(
     *,
     queue: Annotated[bool, typer.Option("--queue", help="Look at every message of the queue.")] = False,
+    borders: Annotated[
+        bool, typer.Option("--borders", help="Look for logins and roles that reach another outbox too; exit 1 if there is one.")
+    ] = False,
     as_json: Json = False,
     wait: Annotated[
         float | None,
@@ -43,14 +46,28 @@ def check(
     ] = None,
 ) -> None:
     """Name each message that no relay will find, with the reason; exit 1 if there is one."""
-    if not queue:
-        complain("Say what to check: `relay check --queue`")
+    if queue == borders:
+        complain("Say what to check: `relay check --queue` or `relay check --borders`")
         raise typer.Exit(USAGE)
     with console() as opened:
+        if borders:
+            _check_borders(opened, as_json=as_json)
+            return
         found, waited = check_queue(opened, wait)
         workers = read_workers(opened)
         _show(opened.schema, found, waited, workers, as_json=as_json)
     if found.lost_in_all:
+        raise typer.Exit(REFUSED)
+
+
+def _check_borders(opened: Console, *, as_json: bool) -> None:
+    """Name who crosses the border of this outbox."""
+    found = [row["sentence"] for row in opened.rows("list_crossings")]
+    if as_json:
+        show_json({"schema": opened.schema, "crossings": found})
+    else:
+        typer.echo("\n".join(map(visible, found)) or f"no login and no role of the outbox in schema {opened.schema} reaches another one")
+    if found:
         raise typer.Exit(REFUSED)
 
 

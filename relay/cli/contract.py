@@ -136,7 +136,7 @@ def try_out(
 ) -> None:
     """Run a schema against archived messages and say how many would fail, before it is switched on; exit code 1 if any would.
 
-    Reads contents, which needs SELECT on queue_message_archive (role queue_message_etl). Nothing is changed, and no content is shown.
+    Reads contents, which needs SELECT on queue_message_archive (`relay grant etl LOGIN`). Nothing is changed, and no content is shown.
     """
     from relay.cli.contract_trial import Trial  # noqa: PLC0415 - see relay.cli.main
 

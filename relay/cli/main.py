@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relay import __version__
-from relay.cli import adopt, contract, dead, key, pipeline, policy, schedule
+from relay.cli import admit, adopt, contract, dead, key, pipeline, policy, schedule
 from relay.cli.check import check
 from relay.cli.demo import demo
 from relay.cli.message import cancel, enqueue, limit, pause, resume, unlimit
@@ -51,33 +51,45 @@ def migrate(
         typer.Option(
             "--check",
             help="Only look: exit 1 and name what is missing, in the way or taken over if the schema is not up to date, or a role or a "
-            "grant is not there.",
+            "grant is not there. Logins that reach another outbox too are named, and change no exit code.",
         ),
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
     """Bring the schema up to date in one transaction, one migration at a time."""
+    from relay.postgres import borders  # noqa: PLC0415 - see the module
     from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
 
     chosen = settings()
-    if check or sql:
-        pending = schema.check(chosen.conninfo, schema=chosen.schema_name)
-        if sql:
-            typer.echo(schema.render(schema=chosen.schema_name, seed=chosen.policy(), names=pending), nl=False)
-            raise typer.Exit(REFUSED if check and pending else 0)
-        if pending:
-            refuse(_to_do(chosen, pending))
-        if shortage := schema.check_roles(chosen.conninfo, schema=chosen.schema_name):
-            refuse(f"The schema is up to date, its roles are not. {shortage}")
-        if schema.check_ids(chosen.conninfo, schema=chosen.schema_name):
-            refuse("The schema is up to date, and messages or numbers of another cluster are in it: run `relay migrate`, or start a relay.")
-        typer.echo("the schema is up to date")
+    pending = schema.check(chosen.conninfo, schema=chosen.schema_name) if check or sql else []
+    if sql:
+        typer.echo(schema.render(schema=chosen.schema_name, seed=chosen.policy(), role_prefix=chosen.role_prefix, names=pending), nl=False)
+        raise typer.Exit(REFUSED if check and pending else 0)
+    if check:
+        _look(chosen, pending)
         return
-    applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), say=complain)
+    applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), role_prefix=chosen.role_prefix, say=complain)
     for name in applied:
         typer.echo(f"applied {name}")
-    whole = schema.check_roles(chosen.conninfo, schema=chosen.schema_name) is None
+    whole = borders.check_roles(chosen.conninfo, schema=chosen.schema_name) is None
     typer.echo("the schema is up to date" + ("" if whole else ", its roles are not"))
+
+
+def _look(chosen: Settings, pending: list[str]) -> None:
+    """Say that the schema is up to date, or end with what is not; name who crosses its border in any case."""
+    from relay.postgres import borders  # noqa: PLC0415 - see the module
+    from relay.postgres.migrate import check_ids  # noqa: PLC0415 - see the module
+
+    where = {"schema": chosen.schema_name}
+    if pending:
+        refuse(_to_do(chosen, pending))
+    for sentence in borders.crossings(chosen.conninfo, **where):
+        complain(sentence)
+    if shortage := borders.check_roles(chosen.conninfo, **where):
+        refuse(f"The schema is up to date, its roles are not. {shortage}")
+    if check_ids(chosen.conninfo, **where):
+        refuse("The schema is up to date, and messages or numbers of another cluster are in it: run `relay migrate`, or start a relay.")
+    typer.echo("the schema is up to date")
 
 
 def _to_do(chosen: Settings, pending: list[str]) -> str:
@@ -107,6 +119,8 @@ app.command()(demo)
 app.command()(enqueue)
 app.command()(status)
 app.command()(check)
+app.command()(admit.grant)
+app.command()(admit.revoke)
 app.command()(show)
 app.command()(cancel)
 app.command()(pause)

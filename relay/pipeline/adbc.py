@@ -89,7 +89,7 @@ def sentence(error: Exception) -> PipelineError:
     words = veiled(words, state) if state else _guessed(words, spoken[1] if spoken else "")
     words = re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", words)[:300].rstrip(".")
     if state == "42501":
-        return PipelineError(f"The pipeline's login lacks a permission: grant it the role queue_message_etl ({words}).")
+        return PipelineError(f"The pipeline's login lacks a permission: let the schema's owner run `relay grant etl LOGIN` ({words}).")
     if state.startswith(("57P", "08", "53300")) or (not state and (not spoken or spoken[1] == "FATAL")):
         return UnreachableError(f"PostgreSQL does not answer: check that it runs and RELAY_PIPELINE_DATABASE_URL ({words}).")
     return PipelineError(f"PostgreSQL refused to give rows: run this again, and see its log if that does not help ({words}).")

@@ -32,12 +32,12 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedColumn: _OUTDATED,
     errors.UndefinedFunction: _OUTDATED,
     errors.InvalidSchemaName: _OUTDATED,
-    errors.InsufficientPrivilege: "The pipeline's login lacks a permission: grant it the role {role}",
+    errors.InsufficientPrivilege: "The pipeline's login lacks a permission: let the schema's owner run `relay grant {role} LOGIN`",
     errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_PIPELINE_DATABASE_URL to the primary for this job",
     errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
 }
-_ETL = "queue_message_etl"
-_ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed", "read_refusal"), "queue_message_replayer")
+_ETL = "etl"
+_ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed", "read_refusal"), "replayer")
 """Statements that need another role."""
 GONE = ("57P", "08", "53300")
 """SQLSTATEs, or their beginnings, of a server that goes away or takes no more connections."""

@@ -39,7 +39,7 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedColumn: _MIGRATE,
     errors.UndefinedFunction: _MIGRATE,
     errors.InvalidSchemaName: _MIGRATE,
-    errors.InsufficientPrivilege: "The relay's role lacks a permission: grant it the role queue_message_relay, or, if it has that, let the "
+    errors.InsufficientPrivilege: "The relay's role lacks a permission: run `relay grant relay LOGIN`, or, if it has that, let the "
     "schema's owner run `relay migrate`, which grants again what is missing",
 }
 

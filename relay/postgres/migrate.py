@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
@@ -55,20 +55,26 @@ class Applied(NamedTuple):
 
 
 def migrate(
-    conninfo: str, *, schema: str = "public", seed: Mapping[str, str] | None = None, say: Callable[[str], None] | None = None
+    conninfo: str,
+    *,
+    schema: str = "public",
+    seed: Mapping[str, str] | None = None,
+    role_prefix: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> list[str]:
     """Bring `schema` up to date and return the names of the migrations that this call applied.
 
     Everything but the jobs of pg_cron happens in one transaction: a database is never left halfway, and an
     application that inserts meanwhile waits and finds the new table. A second call at the same time says so, waits for ten minutes at the
     most, and finds nothing to do.
-    Settings of `seed` that the database does not have yet are written. `say` gets what people should read.
+    Settings of `seed` that the database does not have yet are written. The roles get `role_prefix`, without one the prefix that they have,
+    or one derived from database and schema. `say` gets what people should read.
 
     Raises:
         MigrationError: the schema is newer than this program, is somebody else's, or a statement was refused.
         StoreError: the database cannot be reached.
     """
-    render_text = Renderer(schema, seed or {})
+    render_text = Renderer(schema, seed or {}, role_prefix)
     with _connection(conninfo, say or _silent) as connection, _translated(connection):
         with connection.transaction():
             connection.execute(render_text(_before()))
@@ -104,8 +110,8 @@ def check_ids(conninfo: str, *, schema: str = "public") -> bool:
         MigrationError: the schema may not be read.
         StoreError: the database cannot be reached.
     """
-    with _connection(conninfo, _silent) as connection, _translated(connection):
-        [(foreign,)] = connection.execute(Renderer(schema, {})(_text("foreign.sql"))).fetchall()
+    with reading(conninfo, schema) as rows:
+        [(foreign,)] = rows("foreign.sql")
     return bool(foreign)
 
 
@@ -131,27 +137,24 @@ def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
     return Place(refusal=None, rows=rows)
 
 
-def check_roles(conninfo: str, *, schema: str = "public") -> str | None:
-    """What an up-to-date schema still needs before every role can work, as one sentence; None where nothing is missing.
+@contextmanager
+def reading(conninfo: str, schema: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
+    """Yields a function that runs a file of `sql/` which only reads, and returns its rows.
 
     Raises:
         MigrationError: the schema may not be read.
         StoreError: the database cannot be reached.
     """
+    render_text = Renderer(schema, {})
     with _connection(conninfo, _silent) as connection, _translated(connection):
-        found = connection.execute(Renderer(schema, {})(_text("roles.sql"))).fetchall()
-    if missing := sorted({role for role, is_missing, _ in found if is_missing}):
-        statements = " ".join(f"CREATE ROLE {role} NOLOGIN;" for role in missing)
-        return f"Roles are missing: let somebody with CREATEROLE run `{statements}`, then run `relay migrate` again as the owner."
-    if not found:
-        return None
-    more = f", and {len(found) - 1} more grants are missing" if len(found) > 1 else ""
-    return f"The role {found[0][0]} lacks {found[0][2]}{more}: run `relay migrate` again as the owner."
+        yield lambda name: connection.execute(render_text(_text(name))).fetchall()
 
 
-def render(*, schema: str = "public", seed: Mapping[str, str] | None = None, names: Iterable[str] | None = None) -> str:
+def render(
+    *, schema: str = "public", seed: Mapping[str, str] | None = None, role_prefix: str | None = None, names: Iterable[str] | None = None
+) -> str:
     """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
-    render_text = Renderer(schema, seed or {})
+    render_text = Renderer(schema, seed or {}, role_prefix)
     wanted = None if names is None else set(names)
     parts = [_before()]
     for migration in migrations():
@@ -171,13 +174,13 @@ def migrations() -> list[Migration]:
 
 
 class Renderer:
-    """Puts one schema and its seed into the placeholders of the files.
+    """Puts one schema, its seed and the prefix of its roles into the placeholders of the files.
 
     `@schema@` becomes the quoted identifier, `@schema_literal@` its name as a string literal,
-    `@seed@` the settings as a JSON literal.
+    `@seed@` the settings as a JSON literal, `@role_prefix@` the prefix as a string literal, empty for none.
     """
 
-    def __init__(self, schema: str, seed: Mapping[str, str]) -> None:
+    def __init__(self, schema: str, seed: Mapping[str, str], role_prefix: str | None = None) -> None:
         if not schema or "\0" in schema or schema.startswith("pg_") or len(schema.encode()) > LONGEST_NAME:
             raise MigrationError(
                 f"{schema!r} cannot be the name of a schema: take 1 to {LONGEST_NAME} bytes that do not begin with pg_ (RELAY_SCHEMA)."
@@ -187,13 +190,14 @@ class Renderer:
             "@schema@": sql.Identifier(schema).as_string(None),
             "@schema_literal@": sql.Literal(schema).as_string(None),
             "@seed@": sql.Literal(json.dumps(dict(seed))).as_string(None),
+            "@role_prefix@": sql.Literal(role_prefix or "").as_string(None),
         }
 
     def __call__(self, text: str) -> bytes:
         """Return the text of a file for this schema."""
         if "$" in self._schema:
             text = self._with_safe_dollar_quotes(text)
-        return re.sub("@(schema|schema_literal|seed)@", lambda found: self._values[found[0]], text).encode()
+        return re.sub("@(schema|schema_literal|seed|role_prefix)@", lambda found: self._values[found[0]], text).encode()
 
     def _with_safe_dollar_quotes(self, text: str) -> str:
         """A schema named `a$body$b` must not end the function body that it stands in."""

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from relay import local
 from relay.local.find import find_postgres
 from relay.postgres.migrate import migrate
 from tests.support import docs
 from tests.support.broker import Topology
-from tests.support.logins import login
+from tests.support.logins import login, own_role
 from tests.support.queue import Queue, until
 from tests.support.relays import Relays
 from tests.support.servers import Say
@@ -83,7 +84,8 @@ async def test_pg_cron_inserts_and_the_relay_sends(relays: Relays, cron_url: str
     schedule, look, unschedule = example()
     await relays.start(database=cron_url, broker=vhost_url)
     with psycopg.connect(cron_url, autocommit=True) as owner, login(cron_url, "queue_message_producer") as url:
-        owner.execute("GRANT USAGE ON SCHEMA cron TO queue_message_producer")
+        producer = sql.Identifier(own_role(owner, "producer"))
+        owner.execute(sql.SQL("GRANT USAGE ON SCHEMA cron TO {}").format(producer))
         with psycopg.connect(url, autocommit=True) as app:
             app.execute(schedule.encode())
             assert [("nightly report", NIGHTLY.strip("'"), True)] == app.execute(look.encode()).fetchall()
@@ -91,7 +93,7 @@ async def test_pg_cron_inserts_and_the_relay_sends(relays: Relays, cron_url: str
             await expect_report(reports, seconds=75)
             app.execute(unschedule.encode())
             assert [] == app.execute(look.encode()).fetchall()
-        owner.execute("REVOKE USAGE ON SCHEMA cron FROM queue_message_producer")
+        owner.execute(sql.SQL("REVOKE USAGE ON SCHEMA cron FROM {}").format(producer))
         async with await psycopg.AsyncConnection.connect(cron_url, autocommit=True) as connection:
             await until(lambda: is_archived(Queue(cron_url, connection)))
 

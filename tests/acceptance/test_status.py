@@ -28,14 +28,15 @@ async def test_a_permission_that_is_gone_is_named(
     inbox = await topology.declare(unique, unique)
     with login(queue.url, ROLE) as url:
         relay = await relays.start(database=url, broker=amqp_url)
-        await queue.sql(f"REVOKE {privilege} FROM {ROLE}")
+        role = await queue.value("SELECT queue_message_role('relay')")
+        await queue.sql(f"REVOKE {privilege} FROM {role}")
         await queue.insert(1, exchange=inbox.exchange, routing_key=inbox.routing_key)
 
         async def is_told() -> bool:
             return says in await relays.command("status", database=queue.url)
 
         await until(is_told)
-        await queue.sql(f"GRANT {privilege} TO {ROLE}")
+        await queue.sql(f"GRANT {privilege} TO {role}")
         await queue.settled()
         await until(lambda: _not(is_told()))
         await relay.stop()

@@ -28,6 +28,11 @@ def relay_url(scene: Scene) -> Iterator[str]:
         yield url
 
 
+async def role(scene: Scene) -> str:
+    """The outbox's own role of the relay."""
+    return str(await scene.queue.value("SELECT queue_message_role('relay')"))
+
+
 async def waits(scene: Scene, relay: RelayProcess, reason: str) -> None:
     """Nothing can be settled: the relay says why, keeps its locks, and lets nothing go."""
     await relay.logged("settle_failed", 2)
@@ -48,13 +53,13 @@ async def test_without_a_partition_everything_waits(scene: Scene, relay_url: str
     relay = await scene.start(database=relay_url, **SMALL, **HTTP)
 
     async def fault() -> None:
-        await scene.queue.sql(f"REVOKE EXECUTE ON {ENSURE} FROM {ROLE}")
+        await scene.queue.sql(f"REVOKE EXECUTE ON {ENSURE} FROM {await role(scene)}")
         today = await scene.queue.value(TODAY)
         await scene.queue.sql(f"ALTER TABLE queue_message_archive_daily DETACH PARTITION {today}")
         await scene.queue.sql(f"ALTER TABLE {today} RENAME TO before_the_fault")
         await waits(scene, relay, "lacks a permission")
         assert "the archive has no partition for today, so nothing can be settled" in await scene.status()
-        await scene.queue.sql(f"GRANT EXECUTE ON {ENSURE} TO {ROLE}")
+        await scene.queue.sql(f"GRANT EXECUTE ON {ENSURE} TO {await role(scene)}")
         await until(lambda: is_ready(relay))
 
     await play(scene, fault, relay)
@@ -82,12 +87,12 @@ async def test_without_the_grant_everything_waits(scene: Scene, relay_url: str) 
     relay = await scene.start(database=relay_url, **SMALL, **HTTP)
 
     async def fault() -> None:
-        await scene.queue.sql(f"REVOKE INSERT ON queue_message_archive FROM {ROLE}")
+        await scene.queue.sql(f"REVOKE INSERT ON queue_message_archive FROM {await role(scene)}")
         archived = await scene.queue.value("SELECT count(*) FROM queue_message_archive")
         await waits(scene, relay, "lacks a permission")
         await until(lambda: shows(scene, "What was sent cannot be settled: The relay's role lacks a permission"))
         assert archived == await scene.queue.value("SELECT count(*) FROM queue_message_archive")
-        await scene.queue.sql(f"GRANT INSERT ON queue_message_archive TO {ROLE}")
+        await scene.queue.sql(f"GRANT INSERT ON queue_message_archive TO {await role(scene)}")
         await until(lambda: is_ready(relay))
 
     await play(scene, fault, relay)

@@ -110,11 +110,11 @@ def test_migrate_and_check_say_so_where_the_roles_are_missing(say: Callable[[str
         theirs = Cli(make_conninfo(server.url, dbname="theirs", user="someone", password="x"), tmp_path)
 
         assert theirs("migrate").endswith("\nthe schema is up to date, its roles are not\n")
-        assert "let somebody with CREATEROLE run: CREATE ROLE queue_message_consumer NOLOGIN;" in theirs.stderr
+        assert "let somebody with CREATEROLE run: CREATE ROLE queue_message_theirs_public_consumer NOLOGIN;" in theirs.stderr
         missing = theirs.refused("migrate", "--check", code=1)
 
     assert missing.startswith(
-        "The schema is up to date, its roles are not. Roles are missing: let somebody with CREATEROLE run `CREATE ROLE"
+        "The schema is up to date, its roles are not. Roles or their members are missing: let somebody with CREATEROLE run `CREATE ROLE"
     )
 
 
@@ -178,10 +178,10 @@ def test_a_role_without_permission_is_told_which_role_it_needs(cli: Cli) -> None
     """A producer may enqueue and not look."""
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_producer") as url:
         cli("enqueue", "orders", "key", "1", RELAY_DATABASE_URL=url)
-        assert "be granted queue_message_operator (" in cli.refused("dead", "list", code=1, RELAY_DATABASE_URL=url)
+        assert "let the schema's owner run `relay grant operator LOGIN` (" in cli.refused("dead", "list", code=1, RELAY_DATABASE_URL=url)
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator") as url:
-        assert "be granted queue_message_producer (" in cli.refused("enqueue", "orders", "key", "1", code=1, RELAY_DATABASE_URL=url)
-        assert "be granted queue_message_producer (" in cli.refused("enqueue", "orders", "key", code=1, stdin="1\n", RELAY_DATABASE_URL=url)
+        assert "`relay grant producer LOGIN` (" in cli.refused("enqueue", "orders", "key", "1", code=1, RELAY_DATABASE_URL=url)
+        assert "`relay grant producer LOGIN` (" in cli.refused("enqueue", "orders", "key", code=1, stdin="1\n", RELAY_DATABASE_URL=url)
 
 
 def test_a_value_that_the_driver_refuses_is_no_lost_connection(cli: Cli) -> None:

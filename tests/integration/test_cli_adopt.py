@@ -54,7 +54,8 @@ def test_the_printed_sql_does_what_the_command_does(cli: Cli, seeded: Seeded, by
 @pytest.mark.parametrize("by", ["trigger", "view"])
 def test_back_leaves_the_table_as_it_was(cli: Cli, seeded: Seeded, by: str) -> None:
     """From every phase: its kind, its triggers, who may do what."""
-    seeded.run("GRANT INSERT ON outbox.messages TO queue_message_producer")
+    [(producer,)] = seeded.run("SELECT queue_message_role('producer')")
+    seeded.run(f"GRANT INSERT ON outbox.messages TO {producer}")
     was = shape(seeded)
     for steps in ((), ("switch",), ("switch", "finish")):
         cli(*MIRROR, "--by", by)

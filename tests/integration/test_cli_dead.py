@@ -52,8 +52,8 @@ def test_dead_show_tells_why_and_holds_back_the_content_until_asked(cli: Cli, se
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator") as url:
         for command in (["dead", "show", dead, "--content"], ["dead", "watch", "--once", "--content"]):
             sentence = cli.refused(*command, code=1, RELAY_DATABASE_URL=url)
-            assert "be granted SELECT on queue_message_dead, which queue_message_etl has, or leave out --content" in sentence
-            assert "queue_message_operator" not in sentence
+            assert "takes SELECT on queue_message_dead, which `relay grant etl LOGIN` gives; or leave out --content" in sentence
+            assert "operator" not in sentence
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator", "queue_message_etl") as url:
         assert "4111" in cli("dead", "show", dead, "--content", RELAY_DATABASE_URL=url)
 

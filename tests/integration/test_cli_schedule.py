@@ -101,7 +101,7 @@ def test_an_operator_has_schedules_and_adds_what_it_may_insert(cli: Cli, databas
     """Each command by a login that owns nothing; to add one it must be a producer too, or it could have anything sent."""
     with login(database_url, "queue_message_operator") as url:
         cli.env["RELAY_DATABASE_URL"] = url
-        assert "be granted queue_message_operator and queue_message_producer" in cli.refused(*NIGHTLY, code=1)
+        assert "takes `relay grant operator LOGIN` and `relay grant producer LOGIN`" in cli.refused(*NIGHTLY, code=1)
     with login(database_url, "queue_message_operator", "queue_message_producer") as url:
         cli(*NIGHTLY, RELAY_DATABASE_URL=url)
     with login(database_url, "queue_message_operator") as url:
@@ -115,4 +115,4 @@ def test_others_have_no_schedules(cli: Cli, database_url: str, role: str) -> Non
     with login(database_url, f"queue_message_{role}") as url:
         cli.env["RELAY_DATABASE_URL"] = url
         for command in (NIGHTLY, ("schedule", "list"), *(("schedule", name, "n") for name in ("pause", "resume", "run-now", "remove"))):
-            assert "be granted queue_message_operator" in cli.refused(*command, code=1)
+            assert "`relay grant operator LOGIN`" in cli.refused(*command, code=1)

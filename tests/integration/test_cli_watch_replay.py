@@ -166,7 +166,7 @@ def test_an_operators_login_may_watch_acknowledge_and_replay(cli: Cli, seeded: S
     watch = ("dead", "watch", "--once", "--ack", "--command", "true", "--replay", RULE)
     with login(database_url, "queue_message_producer") as url:
         cli(*watch, code=1, RELAY_DATABASE_URL=url)
-        assert "queue_message_operator" in cli.stderr
+        assert "relay grant operator LOGIN" in cli.stderr
     with login(database_url, "queue_message_operator") as url:
         cli(*watch, RELAY_DATABASE_URL=url)
     assert "Dead messages: 2 handled, 1 replayed.\n" in cli.stderr

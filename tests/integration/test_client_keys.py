@@ -23,7 +23,7 @@ from relay.client import (
     enqueue_many,
     enqueue_many_async,
 )  # fmt: skip
-from tests.support.logins import login
+from tests.support.logins import login, own_role
 from tests.support.queue import until
 
 pytestmark = pytest.mark.ids("A38", "D7")
@@ -194,7 +194,7 @@ def test_what_makes_no_sense_is_refused_in_the_words_of_the_database(database_ur
 def test_without_a_key_the_view_is_not_asked(database_url: str) -> None:
     """A login that may insert into the queue alone enqueues as ever; messages with a key need the view."""
     with login(database_url, "queue_message_producer") as url, psycopg.connect(database_url, autocommit=True) as owner:
-        owner.execute("REVOKE ALL ON queue_message_keyed FROM queue_message_producer")
+        owner.execute(sql.SQL("REVOKE ALL ON queue_message_keyed FROM {}").format(sql.Identifier(own_role(owner, "producer"))))
         with psycopg.connect(url) as connection:
             enqueue(connection, PLAIN)
             enqueue_many(connection, [PLAIN, {**PLAIN, "dedup_key": None}])

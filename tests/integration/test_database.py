@@ -137,7 +137,7 @@ async def test_a_session_that_kerberos_encrypts_is_told_from_plain_text(
 
 async def test_a_missing_permission_says_who_grants_it(queue: Queue, make_store: MakeStore) -> None:
     """The login may lack the role, or the role a grant."""
-    sentence = r"grant it the role queue_message_relay, or, .* `relay migrate`, which grants again"
+    sentence = r"run `relay grant relay LOGIN`, or, .* `relay migrate`, which grants again"
     with login(queue.url) as url, pytest.raises(StoreError, match=sentence):
         await make_store(url=url).register()
 

@@ -285,7 +285,7 @@ async def test_an_application_needs_no_right_in_the_inbox(table: Queue) -> None:
     with login(table.url, "queue_message_producer") as url:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             await table.sql(f"GRANT INSERT, SELECT, UPDATE ON page TO {connection.info.user}")
-            await table.sql("REVOKE queue_message_producer FROM " + connection.info.user)
+            await table.sql("SELECT queue_message_dismiss('producer', %s)", connection.info.user)
             await connection.execute("INSERT INTO page (id, url) VALUES (1, 'u')")
             for statement in (
                 "UPDATE page SET code = 1",

@@ -333,13 +333,14 @@ async def test_an_empty_inbox_is_waited_for(start_work: Start, inbox_queue: Queu
 async def test_the_relays_role_is_enough_for_a_worker(start_work: Start, inbox_queue: Queue) -> None:
     """A login of it claims, settles and tends; with a transaction it needs what the handler writes."""
     await inbox_queue.sql("CREATE TABLE booking (number int)")
-    await inbox_queue.sql("GRANT INSERT ON booking TO queue_message_relay")
+    role = await inbox_queue.value("SELECT queue_message_role('relay')")
+    await inbox_queue.sql(f"GRANT INSERT ON booking TO {role}")
     await given(inbox_queue, {"order": 1})
     with login(inbox_queue.url, "queue_message_relay") as url:
         worker = await start_work("book", "--transaction", database=url)
         await archived(inbox_queue, 1)
         await worker.stop()
-    await inbox_queue.sql("REVOKE INSERT ON booking FROM queue_message_relay")
+    await inbox_queue.sql(f"REVOKE INSERT ON booking FROM {role}")
     assert [] == worker.of("database_down") + worker.of("settle_failed") + worker.of("maintenance_failed")
     assert [(1,)] == await inbox_queue.sql("TABLE booking")
 

@@ -64,7 +64,7 @@ def test_a_lost_connection_is_opened_anew(database: Database, database_url: str)
 
 def test_a_login_without_the_role_is_told_its_name(database_url: str) -> None:
     """Reading the columns needs no right to the rows, reading the setting does."""
-    with login(database_url) as nobody, Database(nobody) as database, pytest.raises(PipelineError, match="queue_message_etl"):
+    with login(database_url) as nobody, Database(nobody) as database, pytest.raises(PipelineError, match="relay grant etl LOGIN"):
         database.fetch("read_registered")
 
 

@@ -97,7 +97,7 @@ def test_a_login_that_may_not_read_the_archive_is_told_the_role(
     """No table is left half made."""
     archived({})
 
-    with login(database_url) as nobody, Database(nobody) as database, pytest.raises(PipelineError, match="queue_message_etl") as refused:
+    with login(database_url) as nobody, Database(nobody) as database, pytest.raises(PipelineError, match="grant etl LOGIN") as refused:
         export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
 
     assert 1 == refused.value.exit_code

@@ -123,7 +123,7 @@ def test_the_exports_login_reconciles_and_another_hears_of_its_role(run: Run, da
     """A real login with queue_message_etl needs nothing else, and its password is in no plan."""
     with login(database_url, "queue_message_etl") as url, Database(url) as etl:
         assert 1 == run(database=etl).lost
-    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="queue_message_etl"):
+    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="relay grant etl LOGIN"):
         run(database=nobody)
 
 

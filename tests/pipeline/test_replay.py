@@ -341,7 +341,7 @@ def test_a_replayers_login_replays_and_another_hears_of_its_role(
         assert 2 == replay.run(lake=lake, database=replayer, say=lambda _line: None, selection=ORDERS).enqueued
         assert 0 == replay.run(lake=lake, database=replayer, say=lambda _line: None, selection=ORDERS).enqueued
     for roles in ((), ("queue_message_etl",)):
-        with login(database_url, *roles) as url, Database(url) as other, pytest.raises(PipelineError, match="queue_message_replayer"):
+        with login(database_url, *roles) as url, Database(url) as other, pytest.raises(PipelineError, match="relay grant replayer LOGIN"):
             replay.run(lake=lake, database=other, say=lambda _line: None, selection=ORDERS, job="other")
 
 

@@ -343,7 +343,7 @@ def test_the_exports_login_does_all_of_it_and_no_other(
     with login(database_url, "queue_message_etl") as url, Database(url) as etl:
         result = verify.run(lake=lake, database=etl, say=lambda _line: None)
         assert progress.note(etl, end)
-    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="queue_message_etl"):
+    with login(database_url) as url, Database(url) as nobody, pytest.raises(PipelineError, match="relay grant etl LOGIN"):
         verify.run(lake=lake, database=nobody, say=lambda _line: None)
 
     assert {"verified"} == {one.state for one in result.partitions}

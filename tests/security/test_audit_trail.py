@@ -78,7 +78,7 @@ async def test_who_scheduled_what_is_kept(queue: Queue) -> None:
 async def test_an_owner_at_the_tables_is_seen_too(queue: Queue) -> None:
     """A statement past the functions is written down like a call, and SET ROLE hides nobody."""
     user = queue.connection.info.user
-    await queue.sql("SET ROLE queue_message_operator")
+    await queue.sql("SELECT set_config('role', queue_message_role('operator'), false)")
     await queue.sql("SELECT queue_message_pause('orders')")
     await queue.sql("RESET ROLE")
     await queue.sql("DELETE FROM queue_message_pause")
@@ -101,6 +101,6 @@ async def test_an_owner_at_the_tables_is_seen_too(queue: Queue) -> None:
 )
 async def test_nobody_changes_the_audit(queue: Queue, role: str, statement: str) -> None:
     """Neither what is written nor what writes it."""
-    await queue.sql(f"SET ROLE queue_message_{role}")
+    await queue.sql("SELECT set_config('role', queue_message_role(%s), false)", role)
     with pytest.raises((errors.InsufficientPrivilege, errors.FeatureNotSupported)):
         await queue.sql(statement)

@@ -16,7 +16,7 @@ from relay.postgres.migrate import migrate
 from tests.support import grants
 from tests.support.doc_tables import ROOT
 from tests.support.grants import ROLES
-from tests.support.logins import login
+from tests.support.logins import login, own_role
 
 COLUMNS = """SELECT c.relname, a.attname, c.relispartition FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
@@ -28,6 +28,8 @@ NEVER = (errors.ObjectNotInPrerequisiteState, errors.GeneratedAlways, errors.Fea
 OF_VALUES = {
     "GRANT %s TO %s": "what was granted is quoted by queue_message_grants(), the grantee by who calls",
     "REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC": "a regprocedure",
+    "%s": "a statement of queue_message_role_statements(), which quotes names by %I and comments by %L",
+    "REVOKE ALL ON %s %s FROM %I": "a kind of object, and a name that the catalogue has quoted",
     "LOCK TABLE %s IN ACCESS EXCLUSIVE MODE": "a regclass",
     "INSERT INTO %I.queue_message (id, exchange, routing_key, content, options) SELECT %s FROM %s ORDER BY ctid": "a constant, a regclass",
     "DELETE FROM %s": "a regclass",
@@ -68,9 +70,10 @@ def test_roles_own_nothing_and_are_nobody_special(outbox: psycopg.Connection[Any
     special = "rolsuper OR rolcreaterole OR rolcreatedb OR rolcanlogin OR rolreplication OR rolbypassrls"
     assert [] == outbox.execute(f"SELECT rolname FROM pg_roles WHERE rolname LIKE 'queue_message%' AND ({special})".encode()).fetchall()
     member = "SELECT roleid::regrole FROM pg_auth_members WHERE member = ANY (%s::regrole[])"
-    assert [] == outbox.execute(member.encode(), (list(ROLES),)).fetchall()
+    roles = [own_role(outbox, kind) for kind in ROLES]
+    assert [] == outbox.execute(member.encode(), (roles,)).fetchall()
     owned = "SELECT objid FROM pg_shdepend WHERE deptype = 'o' AND refclassid = 'pg_authid'::regclass AND refobjid = ANY (%s::regrole[])"
-    assert [] == outbox.execute(owned.encode(), (list(ROLES),)).fetchall()
+    assert [] == outbox.execute(owned.encode(), (roles,)).fetchall()
 
 
 class Trial(NamedTuple):

@@ -105,7 +105,8 @@ async def rotation(
     inbox = await own_topology.declare()
     async with await psycopg.AsyncConnection.connect(databases.url(name), autocommit=True) as connection:
         queue = Queue(databases.url(name), connection)
-        await queue.sql("CREATE ROLE rotated LOGIN PASSWORD 'first' IN ROLE queue_message_relay")
+        await queue.sql("CREATE ROLE rotated LOGIN PASSWORD 'first'")
+        await queue.sql("SELECT queue_message_admit('relay', 'rotated')")
         with Producer(queue.url, inbox.exchange, tmp_path, chance) as producer:
             yield Rotation(relays, queue, own_broker, own_topology, inbox, producer, tmp_path)
         await relays.close()

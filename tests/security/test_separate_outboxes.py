@@ -8,10 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
 
 from relay.postgres.migrate import migrate
 from tests.support.grants import ROLES
 from tests.support.logins import login
+from tests.support.servers import Databases
 
 HELD = """
     SELECT DISTINCT CASE
@@ -62,11 +64,27 @@ def test_a_login_that_one_outbox_admits_has_its_rights_there_alone(two: str, own
             assert [(held,)] == owner.execute(_in(schema, HELD), {"who": _name(url), "role": role}).fetchall(), schema
 
 
-def test_a_member_of_a_role_has_its_rights_in_every_outbox(two: str) -> None:
-    """Roles belong to the server; this is why admitting is what separates."""
-    with login(two, "queue_message_producer") as url, psycopg.connect(url, autocommit=True) as member:
-        for schema in ("one", "two"):
-            assert member.execute(_in(schema, ONCE)).fetchall()
+def test_a_member_of_a_role_has_its_rights_in_that_outbox_alone(two: str, owner: psycopg.Connection[Any]) -> None:
+    """For each kind of role, all that it has in its own schema and nothing in the other one."""
+    for role in ROLES:
+        with login(two, role, schema="two") as url:
+            held = [owner.execute(_in(schema, HELD), {"who": _name(url), "role": role}).fetchall() for schema in ("one", "two")]
+            assert [[(False,)], [(True,)]] == held, role
+
+
+def test_a_member_of_a_role_has_nothing_in_another_database(databases: Databases, database_url: str) -> None:
+    """For each kind of role; the other database lets every login connect."""
+    other = databases.create()
+    migrate(databases.url(other))
+    with psycopg.connect(database_url) as here, psycopg.connect(databases.url(other)) as there:
+        for role in ROLES:
+            with login(database_url, role) as url:
+                held = [owner.execute(_in("public", HELD), {"who": _name(url), "role": role}).fetchall() for owner in (here, there)]
+                # Everybody has USAGE of the schema public.
+                assert ([(True,)], True) == (held[0], (False,) in held[1]), role
+                with psycopg.connect(make_conninfo(url, dbname=other)) as connection, pytest.raises(errors.InsufficientPrivilege):
+                    connection.execute("SELECT queue_message_role('producer')")
+    databases.drop(other)
 
 
 def test_producers_of_one_outbox_share_their_keys_and_those_of_two_do_not(two: str, owner: psycopg.Connection[Any]) -> None:

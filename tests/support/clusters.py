@@ -6,14 +6,22 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
+from psycopg import sql
+
 from relay.local import Postgres
 from relay.local.process import plain_environment
 from relay.postgres.migrate import migrate
 from tests.support.servers import Databases
 
+_NAMED_ROLES = """
+    SELECT DISTINCT r.rolname FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database()
+        JOIN pg_roles r ON r.oid = s.refobjid WHERE s.refclassid = 'pg_authid'::regclass AND s.deptype = 'a'
+"""
+
 
 class Cluster(Postgres):
-    """A private PostgreSQL whose roles are there already, so that a dump with grants restores."""
+    """A private PostgreSQL, and dumps that are restored there."""
 
     @property
     def databases(self) -> Databases:
@@ -34,7 +42,11 @@ class Cluster(Postgres):
         self.start()
 
     def restore(self, source: str, target: str, *words: str) -> None:
-        """Dump a database of any cluster and restore it here."""
+        """Dump a database of any cluster and restore it here, with the roles that its privileges name."""
+        with psycopg.connect(source) as there, psycopg.connect(target, autocommit=True) as here:
+            for (role,) in there.execute(_NAMED_ROLES).fetchall():
+                if not here.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchall():
+                    here.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
         dump = self.run("pg_dump", "-Fc", *(word for word in words if word == "--data-only"), "-d", source)
         self.run("pg_restore", "-e", *words, "-d", target, dump=dump)
 
@@ -54,7 +66,7 @@ class Cluster(Postgres):
 
 @contextmanager
 def two_clusters(*settings: str) -> Iterator[tuple[Cluster, Cluster]]:
-    """Two clusters with all roles: the first has far higher transaction ids."""
+    """Two clusters: the first has far higher transaction ids."""
     with Cluster(settings=settings) as high, Cluster(settings=settings) as low:
         for cluster in (high, low):
             migrate(cluster.url)

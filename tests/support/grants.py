@@ -11,9 +11,10 @@ import psycopg
 from relay import local
 from relay.postgres.migrate import migrate
 from tests.support.doc_tables import ROOT
+from tests.support.logins import KINDS, own_role
 
 SCHEMA = "outbox"
-ROLES = tuple(f"queue_message_{name}" for name in ("consumer", "etl", "operator", "producer", "receiver", "relay", "replayer"))
+ROLES = KINDS
 _ALL = "all"
 """The page's word for what every role has."""
 _PAGE = ROOT / "docs" / "grants.md"
@@ -46,10 +47,11 @@ class Grant(NamedTuple):
 
 
 def found(connection: psycopg.Connection[Any]) -> set[Grant]:
-    """What the catalogue has for the schema `outbox`, which stands for any."""
+    """What the catalogue has for the schema `outbox`, which stands for any; its own roles by their kinds."""
+    kinds = {own_role(connection, kind, SCHEMA): kind for kind in KINDS}
     rows = connection.execute(_FOUND.encode(), {"schema": SCHEMA}).fetchall()
     return {
-        Grant(role, privilege, f"{name}.{column}" if column else name.replace(SCHEMA, "the schema"))
+        Grant(kinds.get(role, role), privilege, f"{name}.{column}" if column else name.replace(SCHEMA, "the schema"))
         for role, privilege, name, column in rows
     }
 

@@ -18,6 +18,12 @@ from tests.support.broker import Declared, Topology
 Say = Callable[[str], None]
 Declare = Callable[..., Awaitable[Declared]]
 
+_ROLES_OF = """
+    SELECT r.rolname FROM pg_roles r JOIN pg_shdescription d ON d.objoid = r.oid AND d.classoid = 'pg_authid'::regclass
+    WHERE d.description LIKE 'outbox-relay: %%' AND d.description LIKE '%% in database ' || %(database)s
+        AND NOT EXISTS (SELECT FROM pg_shdepend s WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = r.oid)
+"""
+
 
 class Drain(Protocol):
     """Takes messages off a queue; see `Topology.drain`."""
@@ -42,8 +48,11 @@ class Databases:
         return name
 
     def drop(self, name: str) -> None:
-        """Drop a database and every connection to it."""
+        """Drop a database, every connection to it, and the roles that were made for it, unless a copy of it uses them."""
         self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            for (role,) in connection.execute(_ROLES_OF, {"database": name}).fetchall():
+                connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
         self._made.remove(name)
 
     def drop_all(self) -> None:

@@ -1,6 +1,6 @@
 -- Logins that own nothing, where their passwords are given: for the relay, for the people at the command line, and for the dashboard.
 -- The relay's also sees how old other sessions' transactions are, for the metric and its alert. The owner runs `relay migrate`, which grants
--- the roles what they need. An application's login gets queue_message_producer alone.
+-- the roles what they need, under these names where RELAY_ROLE_PREFIX=queue_message. An application's login gets queue_message_producer alone.
 \getenv relay_password RELAY_LOGIN_PASSWORD
 \getenv operator_password OPERATOR_LOGIN_PASSWORD
 \getenv grafana_password GRAFANA_LOGIN_PASSWORD

@@ -1,0 +1,2 @@
+-- Who crosses the border of this outbox, one sentence each.
+SELECT s.text FROM @schema@.queue_message_crossings() AS s (text)
