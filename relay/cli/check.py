@@ -45,7 +45,7 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """Name each message that no relay will find, with the reason; exit 1 if there is one."""
+    """Name each message that no relay will find, or each login and role that reaches another outbox; exit 1 if there is one."""
     if queue == borders:
         complain("Say what to check: `relay check --queue` or `relay check --borders`")
         raise typer.Exit(USAGE)
