@@ -14,7 +14,7 @@ class Hold:
 
     Args:
         most: messages that may be here at any rate.
-        most_bytes: bytes of payloads and headers that may be here; one message may be larger.
+        most_bytes: bytes in memory of messages that may be here; one message may be larger.
     """
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
