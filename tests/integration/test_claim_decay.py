@@ -201,9 +201,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     asked: list[bytes] = []
     fetch = Session.fetch
 
-    async def noted(session: Session, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+    async def noted(session: Session, statement: bytes, values: Mapping[str, Any], *, by_position: bool = False) -> list[tuple[Any, ...]]:
         asked.append(statement)
-        return await fetch(session, statement, values)
+        return await fetch(session, statement, values, by_position=by_position)
 
     monkeypatch.setattr(Session, "fetch", noted)
     return asked

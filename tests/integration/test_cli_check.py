@@ -384,7 +384,7 @@ def test_fault_runs_end_with_the_same_rules(beside: Seeded, database_url: str) -
 
 def test_what_is_to_be_checked_is_asked_for(cli: Cli) -> None:
     """More checks may come."""
-    assert "Say what to check: `relay check --queue`" == cli.refused("check", code=2)
+    assert "Say what to check: `relay check --queue` or `relay check --borders`" == cli.refused("check", code=2)
 
 
 async def test_a_real_relay_leaves_nothing_but_what_is_named(

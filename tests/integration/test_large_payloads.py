@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.encoding import Encoded, Encoder
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.events import Event, LockLost
 from relay.message import Cut
 from relay.policy import Policy
@@ -109,6 +109,8 @@ async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, st
     assert [(1,)] == await queue.sql("SELECT attempts FROM queue_message WHERE body IS NOT NULL AND lock_expires_at > now()")
     with pytest.raises(StoreError, match="PostgreSQL"):
         await store.take()
+    with pytest.raises(NewConnectionError):
+        await store.take()
     assert (await store.take()).batch is None
 
 
@@ -117,10 +119,10 @@ async def test_memory_that_runs_out_is_told_and_counted(queue: Queue, store: Mad
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     fetch = store._claims.fetch
 
-    async def starved(statement: bytes, values: dict[str, object]) -> list[tuple[object, ...]]:
+    async def starved(statement: bytes, values: dict[str, object], *, by_position: bool = False) -> list[tuple[object, ...]]:
         if b"substring" in statement:
             raise MemoryError
-        return await fetch(statement, values)
+        return await fetch(statement, values, by_position=by_position)
 
     monkeypatch.setattr(store._claims, "fetch", starved)
 
@@ -137,10 +139,10 @@ async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, stor
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     fetch = store._claims.fetch
 
-    async def taken_over(statement: bytes, values: dict[str, object]) -> list[tuple[object, ...]]:
+    async def taken_over(statement: bytes, values: dict[str, object], *, by_position: bool = False) -> list[tuple[object, ...]]:
         if b"substring" in statement:
             values = {**values, "token": "00000000-0000-7000-8000-000000000001"}
-        return await fetch(statement, values)
+        return await fetch(statement, values, by_position=by_position)
 
     monkeypatch.setattr(store._claims, "fetch", taken_over)
 

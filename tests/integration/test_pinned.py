@@ -209,7 +209,7 @@ async def test_the_schema_reads_its_patterns_alike_where_backslashes_escape(queu
 def test_no_plain_literal_of_ours_holds_a_backslash(folder: str) -> None:
     """It would mean something else in a session with standard_conforming_strings off; E'…' never does."""
     files = sorted((Path(__file__).parents[2] / folder).glob("*.sql"))
-    code = {file.name: re.sub(r"--.*|E'(?:[^'\\]|\\.|'')*'", "", file.read_text()) for file in files}
+    code = {file.name: re.sub(r"--.*|\bE'(?:[^'\\]|\\.|'')*'", "", file.read_text()) for file in files}
 
     assert files
     assert [] == [name for name, text in code.items() if "\\" in text]

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.policy import Policy
 from relay.postgres.payloads import LARGE
 from tests.support.proxy import Proxy
@@ -158,6 +158,8 @@ async def test_connections_that_are_made_slowly_make_no_claim_smaller(queue: Que
         await store.aclose()
         proxy.delay = 0.15
         began = time.monotonic()
+        with pytest.raises(NewConnectionError):
+            await store.batch()
         batch = await store.batch()
         took = time.monotonic() - began
         left = batch.deadline - time.monotonic()

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from relay.claims.cursor import LAST_XID, Snapshot
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.message import START, GiveBack, Position, Range, Retry
 from relay.ports import At, Fresh, Row
 from tests.support.claimers import row_held
@@ -264,11 +264,13 @@ async def test_a_missing_schema_is_told_in_one_sentence(make_store: MakeStore, e
 
 
 async def test_a_closed_connection_is_opened_again(queue: Queue, store: MadeStore) -> None:
-    """The statement that meets the loss fails with a sentence; the next one has a new connection."""
+    """The statement that meets the loss fails with a sentence; on the new connection claims begin again, and then go on."""
     [id_] = await queue.insert()
     assert [] == await store.found_ids()
     await queue.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay% claim'")
 
     with pytest.raises(StoreError, match=r"^[^\n]+\.$"):
+        await store.ids()
+    with pytest.raises(NewConnectionError):
         await store.ids()
     assert [id_] == await store.ids()

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from relay import events
-from relay.errors import StoreError
+from relay.errors import NewConnectionError, StoreError
 from relay.message import START, Position
 from relay.policy import Controls, Policy
 from relay.ports import At
@@ -249,8 +249,8 @@ async def answer_lost(queue: Queue, store: MadeStore) -> None:
     """A claim that gets through unheard."""
     fetch = store._claims.fetch
 
-    async def unheard(statement: bytes, values: dict[str, object]) -> None:
-        await fetch(statement, values)
+    async def unheard(statement: bytes, values: dict[str, object], *, by_position: bool = False) -> None:
+        await fetch(statement, values, by_position=by_position)
         store._claims.fetch = fetch  # type: ignore[method-assign]
         raise StoreError("The answer was lost.")
 
@@ -372,6 +372,8 @@ async def test_two_tasks_take_turns_on_a_connection(queue: Queue, store: MadeSto
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
 
+    with pytest.raises(NewConnectionError):
+        await store.take(limit=5)
     batches = await asyncio.gather(*(store.take(limit=5) for _ in range(4)))
 
     assert sorted(ids) == sorted(id_ for claimed in batches for id_ in ids_of(claimed.batch))
