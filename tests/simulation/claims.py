@@ -54,7 +54,7 @@ def fresh(database: Database, tx: Transaction, values: Values) -> Found:
 def _is_fresh(row: Row, values: Values) -> bool:
     if not row.ready or row.key is not None or row.exchange in values["except"]:
         return False
-    return values["only"] is None or row.exchange == values["only"]
+    return values["only"] is None or row.exchange in values["only"]
 
 
 def _first(rows: Iterable[Row], tx: Transaction, limit: int) -> Iterator[Row]:
