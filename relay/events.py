@@ -272,6 +272,13 @@ class MessagesRenumbered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignIdsSought(Event):
+    """The queue is searched for messages of another cluster; `messages` were looked at so far."""
+
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class StrandedFound(Event):
     """The scrub claimed fresh messages that claims had passed over, such as those that another session had locked."""
 

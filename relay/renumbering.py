@@ -13,12 +13,18 @@ from relay.waiting import unless
 ELSEWHERE = 0.2
 """Seconds between two looks whether another relay is done with it."""
 
+TOLD = 500_000
+"""Messages that are looked at between two reports of how far a search is: some seconds."""
+
 
 class ForeignStore(Protocol):
     """The statement that renumbers; it may raise StoreError."""
 
-    async def renumber(self) -> tuple[int, bool]:
-        """Give some messages of another cluster ids of this one; return how many, and whether more are left, maybe in another's hands."""
+    async def renumber(self) -> tuple[int, bool, int | None]:
+        """Look at some messages and give those of another cluster ids of this one.
+
+        Return how many got one, whether more is to do, and how many were looked at, None where another session is at it.
+        """
 
 
 class Renumbering:
@@ -36,6 +42,7 @@ class Renumbering:
         self._emit = emit
         self._renumbered = renumbered
         self._waits = False
+        self._looked = 0
 
     async def run(self) -> bool:
         """Renumber all that nobody else is at; False, as a chore that has left nothing over."""
@@ -45,8 +52,13 @@ class Renumbering:
 
     async def step(self) -> bool:
         """Renumber some; return whether more are left."""
-        renumbered, more = await self._store.renumber()
-        self._waits = more and not renumbered
+        renumbered, more, looked = await self._store.renumber()
+        self._waits = more and looked is None
+        before, self._looked = self._looked, self._looked + (looked or 0)
+        if self._looked // TOLD > before // TOLD:
+            self._emit(events.ForeignIdsSought(self._looked))
+        if not more:
+            self._looked = 0
         if renumbered:
             self._emit(events.MessagesRenumbered(renumbered, more))
             self._renumbered()

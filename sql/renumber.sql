@@ -1,1 +1,1 @@
-SELECT renumbered, more FROM @schema@.queue_message_renumber(5000)
+SELECT renumbered, more, looked FROM @schema@.queue_message_renumber(10000)

@@ -18,9 +18,9 @@ def renumber(connection: psycopg.Connection, unlimited: bytes, statement: bytes,
         while more:
             with connection.transaction():
                 connection.execute(unlimited)
-                [(renumbered, more)] = connection.execute(statement).fetchall()
+                [(renumbered, more, looked)] = connection.execute(statement).fetchall()
             total += renumbered
-            more = more and renumbered > 0
+            more = more and looked is not None
     except errors.LockNotAvailable:
         say("Another session holds a message of another cluster: the relays renumber it, and what stands behind it, when it is let go.")
     if total:

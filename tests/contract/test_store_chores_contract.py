@@ -88,7 +88,7 @@ async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> No
     chores = Chores(await place.store()).store
     await place.insert(3)
     assert (0, (0, 0)) == (await chores.ensure_partitions(), await chores.retain())
-    assert (0, False) == await chores.renumber()
+    assert (0, False) == (await chores.renumber())[:2]
     await chores.renotify()
     assert (0, None) == await chores.run_schedules()
     assert (0, 0, 0, None) == await chores.fold_keys()

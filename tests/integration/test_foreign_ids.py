@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import psycopg
 import pytest
-from psycopg.types.json import Jsonb
 
 from relay.postgres.migrate import check_ids, migrate
 from tests.support.claimers import Claimer
+from tests.support.foreign import FAR, bring, keys, pass_ids, places, renumber
 from tests.support.queue import MakeStore, Queue, unchecked
 
-FAR = 1 << 33
-"""An id that no cluster of these tests comes to."""
-BRING = """
-    INSERT INTO queue_message (xid, seq, exchange, ordering_key, available_at, lock_expires_at, lock_token, locked_by, attempts)
-    OVERRIDING SYSTEM VALUE
-    SELECT given.xid::text::xid8, given.seq, 'restored', given.key, given.available_at, given.lock_expires_at, given.lock_token,
-        given.locked_by, coalesce(given.attempts, 0)
-    FROM jsonb_to_recordset(%s::jsonb) AS given (xid bigint, seq bigint, key text, available_at timestamptz, lock_expires_at timestamptz,
-        lock_token uuid, locked_by int, attempts int)
-    ORDER BY given.seq DESC
-"""
-PLACES = "SELECT exchange, ordering_key FROM queue_message ORDER BY xid, seq"
 EVERYTHING = "SELECT to_jsonb(m) - 'xid' - 'seq' FROM queue_message m ORDER BY xid, seq"
-
-
-async def bring(queue: Queue, *messages: dict[str, Any]) -> None:
-    """Write messages as a restore does: with their own ids, beside the triggers, in one transaction."""
-    async with unchecked(queue):
-        await queue.sql(BRING, Jsonb([{"seq": number, **message} for number, message in enumerate(messages, start=1)]))
-
-
-async def renumber(queue: Queue, most: int = 1000) -> int:
-    """Renumber all in such steps; return how many."""
-    total, more = 0, True
-    while more:
-        [(renumbered, more)] = await queue.sql("SELECT * FROM queue_message_renumber(%s)", most)
-        assert renumbered <= most
-        total += renumbered
-    return total
-
-
-async def places(queue: Queue) -> list[tuple[str, str]]:
-    """Exchange and ordering key of every message, in claim order."""
-    return await queue.sql(PLACES)
-
-
-async def pass_ids(queue: Queue, count: int) -> None:
-    """Let so many transactions go by."""
-    for _ in range(count):
-        await queue.sql("SELECT pg_current_xact_id()")
 
 
 @pytest.mark.parametrize("most", [1, 2, 1000])
@@ -93,7 +52,7 @@ async def test_a_later_restore_stands_behind_an_earlier_one(queue: Queue) -> Non
 
     assert 1 == await renumber(queue)
 
-    assert ["first", "second", "own"] == [key for _, key in await places(queue)]
+    assert ["first", "second", "own"] == await keys(queue)
 
 
 async def test_a_dump_whose_ids_lie_around_those_of_this_cluster_keeps_its_order(queue: Queue) -> None:
@@ -105,7 +64,7 @@ async def test_a_dump_whose_ids_lie_around_those_of_this_cluster_keeps_its_order
 
     assert 3 == await renumber(queue)
 
-    assert ["below", "between", "above", "own"] == [key for _, key in await places(queue)]
+    assert ["below", "between", "above", "own"] == await keys(queue)
 
 
 async def test_what_this_cluster_has_passed_before_anybody_looked_is_found(queue: Queue) -> None:
@@ -118,7 +77,7 @@ async def test_what_this_cluster_has_passed_before_anybody_looked_is_found(queue
 
     assert 1 == await renumber(queue)
 
-    assert ["restored", "own"] == [key for _, key in await places(queue)]
+    assert ["restored", "own"] == await keys(queue)
 
 
 async def test_a_dump_of_a_lower_cluster_stays_as_it_is(queue: Queue) -> None:
@@ -235,28 +194,6 @@ async def test_relays_of_this_cluster_go_on_while_a_dump_is_restored_beside_them
     assert before == await queue.sql("SELECT to_jsonb(r) FROM queue_message_relay r UNION ALL SELECT to_jsonb(l) FROM queue_message_lane l")
 
 
-async def test_one_caller_at_a_time_renumbers(queue: Queue) -> None:
-    """The second one learns that more is left, and does not take numbers in between."""
-    await bring(queue, *({"xid": FAR} for _ in range(3)))
-    async with await psycopg.AsyncConnection.connect(queue.url) as first:
-        assert (1, True) == await (await first.execute("SELECT * FROM queue_message_renumber(1)")).fetchone()
-
-        assert [(0, True)] == await queue.sql("SELECT * FROM queue_message_renumber()")
-
-    assert 2 == await renumber(queue)
-
-
-async def test_a_walk_that_was_broken_off_goes_on(queue: Queue) -> None:
-    """The next caller continues behind the last position, and messages that come meanwhile have their turn after it."""
-    await bring(queue, *({"xid": FAR, "key": str(number)} for number in range(4)))
-    await queue.sql("SELECT * FROM queue_message_renumber(2)")
-    await bring(queue, {"xid": FAR - 1, "key": "late", "seq": 9})
-
-    assert 3 == await renumber(queue)
-
-    assert ["0", "1", "2", "3", "late"] == [key for _, key in await places(queue)]
-
-
 async def test_migrate_renumbers_and_its_check_names_foreign_ids(queue: Queue) -> None:
     """Whoever restores can have it done before any relay starts."""
     await queue.insert(ordering_key="own")
@@ -268,4 +205,4 @@ async def test_migrate_renumbers_and_its_check_names_foreign_ids(queue: Queue) -
 
     assert ["3 messages of another cluster got transaction ids of this one; they go out before what was inserted here."] == said
     assert not check_ids(queue.url)
-    assert ["0", "1", "2", "own"] == [key for _, key in await places(queue)]
+    assert ["0", "1", "2", "own"] == await keys(queue)

@@ -10,6 +10,7 @@ import pytest
 
 from relay.message import SUCCESS, Archive, Result
 from relay.postgres.migrate import migrate, migrations
+from tests.support.foreign import renumber
 from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue
 from tests.support.requests import NO_ANSWER, answered, asked, row, settled
@@ -145,7 +146,7 @@ async def test_a_request_of_another_cluster_is_answered_after_it_was_renumbered(
     await table.sql(
         "DO $$ BEGIN UPDATE queue_message_request_row SET xid = '99999999999'; EXCEPTION WHEN undefined_column THEN NULL; END $$"
     )
-    assert [(1, False)] == await table.sql("SELECT * FROM queue_message_renumber()")
+    assert 1 == await renumber(table)
 
     assert None is await answered(other, await store.batch(), {"code": 200})
 
@@ -156,6 +157,7 @@ async def test_requests_that_were_there_before_an_upgrade_are_answered(
     """What waits, and what died and is replayed after it; neither is answered by a message that took its id."""
     before = [each for each in migrations() if each.version < PLACES]
     monkeypatch.setattr("relay.postgres.migrate.migrations", lambda: before)
+    monkeypatch.setattr("relay.postgres.migrate.renumber", lambda *_: None)  # It takes the newest functions.
     migrate(empty_database_url, seed={"direction": "inbox"})
     monkeypatch.undo()
     async with (

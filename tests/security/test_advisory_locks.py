@@ -16,6 +16,7 @@ import pytest
 from relay.postgres.migrate import check, migrate
 from tests.support.broker import Declared
 from tests.support.cli import Cli, Seeded
+from tests.support.foreign import renumber
 from tests.support.keyed import contents, fold, keyed
 from tests.support.logins import login
 from tests.support.queue import Queue
@@ -103,7 +104,7 @@ async def test_messages_of_another_cluster_are_renumbered(impatient: Queue) -> N
     await impatient.sql("INSERT INTO queue_message (xid, exchange) VALUES ('99999999999', 'e')")
     await impatient.sql("ALTER TABLE queue_message ENABLE TRIGGER USER")
 
-    assert [(1, False)] == await impatient.sql("SELECT * FROM queue_message_renumber()")
+    assert 1 == await renumber(impatient)
 
 
 @pytest.mark.usefixtures("outsider")

@@ -135,7 +135,8 @@ def renumber(database: Database, tx: Transaction, values: Values) -> Found:
     for row in foreign[: values["most"]]:
         tx.hold(row)
         tx.then(partial(_renumber, database, row))
-    return [(len(foreign[: values["most"]]), len(foreign) > values["most"])]
+    renumbered = len(foreign[: values["most"]])
+    return [(renumbered, len(foreign) > values["most"], renumbered)]
 
 
 def _renumber(database: Database, row: Row) -> None:

@@ -175,7 +175,9 @@ class Reports:
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def nothing(*_: object) -> Any:
-            return (0, 0) if name.startswith(("sweep", "retain", "renumber")) else {} if name == "read_gauges" else 0
+            if name == "renumber":
+                return 0, False, None
+            return (0, 0) if name.startswith(("sweep", "retain")) else {} if name == "read_gauges" else 0
 
         return nothing
 

@@ -8,7 +8,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.renumbering import ELSEWHERE, Renumbering
+from relay.renumbering import ELSEWHERE, TOLD, Renumbering
 from tests.support.timeless import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)
@@ -18,7 +18,7 @@ REFUSED = StoreError("A trigger refuses it.", refused=True)
 class Foreign:
     """Answers steps from a script, then that nothing is left."""
 
-    def __init__(self, *script: tuple[int, bool] | StoreError) -> None:
+    def __init__(self, *script: tuple[int, bool, int | None] | StoreError) -> None:
         self.script = list(script)
         self.told: list[events.Event] = []
         self.moved = 0
@@ -27,9 +27,9 @@ class Foreign:
     def _count(self) -> None:
         self.moved += 1
 
-    async def renumber(self) -> tuple[int, bool]:
+    async def renumber(self) -> tuple[int, bool, int | None]:
         """The next answer."""
-        answer = self.script.pop(0) if self.script else (0, False)
+        answer = self.script.pop(0) if self.script else (0, False, None)
         if isinstance(answer, StoreError):
             raise answer
         return answer
@@ -37,8 +37,8 @@ class Foreign:
 
 @timeless
 async def test_a_run_goes_on_until_nothing_is_left() -> None:
-    """Five thousand every few seconds would let new messages overtake a large restore for minutes."""
-    foreign = Foreign((5000, True), (5000, True), (7, False), (9, False))
+    """Five thousand every few seconds would let new messages overtake a large restore for minutes. Pages without any do not end it."""
+    foreign = Foreign((5000, True, 5000), (0, True, 5000), (5000, True, 5000), (0, True, 0), (7, False, 7), (9, False, 9))
 
     assert not await foreign.renumbering.run()
 
@@ -50,7 +50,7 @@ async def test_a_run_goes_on_until_nothing_is_left() -> None:
 @timeless
 async def test_a_run_leaves_the_work_to_whoever_is_at_it() -> None:
     """It is tried again with the next minute."""
-    foreign = Foreign((0, True), (3, False))
+    foreign = Foreign((0, True, None), (3, False, 3))
 
     assert not await foreign.renumbering.run()
 
@@ -58,9 +58,32 @@ async def test_a_run_leaves_the_work_to_whoever_is_at_it() -> None:
 
 
 @timeless
+async def test_a_relay_that_starts_goes_on_where_it_found_none() -> None:
+    """A page without messages of another cluster is no other relay's work."""
+    foreign = Foreign((0, True, 5000), (0, True, 0), (0, True, 5000), (3, False, 3))
+    began = asyncio.get_running_loop().time()
+
+    assert await foreign.renumbering.finish(asyncio.Event())
+
+    assert (began, 0) == (asyncio.get_running_loop().time(), len(foreign.script))
+
+
+@timeless
+async def test_a_long_search_says_how_far_it_is() -> None:
+    """A relay that starts on ten million messages would be silent for a minute; the next search begins with nothing."""
+    half = TOLD // 2
+    foreign = Foreign((0, True, half), (0, True, half + 1), (0, True, half), (0, True, half), (0, False, 1), (0, True, half))
+
+    for _ in range(6):
+        await foreign.renumbering.step()
+
+    assert [events.ForeignIdsSought(2 * half + 1), events.ForeignIdsSought(4 * half + 1)] == foreign.told
+
+
+@timeless
 async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
     """What it would claim before stands behind those messages."""
-    foreign = Foreign((0, True), (0, True), (3, False))
+    foreign = Foreign((0, True, None), (0, True, None), (3, False, 3))
     began = asyncio.get_running_loop().time()
 
     assert await foreign.renumbering.finish(asyncio.Event())
@@ -72,7 +95,7 @@ async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
 @pytest.mark.parametrize("error", [HELD, REFUSED])
 async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting(error: StoreError) -> None:
     """What stands behind it is renumbered when it is let go; everything else goes out."""
-    foreign = Foreign((5000, True), error)
+    foreign = Foreign((5000, True, 5000), error)
 
     assert await foreign.renumbering.finish(asyncio.Event())
 
@@ -92,4 +115,4 @@ async def test_a_signal_ends_it() -> None:
     stop = asyncio.Event()
     stop.set()
 
-    assert not await Foreign((5000, True)).renumbering.finish(stop)
+    assert not await Foreign((5000, True, 5000)).renumbering.finish(stop)
