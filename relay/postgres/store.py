@@ -104,7 +104,8 @@ class Store:
 
     async def unregister(self, *, holds_locks: bool) -> None:
         """Free the lanes, and leave `queue_message_relay` unless locks still carry the id."""
-        await self._control.fetch(self._statements["unregister_relay"], {"relay_id": self.relay_id, "holds_locks": holds_locks})
+        values = {"relay_id": self.relay_id, "started_at": self._started_at, "holds_locks": holds_locks}
+        await self._control.fetch(self._statements["unregister_relay"], values)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -176,7 +176,8 @@ def test_a_relay_that_left_is_listed_while_messages_carry_its_locks(cli: Cli, se
         id_ = seeded.insert()
         seeded.run("UPDATE queue_message SET lock_expires_at = now() + interval '1 min', locked_by = %s WHERE id = %s", relay_row, id_)
     leave = Statements("public")["unregister_relay"].decode()
-    seeded.run(leave.replace("%(relay_id)s", str(relay_row)).replace("%(holds_locks)s", "true"))
+    started = f"(SELECT started_at FROM queue_message_relay WHERE id = {relay_row})"
+    seeded.run(leave.replace("%(relay_id)s", str(relay_row)).replace("%(started_at)s", started).replace("%(holds_locks)s", "true"))
 
     [row] = cli.json("status")["relays"]
     assert (False, 2, False) == (row["alive"], row["kept"], row["gone"])

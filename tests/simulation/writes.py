@@ -134,6 +134,9 @@ def register_relay(database: Database, tx: Transaction, values: Values) -> Found
 def unregister_relay(database: Database, tx: Transaction, values: Values) -> Found:
     """`unregister_relay.sql`."""
     number = values["relay_id"]
+    relay = database.relays.get(number)
+    if relay is None or relay.started_at != values["started_at"]:
+        return []
     for lane in database.lanes:
         if lane.owner == number:
             tx.hold_lane(lane, share=False)

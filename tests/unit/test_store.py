@@ -84,14 +84,14 @@ async def test_a_relay_registers_with_every_connection_open() -> None:
 
 
 @timeless
-async def test_a_relay_leaves_by_its_id_and_closes_every_connection() -> None:
+async def test_a_relay_leaves_by_its_id_and_start_and_closes_every_connection() -> None:
     """Its row stays where locks still carry it."""
     played = Played()
     await played.store.unregister(holds_locks=True)
     await played.store.aclose()
 
     assert [("control", "unregister_relay"), ("claim", "close"), ("settle", "close"), ("control", "close")] == played.asked
-    assert [{"relay_id": 7, "holds_locks": True}] == played.values
+    assert [{"relay_id": 7, "started_at": "", "holds_locks": True}] == played.values
 
 
 @timeless
