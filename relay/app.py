@@ -225,12 +225,13 @@ class Relay:
         )
 
     def _maintenance(self, publisher: Outlet, listener: Listener, engine: Engine) -> Maintenance:
+        scrub = Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge, holds=self._in_hand.holds)
         return Maintenance(
             store=self._upkeep,
             intake=self._intake,
-            scrub=Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge, holds=self._in_hand.holds),
+            scrub=scrub,
             keeper=self._keeper(publisher),
-            state=lambda: self._state(publisher, listener),
+            state=lambda: {**self._state(publisher, listener), "walked_ago": scrub.walked_ago},
             gauges=self._metrics.queue,
             emit=self._emit,
             nudge=engine.nudge,

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 pytest_plugins = [
     f"tests.support.{name}"
-    for name in ("ids", "servers", "own", "queue", "claimers", "chance", "cli", "relays", "fault_runs", "spread", "inboxes")
+    for name in ("ids", "servers", "own", "queue", "claimers", "chance", "cli", "checking", "relays", "fault_runs", "spread", "inboxes")
 ]
 
 settings.register_profile("patient", deadline=None)

@@ -62,7 +62,16 @@ class Scrub:
         self._first = START
         """There is no message up to here, but for those of transactions that commit late."""
         self._whole_at = -WHOLE
+        self._from_left: float | None = None
+        """When the round under way began on the very left; None if it did not."""
+        self._walked: float | None = None
+        """When the last round began that went from the very left to the end."""
         self._hinted = asyncio.Event()
+
+    @property
+    def walked_ago(self) -> float | None:
+        """Seconds since when every message was looked at, at least once; None before the first whole round has ended."""
+        return None if self._walked is None else time.monotonic() - self._walked
 
     async def run(self) -> None:
         """Scan for ever."""
@@ -93,9 +102,13 @@ class Scrub:
     async def page(self) -> bool:
         """Scan one page; return whether the round goes on."""
         streams, after = self._intake.streams, self._after
+        if after == START:
+            self._from_left = time.monotonic()
         page = await self._store.scan_left(after=after, head=streams.main.head, heads=streams.heads, sought=self._intake.sought)
         if after == START:
             self._first = Position(page.first.xid, page.first.seq - 1) if page.first else streams.main.head
+        if page.reached is None and self._from_left is not None:
+            self._walked, self._from_left = self._from_left, None
         self._after = page.reached or self._next_round()
         self._intake.found(page.findings)
         self._tell_stranded()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,8 +24,10 @@ from relay.cli.workers import Relays, Workers, read_workers
 if TYPE_CHECKING:
     from relay.console import Console
 
-A_FEW, PER_MESSAGE = 10.0, 60.0 / 10_000_000
-"""Seconds in which a relay finds what can be claimed: at any rate, and for each message of the queue (docs/finding.md)."""
+A_FEW = 10.0
+"""Seconds in which a relay claims what it has found, or the first of it."""
+PATIENCE, PER_MESSAGE = 60.0, 1200.0 / 10_000_000
+"""Seconds after which relays that have not walked the queue are not waited for: twice what a busy server needed (docs/finding.md)."""
 COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
 
 
@@ -41,7 +44,8 @@ def check(
             min=0,
             max=86_400,
             metavar="SECONDS",
-            help="Between the two looks at what can be claimed; 0 for one look. By default 10, and 6 more for each million messages.",
+            help="Between the two looks at what can be claimed; 0 for one look. By default until every relay has walked the whole queue, "
+            "and 10 more: no message is named that a relay has not looked at yet.",
         ),
     ] = None,
 ) -> None:
@@ -79,17 +83,39 @@ def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
     before = read_workers(opened).able
     with _progress() as say:
         found = walk(opened, lambda walked: say(f"{walked} messages walked"))
-        seconds = A_FEW + PER_MESSAGE * found.walked if wait is None else wait
-        if not (found.watch and before and seconds):
+        if not (found.watch and before and wait != 0):
             return found, 0.0
         since = opened.now()
-        say(f"{count(found.walked, 'message')} walked; what can be claimed is looked at again in {length(seconds)}")
-        time.sleep(seconds)
+        seconds = _await_walks(opened, before, found.walked, say) if wait is None else 0.0
+        if seconds is None:
+            return found, 0.0
+        rest = A_FEW if wait is None else wait
+        say(f"{count(found.walked, 'message')} walked; what can be claimed is looked at again in {length(rest)}")
+        time.sleep(rest)
         workers = read_workers(opened)
         if not before.keys() & workers.able.keys():
             return found, 0.0
         _look_again(opened, found, workers, before, since.astimezone(UTC))
-    return found, seconds
+    return found, seconds + rest
+
+
+def _await_walks(opened: Console, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
+    """Seconds until each of these relays has begun and ended a walk of the whole queue; None if one has not in time, or does not say so."""
+    slept = 0.0
+    while slept < PATIENCE + PER_MESSAGE * messages:
+        able = read_workers(opened).able
+        if all(_walked_ago(row) < slept for id_, row in able.items() if id_ in before):
+            return slept
+        say(f"{count(messages, 'message')} walked; the relays walk the queue too, {length(slept)} so far")
+        time.sleep(1.0)
+        slept += 1.0
+    return None
+
+
+def _walked_ago(row: Mapping[str, Any]) -> float:
+    """Seconds since when a relay has looked at every message."""
+    ago = row["state"].get("walked_ago")
+    return inf if ago is None else row["silent_seconds"] + ago
 
 
 def _look_again(opened: Console, found: Found, workers: Workers, before: Relays, since: datetime) -> None:
@@ -149,7 +175,7 @@ def _lines(schema: str, found: Found, waited: float) -> Iterator[str]:
     if found.limited:
         yield f"{count(found.limited, 'claimable message')} of limited exchanges: not watched"
     if found.watch and not waited:
-        yield "what can be claimed was not watched: that takes a relay that reaches its broker, and a --wait of more than 0"
+        yield "what can be claimed was not watched: that takes relays that reach their broker and walk the queue, and no --wait 0"
     elif unwatched:
         bounds = f"the first {MOST} of each exchange and kind are, and {MOST_IN_ALL} in all"
         yield f"{count(unwatched, 'message was', 'messages were')} not watched: {bounds}"

@@ -134,6 +134,20 @@ def test_rounds_begin_at_the_first_message_and_every_ten_seconds_on_the_left(mon
     assert [START, START, BEFORE, BEFORE, START, BEFORE] == rig.afters()
 
 
+def test_a_walk_counts_from_where_a_round_on_the_very_left_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`relay check` blames a relay only for what it has looked at: not before a round has ended, nor by one that began further right."""
+    now = 0.0
+    monkeypatch.setattr("relay.claims.scrub.time.monotonic", lambda: now)
+    rig = Rig(*[page(to=Position(10, 1)), page()] * 3)
+    ago = []
+    for now in (100.0, 103.0, 104.0, 105.0, 106.0, 107.0):  # noqa: B007 - the clock reads it
+        at_once(rig.scrub.page())
+        ago.append(rig.scrub.walked_ago)
+
+    assert [START, START, BEFORE] == rig.afters()[::2]
+    assert [None, 3.0, 4.0, 1.0, 2.0, 3.0] == ago
+
+
 def test_a_round_over_an_empty_queue_begins_at_the_head() -> None:
     """There is nothing before it."""
     rig = Rig(Page([], None, None, ""), Page([], None, None, ""))
