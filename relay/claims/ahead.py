@@ -15,7 +15,7 @@ from relay.message import Batch
 from relay.ports import ClaimStore
 
 SAME_FOR = 1.0
-"""Seconds until exchanges that have become known are claimed too: for them it begins again where the main stream is."""
+"""Seconds until further exchanges that have become known are claimed too: for them it begins again where the main stream is."""
 
 
 class Ahead:
@@ -70,7 +70,7 @@ class Ahead:
     async def claim(self, cursor: Cursor, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
         """Claim what goes to known exchanges, where there are any, from the main stream's cursor on."""
         known = self._strangers.known
-        if self.known and self._strangers.clock() >= self._until and set(self.known.known or ()) != set(known):
+        if self.known and set(self.known.known or ()) != set(known) and (not self.known.known or self._strangers.clock() >= self._until):
             self._begin(cursor)
         if not (self.known and self.known.known):
             return None

@@ -106,18 +106,24 @@ def test_known_exchanges_are_claimed_ahead_of_a_crowd(strangers: Strangers) -> N
 
 
 def test_what_becomes_known_is_claimed_ahead_too(strangers: Strangers, clock: Clock) -> None:
-    """Soon, and from where the main stream is."""
-    store = FakeClaims({"fresh": [crowd() for _ in range(12)]})
+    """The first exchange at once, others soon, each from where the main stream is."""
+    store = FakeClaims({"fresh": [crowd() for _ in range(20)]})
     streams = Streams(store, strangers=strangers)
+
+    def claimed_ahead() -> Fresh:
+        tried = len(store.wanted)
+        for _ in range(2):
+            at_once(streams.claim(limit=1000, limit_bytes=1))
+        return next(one for one in store.wanted[tried:] if isinstance(one, Fresh) and one.known)
+
     at_once(streams.claim(limit=1000, limit_bytes=1))
     strangers.learn(told(a=CONFIRMED))
+    first = claimed_ahead()
+    assert (["a"], streams.main.ranges()) == (first.known, first.ranges)
+    strangers.learn(told(b=CONFIRMED))
+    assert ["a"] == claimed_ahead().known
     clock.now += SAME_FOR
-
-    for _ in range(2):
-        at_once(streams.claim(limit=1000, limit_bytes=1))
-
-    ahead = next(one for one in store.wanted if isinstance(one, Fresh) and one.known)
-    assert (["a"], streams.main.ranges()) == (ahead.known, ahead.ranges)
+    assert ["a", "b"] == claimed_ahead().known
 
 
 def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_settle(strangers: Strangers, in_hand: Counter[str]) -> None:
