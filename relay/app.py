@@ -165,7 +165,7 @@ class Relay:
             prepare=self._settings.prepare,
             emit=self._emit,
             leaving=self._stop.is_set,
-            put_back=self._hint_waiting,
+            put_back=lambda: self._intake.hint_waiting(),  # noqa: PLW0108 - the intake is made after the store
         )
 
     def _make_upkeep(self) -> Upkeep:
@@ -263,9 +263,6 @@ class Relay:
     def _hint(self) -> None:
         if self._engine:
             self._engine.hint()
-
-    def _hint_waiting(self) -> None:
-        self._intake.hint_waiting()
 
     def _leave_astray(self) -> None:
         """The schema holds something else by now: claim nothing more. Who is started anew waits and says why."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relay import events
+from relay import broker_events, events
 
 STANDS = 2
 """Failed tries of one settle after which the relay stands still: the first finds a missing partition, which the relay makes itself, and a
@@ -26,15 +26,15 @@ class Health:
                 self._reasons["database"] = event.error
             case events.DatabaseUp() | events.Started():
                 self._reasons.pop("database", None)
-            case events.BrokerDown():
+            case broker_events.BrokerDown():
                 self._reasons["broker"] = event.error
                 self._reasons.pop("blocked", None)
-            case events.BrokerUp():
+            case broker_events.BrokerUp():
                 self._reasons.pop("broker", None)
                 self._reasons.pop("blocked", None)
-            case events.BrokerBlocked():
+            case broker_events.BrokerBlocked():
                 self._reasons["blocked"] = f"The broker has a resource alarm: {event.reason}"
-            case events.BrokerUnblocked():
+            case broker_events.BrokerUnblocked():
                 self._reasons.pop("blocked", None)
             case events.Stopping():
                 self._reasons["stopping"] = "The relay is about to leave."
@@ -51,9 +51,9 @@ class Health:
                 self._reasons["settle"] = f"What was sent cannot be settled: {event.error}"
             case events.BatchSettled():
                 self._reasons.pop("settle", None)
-            case events.ChannelsLimited():
+            case broker_events.ChannelsLimited():
                 self._notes["channels"] = event.sentence
-            case events.ChannelsUnlimited():
+            case broker_events.ChannelsUnlimited():
                 self._notes.pop("channels", None)
             case _:
                 pass

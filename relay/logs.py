@@ -23,6 +23,15 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from relay import events
+from relay.broker_events import (
+    BrokerBlocked,
+    BrokerDown,
+    BrokerUnblocked,
+    BrokerUp,
+    ChannelsLimited,
+    ExchangeProven,
+    ExchangeQuarantined,
+)
 from relay.contracts.events import ContractBroken
 from relay.errors import RelayError
 from relay.inbox.events import DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed, QueueOpened, QueueRefused, ReceiveFailed
@@ -31,9 +40,8 @@ from relay.schedule_events import KeyFails, ScheduleFails
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FLOODS = frozenset({
     ContractBroken, KeyFails, ScheduleFails,
-    events.BrokerBlocked, events.BrokerDown, events.BrokerUnblocked, events.BrokerUp, events.ChannelsLimited,
-    events.DatabaseDown, events.DatabaseUp,
-    events.ExchangeProven, events.ExchangeQuarantined, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
+    BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited, ExchangeProven, ExchangeQuarantined,
+    events.DatabaseDown, events.DatabaseUp, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
     QueueOpened, QueueRefused, ReceiveFailed,
 })  # fmt: skip

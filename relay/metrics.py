@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from relay import events
+from relay import broker_events, events
 from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
 from relay.inbox.events import BatchReceived, HandlerFailed, HandlerOverdue, ReceiveFailed
 from relay.message import Result
@@ -155,22 +155,22 @@ class Metrics:
             ContractBroken: self._on_contract_broken,
             ContractsHeld: self._on_contracts_held,
             ContractUnusable: lambda _: self._contracts.labels("unusable").inc(),
-            events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
+            broker_events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
             events.Started: lambda _: database.set(1),
             events.DatabaseUp: lambda _: database.set(1),
             events.DatabaseDown: lambda _: database.set(0),
-            events.BrokerUp: lambda _: _set_all({broker: 1, blocked: 0}),
-            events.BrokerDown: lambda _: _set_all({broker: 0, blocked: 0}),
-            events.BrokerBlocked: lambda _: blocked.set(1),
-            events.BrokerUnblocked: lambda _: blocked.set(0),
-            events.ChannelsLimited: self._on_channels_limited,
-            events.ChannelsUnlimited: lambda _: self._channels.set(0),
+            broker_events.BrokerUp: lambda _: _set_all({broker: 1, blocked: 0}),
+            broker_events.BrokerDown: lambda _: _set_all({broker: 0, blocked: 0}),
+            broker_events.BrokerBlocked: lambda _: blocked.set(1),
+            broker_events.BrokerUnblocked: lambda _: blocked.set(0),
+            broker_events.ChannelsLimited: self._on_channels_limited,
+            broker_events.ChannelsUnlimited: lambda _: self._channels.set(0),
             events.ListenUp: lambda _: listen.set(1),
             events.ListenDown: lambda _: listen.set(0),
         }
 
     def _on_channels_limited(self, event: events.Event) -> None:
-        assert isinstance(event, events.ChannelsLimited)
+        assert isinstance(event, broker_events.ChannelsLimited)
         self._channels.set(event.channels)
 
     def _on_claimed(self, event: events.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from relay import events
+from relay import broker_events, events
 
 FORGETS: Final = 5.0
 """Seconds in which the broker may still count channels that are closed."""
@@ -62,4 +62,4 @@ class ChannelLimit:
         felt = channels if 0 < channels < sharing else 0
         if felt != self._said:
             self._said = felt
-            self._emit(events.ChannelsLimited(channels, sharing) if felt else events.ChannelsUnlimited())
+            self._emit(broker_events.ChannelsLimited(channels, sharing) if felt else broker_events.ChannelsUnlimited())

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from relay import events
+from relay import broker_events, events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
@@ -196,7 +196,7 @@ class Outlet:
         self._burst = MARK_EVERY if self._strict else 1
         if not self._announced:
             self._announced = True
-            self._emit(events.ExchangeQuarantined(self.exchange, reason.text))
+            self._emit(broker_events.ExchangeQuarantined(self.exchange, reason.text))
         self._line.changed(self)
 
     def _answered(self) -> None:
@@ -208,7 +208,7 @@ class Outlet:
 
     def _prove(self) -> None:
         self._proven, self._strict, self._announced = True, False, False
-        self._emit(events.ExchangeProven(self.exchange))
+        self._emit(broker_events.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: Return) -> None:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 
-from relay import events
+from relay import broker_events, events
 from relay.amqp.channel_limit import ChannelLimit
 from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
@@ -147,7 +147,7 @@ class RabbitPublisher:
         """Decide what the lost connection leaves open; nothing is sent again here."""
         if self._session and self._session.blocked:
             # The next one is told anew, and not by this alarm's end.
-            self._emit(events.BrokerUnblocked())
+            self._emit(broker_events.BrokerUnblocked())
         if self._session and lost.allowed is not None:
             self._limit.refused(self._session.channels, lost.allowed, sharing=self._session.exchanges)
         self._session, self._down = None, lost
@@ -163,14 +163,14 @@ class RabbitPublisher:
         if self._session:
             self._session.blocked = True
             self._ready.clear()
-            self._emit(events.BrokerBlocked(reason))
+            self._emit(broker_events.BrokerBlocked(reason))
 
     def unblocked(self) -> None:
         """Go on."""
         if self._session:
             self._session.blocked = False
             self._ready.set()
-            self._emit(events.BrokerUnblocked())
+            self._emit(broker_events.BrokerUnblocked())
             self._session.pump()
 
     def resumed(self) -> None:

@@ -42,7 +42,7 @@ class InTest(Relay):
 
     def look(self) -> None:
         """Look at everything that may be due, at once."""
-        self._hint_waiting()
+        self._intake.hint_waiting()
         self._hint()
 
     def leave(self) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from relay import local
-from relay.events import BrokerUp
+from relay.broker_events import BrokerUp
 from relay.message import Claim, Verdict
 from tests.support.doc_tables import ROOT
 from tests.support.hostile_options import HEADERS, VALUES, options

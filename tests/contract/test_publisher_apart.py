@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from relay.events import BrokerUp
+from relay.broker_events import BrokerUp
 from relay.local import RabbitMQ
 from relay.message import Claim, Verdict
 from tests.support.broker import Declared, Topology

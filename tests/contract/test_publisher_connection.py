@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
+from relay.broker_events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
 from relay.encoding import Encoded, Encoder
-from relay.events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
 from relay.local import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Declared, Topology

@@ -11,7 +11,7 @@ import aiormq
 import pytest
 
 from relay import local
-from relay.events import BrokerDown, BrokerUp, ChannelsLimited
+from relay.broker_events import BrokerDown, BrokerUp, ChannelsLimited
 from relay.local import RabbitMQ
 from relay.message import CONFIRMED, Verdict
 from tests.support.broker import Topology

@@ -12,8 +12,9 @@ import trustme
 
 from relay import local
 from relay.amqp.link import connect
+from relay.broker_events import BrokerDown, BrokerUp
 from relay.errors import BrokerError
-from relay.events import BrokerDown, BrokerUp, ConnectionInsecure
+from relay.events import ConnectionInsecure
 from relay.local.rabbitmq import Certificates, RabbitMQ
 from relay.message import CONFIRMED
 from tests.support.broker import Topology

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.events import BrokerDown, BrokerUp, ExchangeProven, ExchangeQuarantined
+from relay.broker_events import BrokerDown, BrokerUp, ExchangeProven, ExchangeQuarantined
 from relay.local import RabbitMQ
 from relay.message import Claim, Verdict
 from tests.support.broker import Declared, Topology

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.events import BrokerDown, BrokerUp
+from relay.broker_events import BrokerDown, BrokerUp
 from relay.local import RabbitMQ
 from tests.support.publishing import publishing
 

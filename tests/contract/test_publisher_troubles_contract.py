@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from relay.events import BrokerBlocked, BrokerUnblocked, BrokerUp
+from relay.broker_events import BrokerBlocked, BrokerUnblocked, BrokerUp
 from relay.local.rabbitmq import RabbitMQ
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from relay.testing.broker import Broker as DoubleBroker

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from relay import events
+from relay import broker_events, events
 from relay.errors import SettingsError
 from relay.health import Health
 from relay.http import AT_ONCE, HttpServer
 from relay.metrics import Metrics
 
-UP = (events.Started(1, "one", "public"), events.BrokerUp("4.0"), events.ListenUp())
+UP = (events.Started(1, "one", "public"), broker_events.BrokerUp("4.0"), events.ListenUp())
 
 
 class Answer(NamedTuple):
@@ -110,9 +110,9 @@ async def test_ready_means_that_messages_can_move(serve: Serve) -> None:
     ("event", "about", "cure"),
     [
         (events.DatabaseDown("PostgreSQL does not answer.", 1), "database", events.DatabaseUp()),
-        (events.BrokerDown("RabbitMQ does not answer.", 1), "broker", events.BrokerUp("4.0")),
-        (events.BrokerBlocked("low on memory"), "blocked", events.BrokerUnblocked()),
-        (events.BrokerBlocked("low on disk"), "blocked", events.BrokerUp("4.0")),
+        (broker_events.BrokerDown("RabbitMQ does not answer.", 1), "broker", broker_events.BrokerUp("4.0")),
+        (broker_events.BrokerBlocked("low on memory"), "blocked", broker_events.BrokerUnblocked()),
+        (broker_events.BrokerBlocked("low on disk"), "blocked", broker_events.BrokerUp("4.0")),
         (events.Stopping("SIGTERM", "drain", 3), "stopping", None),
     ],
 )
@@ -135,11 +135,11 @@ async def test_too_few_channels_leave_the_relay_ready_and_are_noted(serve: Serve
     """Messages move, so an orchestrator takes nothing away; an operator finds the reason of the slowness."""
     served = serve()
     await served.start()
-    for event in (*UP, events.ChannelsLimited(1, 3)):
+    for event in (*UP, broker_events.ChannelsLimited(1, 3)):
         served.emit(event)
 
     noted = await served.ask("/readyz")
-    served.emit(events.ChannelsUnlimited())
+    served.emit(broker_events.ChannelsUnlimited())
     after = await served.ask("/readyz")
 
     assert (200, "ready", {}) == (noted.status, noted.json["status"], noted.json["reasons"])

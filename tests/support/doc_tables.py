@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from relay import events, schedule_events
+from relay import broker_events, events, schedule_events
 from relay.amqp import sentences
 from relay.contracts import events as contract_events
 from relay.inbox import events as inbox_events
@@ -33,7 +33,7 @@ def modules() -> str:
 
 def event_kinds() -> list[type[events.Event]]:
     """Every kind of event, in the order in which they are written down."""
-    found = {**vars(events), **vars(inbox_events), **vars(contract_events), **vars(schedule_events)}.values()
+    found = {**vars(events), **vars(broker_events), **vars(inbox_events), **vars(contract_events), **vars(schedule_events)}.values()
     return [kind for kind in found if isinstance(kind, type) and issubclass(kind, events.Event)]
 
 

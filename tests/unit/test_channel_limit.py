@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp.channel_limit import FORGETS, HOLDS, ChannelLimit
-from relay.events import ChannelsLimited, ChannelsUnlimited, Event
+from relay.broker_events import ChannelsLimited, ChannelsUnlimited
+from relay.events import Event
 
 
 class Rig:

@@ -9,7 +9,7 @@ import pytest
 
 from relay.amqp import wire
 from relay.amqp.confirms import Return
-from relay.events import ExchangeProven, ExchangeQuarantined
+from relay.broker_events import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.bench import Bench, opened, published, verdicts
 from tests.support.publishing import batch, claim

@@ -7,7 +7,7 @@ import pytest
 from relay.amqp import consumer, incoming
 from relay.amqp.confirms import Return
 from relay.amqp.link import Lost
-from relay.events import ChannelsLimited
+from relay.broker_events import ChannelsLimited
 from relay.inbox.events import QueueOpened, QueueRefused
 from tests.support.queue import until
 from tests.support.source_rig import Rig, settle, take

@@ -12,8 +12,8 @@ import pytest
 from relay.amqp import supervisor
 from relay.amqp.link import Link, Lost
 from relay.amqp.supervisor import Supervisor, Tenant
+from relay.broker_events import BrokerDown, BrokerUp
 from relay.errors import BrokerError
-from relay.events import BrokerDown, BrokerUp
 from tests.support.publishing import Seen
 
 URL = "amqp://u:p@a,b,c/v"
