@@ -1,0 +1,81 @@
+"""Messages under a coalesce_key whose id somebody else has inserted into the queue: they are sent all the same, with another id."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from tests.support.keyed import contents, fates, fold, keyed, other, queued
+from tests.support.logins import login
+from tests.support.queue import Queue
+
+TAKE = "INSERT INTO queue_message (id, exchange) VALUES (%s, 'elsewhere')"
+
+
+async def sent_as(queue: Queue, id_: str) -> str:
+    """With which id a message was sent whose own was taken."""
+    return str(await queue.value("SELECT id FROM queue_message WHERE replay_of = %s", id_))
+
+
+async def test_a_message_whose_id_is_taken_is_sent_with_a_new_one(queue: Queue) -> None:
+    """Both say so: the archive names the new id, the message the one that it had. Its older versions name it too."""
+    first, second = [await keyed(queue, coalesce_key="c", content=n) for n in (1, 2)]
+    await queue.sql(TAKE, second)
+
+    assert 2 == await fold(queue)
+
+    assert [{}, 2] == await contents(queue)
+    assert {first: other(second), second: other(await sent_as(queue, second))} == await fates(queue)
+
+
+async def test_the_next_version_replaces_what_was_sent_with_a_new_id(queue: Queue) -> None:
+    """And leaves the row that took the id where it is."""
+    taken = await keyed(queue, coalesce_key="c", content=1)
+    await queue.sql(TAKE, taken)
+    await fold(queue)
+    sent = await sent_as(queue, taken)
+
+    successor = await keyed(queue, coalesce_key="c", content=2)
+    await fold(queue)
+
+    assert [(taken, {}), (successor, 2)] == await queued(queue)
+    assert {taken: other(sent), sent: other(successor)} == await fates(queue)
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+async def test_an_open_transaction_that_inserts_the_id_holds_up_no_fold(queue: Queue, ends: str) -> None:
+    """However it ends, the message is sent once."""
+    taken = await keyed(queue, coalesce_key="c", content=1)
+    async with await psycopg.AsyncConnection.connect(queue.url) as foe:
+        await foe.execute(TAKE, (taken,))
+        await queue.sql("SET statement_timeout = '10s'")
+        assert 1 == await fold(queue)
+        assert [1] == await contents(queue)
+        await (foe.commit() if ends == "commit" else foe.rollback())
+    assert 0 == await fold(queue)
+    assert [1] == [content for _, content in await queued(queue) if content]
+
+
+async def test_a_locked_queue_is_not_taken_for_a_taken_id(queue: Queue) -> None:
+    """Nothing changes, and the next fold sends the message with its own id."""
+    id_ = await keyed(queue, coalesce_key="c", content=1)
+    async with await psycopg.AsyncConnection.connect(queue.url) as owner:
+        await owner.execute("LOCK TABLE queue_message IN SHARE MODE")
+        with pytest.raises(errors.LockNotAvailable):
+            await fold(queue)
+    assert 1 == await fold(queue)
+    assert ([(id_, 1)], {}) == (await queued(queue), await fates(queue))
+
+
+async def test_a_producer_sees_the_ids_under_keys_that_its_own_transaction_inserted(queue: Queue) -> None:
+    """So it knows no id that it could take; whoever may read the table sees all."""
+    await keyed(queue, coalesce_key="c", content=1)
+    with login(queue.url, "queue_message_producer") as url:
+        async with await psycopg.AsyncConnection.connect(url) as producer:
+            mine = await (await producer.execute(
+                "INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'd') RETURNING id")).fetchall()  # fmt: skip
+            assert mine == await (await producer.execute("SELECT id FROM queue_message_keyed")).fetchall()
+            await producer.commit()
+            assert [] == await (await producer.execute("SELECT id FROM queue_message_keyed")).fetchall()
+    assert [(2,)] == await queue.sql("SELECT count(*) FROM queue_message_keyed")
