@@ -7,7 +7,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,16 +59,22 @@ def writable(text: str) -> Path:
 def run(work: Coroutine[Any, Any, T], file: Path | None = None) -> T:
     """Run it; a signal puts away servers and relays, and ends the process with one sentence and 128 + the signal's number."""
     caught: list[signal.Signals] = []
-    began = time.time()
+    before = _version(file)
     try:
         return asyncio.run(_guarded(work, caught))
     except asyncio.CancelledError:
         if not caught:
             raise
-    written = file is not None and file.exists() and file.stat().st_mtime >= began
-    known = f" {file} has what was known by then." if written else " Nothing was measured whole."
+    known = f" {file} has what was known by then." if _version(file) != before else " Nothing was measured whole."
     print(f"Stopped by {caught[0].name}.{known}", file=sys.stderr)  # noqa: T201 - the sentence is for who stopped it
     sys.exit(128 + caught[0])
+
+
+def _version(file: Path | None) -> tuple[int, int] | None:
+    """Tell a file of now from that of before. The time of day cannot: the clock for files is some milliseconds behind it."""
+    if file is None or not file.exists():
+        return None
+    return file.stat().st_mtime_ns, file.stat().st_ino
 
 
 async def _guarded(work: Coroutine[Any, Any, T], caught: list[signal.Signals]) -> T:

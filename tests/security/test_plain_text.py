@@ -66,23 +66,38 @@ async def apart(network: None, tls_postgres: TlsPostgres, tls_broker: local.Rabb
     migrate(databases.url(name))
     with tempfile.TemporaryDirectory(prefix="relay-") as folder:
         ports = {PORTS["postgres"]: tls_postgres.server.port, PORTS["plain"]: tls_broker.port, PORTS["tls"]: tls_broker.tls_port}
-        servers = [await lend(Path(folder) / str(port), real) for port, real in ports.items()]
+        joined: set[asyncio.Task[None]] = set()
+        servers = [await lend(Path(folder) / str(port), real, joined) for port, real in ports.items()]
         relays = Relays((*APART, sys.executable, elsewhere.__file__, folder, *COMMAND), tmp_path)
         there = databases.url(name).replace(f"@127.0.0.1:{tls_postgres.server.port}", f"@{elsewhere.ADDRESS}:{PORTS['postgres']}")
         yield Elsewhere(relays, there, tls_broker)
         await relays.close()
         for server in servers:
             server.close()
+        for task in joined:
+            task.cancel()
+        await asyncio.gather(*joined, return_exceptions=True)
     databases.drop(name)
 
 
-async def lend(path: Path, port: int) -> asyncio.Server:
-    """A socket that leads to a port of loopback."""
+async def lend(path: Path, port: int, joined: set[asyncio.Task[None]]) -> asyncio.Server:
+    """A socket that leads to a port of loopback; `joined` has what passes on, until it ends."""
 
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await elsewhere.pipe((reader, writer), await asyncio.open_connection("127.0.0.1", port))
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await elsewhere.pipe((reader, writer), (far_reader, far_writer))
+        finally:
+            # Else an end that is open when the loop closes is a warning in whichever test comes next.
+            for end in (writer, far_writer):
+                end.transport.abort()
 
-    return await asyncio.start_unix_server(join, path)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(join(reader, writer))
+        joined.add(task)
+        task.add_done_callback(joined.discard)
+
+    return await asyncio.start_unix_server(accept, path)
 
 
 def risks(relay: RelayProcess) -> list[str]:
