@@ -8,12 +8,13 @@ DROP FUNCTION @schema@.queue_message_renumber_begin(bigint);
 DROP FUNCTION @schema@.queue_message_renumber_step(integer);
 DROP FUNCTION @schema@.queue_message_find_foreign();
 
--- The next messages in claim order: by whom each row was written, and what tells rows that sweeps rewrote. Those keep locked_by.
+-- The next messages in claim order: by whom each row was written, and what tells rows that were rewritten. Sweeps leave locked_by, retries
+-- leave available_at.
 CREATE FUNCTION @schema@.queue_message_renumber_page(own bigint, after_xid xid8, after_seq bigint, most integer)
-RETURNS TABLE (xid xid8, seq bigint, number bigint, brought bigint, locked_by integer, freed boolean)
+RETURNS TABLE (xid xid8, seq bigint, number bigint, brought bigint, locked_by integer, freed boolean, claimed boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $body$
     SELECT m.xid, m.seq, m.xid::text::bigint, @schema@.queue_message_written_by(own, m.xmin), m.locked_by,
-        m.locked_by IS NOT NULL AND m.lock_expires_at IS NULL
+        m.locked_by IS NOT NULL AND m.lock_expires_at IS NULL, m.locked_by IS NOT NULL OR m.available_at IS NOT NULL
     FROM @schema@.queue_message m
     WHERE (m.xid, m.seq) > (after_xid, after_seq)
     ORDER BY m.xid, m.seq LIMIT most
@@ -69,7 +70,7 @@ $body$;
 -- overtaken by its ordering key's next. What the same transactions brought with lower ids goes along, because it stood before them. What
 -- came after the first pass waits for a walk of its own: a part of it stands behind the place of this one, and must not be overtaken by the
 -- rest. Rows are waited for and not stepped over, for the same reason. A row that a sweep rewrote no longer tells who brought it: one that
--- is free and stands below goes along even if it is an own one, which changes no order.
+-- is free and stands below goes along even if it is an own one, which changes no order. The same holds for one that a relay has claimed since.
 CREATE FUNCTION @schema@.queue_message_renumber_step(most integer, OUT renumbered bigint, OUT looked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $body$
@@ -90,7 +91,8 @@ BEGIN
         SELECT p.xid, p.seq FROM page p
         WHERE (p.number > p.brought OR p.number < walk.first_brought)
           AND (p.brought BETWEEN walk.first_brought AND walk.last_brought
-               OR p.locked_by IS NOT NULL AND (p.number > p.brought OR p.freed))
+               OR p.locked_by IS NOT NULL AND (p.number > p.brought OR p.freed)
+               OR p.claimed AND p.number < walk.first_brought AND p.brought > walk.last_brought)
         ORDER BY p.xid, p.seq
     ), moved AS (
         UPDATE @schema@.queue_message m SET xid = '2', seq = DEFAULT FROM foreign_ids f WHERE m.xid = ANY (ARRAY[f.xid]) AND m.seq = f.seq
@@ -119,6 +121,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 DECLARE
     here bigint := @schema@.queue_message_cluster_here();
 BEGIN
+    IF (most >= 1) IS NOT TRUE THEN
+        RAISE EXCEPTION 'At least 1 message is looked at in a call, not %.', coalesce(most::text, 'NULL');
+    END IF;
     renumbered := 0;
     more := @schema@.queue_message_has_foreign_ids();
     IF NOT more OR NOT @schema@.queue_message_take_turn('renumber') THEN

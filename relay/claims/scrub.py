@@ -89,6 +89,7 @@ class Scrub:
     def begin_again(self) -> None:
         """Begin the next round on the very left, and at once: something has moved there."""
         self._whole_at = -WHOLE
+        self._from_left = None
         self._hinted.set()
 
     async def _try(self) -> bool:

@@ -104,7 +104,7 @@ def _await_walks(opened: Console, before: Relays, messages: int, say: Callable[[
     slept = 0.0
     while slept < PATIENCE + PER_MESSAGE * messages:
         able = read_workers(opened).able
-        if all(_walked_ago(row) < slept for id_, row in able.items() if id_ in before):
+        if before.keys() <= able.keys() and all(_walked_ago(able[id_]) < slept for id_ in before):
             return slept
         say(f"{count(messages, 'message')} walked; the relays walk the queue too, {length(slept)} so far")
         time.sleep(1.0)

@@ -127,6 +127,31 @@ async def test_what_a_sweep_rewrites_beside_the_walk_keeps_its_place(queue: Queu
 
 
 @pytest.mark.parametrize("looking", [True, False])
+@pytest.mark.parametrize("state", ["claimed", "retried"])
+async def test_what_a_relay_claims_beside_the_walk_keeps_its_place(queue: Queue, state: str, *, looking: bool) -> None:
+    """The head of a key whose id is a low one, so that claims find it at once: its key's next does not overtake it."""
+    now = int(await queue.value("SELECT pg_current_xact_id()::text"))
+    await bring(queue, {"xid": 5, "key": "low"}, {"xid": 6, "key": "low"}, {"xid": now + 5, "key": "z"})
+    await pass_ids(queue, 9)
+    await walk_until(queue, looking=looking, most=1)
+    head = "SELECT id FROM queue_message WHERE ordering_key = 'low' ORDER BY xid, seq LIMIT 1"
+    first = await queue.value(head)
+    locked = "lock_token = gen_random_uuid(), lock_expires_at = now() + interval '1 min', locked_by = 7"
+    change = locked if state == "claimed" else "available_at = now()"
+    await queue.sql(f"UPDATE queue_message SET {change}, attempts = 1 WHERE id = %s", first)
+
+    await renumber(queue, 1)
+
+    assert first == await queue.value(head)
+
+
+async def test_a_call_that_may_look_at_nothing_is_refused(queue: Queue) -> None:
+    """It would end the walk."""
+    with pytest.raises(psycopg.errors.RaiseException, match="At least 1 message"):
+        await step(queue, 0)
+
+
+@pytest.mark.parametrize("looking", [True, False])
 async def test_a_dump_that_was_taken_beside_a_walk_is_looked_at_from_the_left(queue: Queue, *, looking: bool) -> None:
     """What the walk of the other cluster found means nothing here, nor its place; what it has renumbered stays in front."""
     now = int(await queue.value("SELECT pg_current_xact_id()::text"))
