@@ -43,6 +43,19 @@ async def test_the_next_version_replaces_what_was_sent_with_a_new_id(queue: Queu
     assert {taken: other(sent), sent: other(successor)} == await fates(queue)
 
 
+async def test_a_row_that_has_the_id_of_what_was_sent_is_not_replaced(queue: Queue) -> None:
+    """What was sent has left the queue, and somebody inserts a message with its id: the next version of the key leaves that alone."""
+    used = await keyed(queue, coalesce_key="c", content=1)
+    await fold(queue)
+    await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'success', NULL, NULL, 'relay-1')", used)
+    await queue.sql(TAKE, used)
+
+    await keyed(queue, coalesce_key="c", content=2)
+    await fold(queue)
+
+    assert [{}, 2] == await contents(queue)
+
+
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 async def test_an_open_transaction_that_inserts_the_id_holds_up_no_fold(queue: Queue, ends: str) -> None:
     """However it ends, the message is sent once."""

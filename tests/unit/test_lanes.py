@@ -10,36 +10,17 @@ from relay.claims.backlog import Backlog
 from relay.claims.key_bounds import Bound
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.rate_limits import Limits
-from relay.message import START, SUCCESS, Batch, GiveBack, Outcome, Position, Range, Retry
+from relay.message import START, SUCCESS, GiveBack, Outcome, Position, Range, Retry
 from relay.ports import At, Finding, Listed
 from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
+from tests.support.lanes import LANE, claim, lanes_of, listed
 
 BLOCKED = A_HEAD._replace(kind="blocked")
-LANE = 3
-
-
-def lanes_of(store: FakeClaims, *owned: int, limits: Limits | None = None) -> Lanes:
-    """Lanes with the given numbers, or all."""
-    store.lanes = dict.fromkeys(owned or range(64), 1)
-    limits = limits or Limits(Clock())
-    lanes = Lanes(store, limits=limits, suspects=Backlog(limits))
-    at_once(lanes.keep())
-    return lanes
-
-
-def claim(lanes: Lanes, limit: int = 100) -> Batch | None:
-    """The next batch of what is ready."""
-    return at_once(lanes.claim(limit=limit, limit_bytes=1000, held=[]))
 
 
 def settled(lanes: Lanes, *keys: str, outcome: Outcome = SUCCESS) -> bool:
     """One message of each key was settled."""
     return lanes.settled(a_portion([a_claim(ordering_key=key, lane=LANE) for key in keys]), [outcome] * len(keys))
-
-
-def listed(*keys: str) -> dict[str, int]:
-    """Keys, all of one lane."""
-    return dict.fromkeys(keys, LANE)
 
 
 def test_without_lanes_nothing_is_claimed() -> None:
@@ -355,49 +336,3 @@ def test_new_keys_are_listed_however_many_are_asked_for() -> None:
         claim(lanes, limit=10)
 
     assert 1 == store.asked.count("list_keys")
-
-
-def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:
-    """The keys are not asked for meanwhile; each has its turn."""
-    clock = Clock()
-    limits = Limits(clock)
-    limits.set({"slow": 1.0}, 1)
-    clock.now += 1
-    store = FakeClaims()
-    store.keys = listed("a", "b", "c")
-    store.heads = {
-        key: A_HEAD._replace(position=Position(50, n), lane=LANE, exchange=exchange)
-        for n, (key, exchange) in enumerate([("a", "slow"), ("b", "slow"), ("c", "quick")])
-    }
-    lanes = lanes_of(store, limits=limits)
-
-    claim(lanes)
-
-    assert [At([Position(50, 0), Position(50, 2)], "ordered", {LANE: 1})] == store.wanted
-    assert {"slow"} == lanes.backlog.throttled
-    limits.took(a_batch(a_claim(exchange="slow")))
-    assert [("b", LANE)] == [(one.key, one.lane) for one in lanes.backlog._found["slow"].values()]
-
-
-def test_keys_beyond_a_limit_have_their_turn_as_it_lets_them_go() -> None:
-    """As many as it admits; all at once when it is lifted; none of a held exchange or of a lane that is another relay's now."""
-    clock = Clock()
-    limits = Limits(clock)
-    limits.set({"slow": 2.0}, 1)
-    store = FakeClaims()
-    store.keys = listed(*"pqrs") | {"other": 5}
-    store.heads = {
-        key: A_HEAD._replace(position=Position(50, n), lane=lane, exchange="slow") for n, (key, lane) in enumerate(store.keys.items())
-    }
-    lanes = lanes_of(store, limits=limits)
-    assert (claim(lanes), 5) == (None, len(lanes.backlog))
-    lanes._owned = {LANE: 1}
-    clock.now += 1
-
-    at_once(lanes.claim(limit=100, limit_bytes=1000, held=["slow"]))
-    claim(lanes)
-    lanes.keys.clear()
-    limits.set({}, 1)
-    claim(lanes)
-
-    assert [[*"pqrs", "other"], [*"pq"], [*"rs"]] == store.found
