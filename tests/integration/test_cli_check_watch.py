@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 import psycopg
 import pytest
@@ -69,6 +70,23 @@ def test_what_a_relay_has_not_looked_at_is_not_named(cli: Cli, seeded: Seeded, r
 
     assert 1 == kept(cli)["unwatched"]
     assert report.seconds > 60
+
+
+def test_a_relay_that_is_away_for_a_moment_is_waited_for(cli: Cli, seeded: Seeded, relay_row: int, between: Between) -> None:
+    """Back again, it has still not walked the queue."""
+    seeded.insert()
+    looks = count(1)
+
+    def report() -> None:
+        """The broker is down at the second look alone."""
+        look = next(looks)
+        state = {"broker": "down or blocked" if look == 2 else "up", "walked_ago": 1000 + look}
+        seeded.run("UPDATE queue_message_relay SET state = %s WHERE id = %s", json.dumps(state), relay_row)
+
+    between(report)
+    report()
+
+    assert 1 == kept(cli)["unwatched"]
 
 
 def test_what_a_relay_has_looked_at_is_named_at_once(cli: Cli, seeded: Seeded, relay_row: int, between: Between) -> None:

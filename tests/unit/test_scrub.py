@@ -148,6 +148,19 @@ def test_a_walk_counts_from_where_a_round_on_the_very_left_began(monkeypatch: py
     assert [None, 3.0, 4.0, 1.0, 2.0, 3.0] == ago
 
 
+def test_a_walk_that_rows_were_moved_behind_does_not_count() -> None:
+    """Renumbered messages stand on the very left, which this round has passed."""
+    rig = Rig(page(to=Position(10, 1)), page(), page())
+    at_once(rig.scrub.page())
+
+    rig.scrub.begin_again()
+
+    at_once(rig.scrub.page())
+    assert rig.scrub.walked_ago is None
+    at_once(rig.scrub.page())
+    assert rig.scrub.walked_ago is not None
+
+
 def test_a_round_over_an_empty_queue_begins_at_the_head() -> None:
     """There is nothing before it."""
     rig = Rig(Page([], None, None, ""), Page([], None, None, ""))
