@@ -28,5 +28,5 @@ def revoke(kind: Kind, login: Login) -> None:
     with console() as opened:
         role = opened.row("dismiss_login", kind=kind, login=login)["role"]
     if role is None:
-        not_found(f"{quoted(login)} is not a member of this outbox's role for a {kind}, and nothing is changed.")
+        not_found(f"{quoted(login)} is not a member of this outbox's role `{kind}`, and nothing is changed.")
     typer.echo(f"{quoted(login)} is no longer a member of {role}")

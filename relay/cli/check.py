@@ -16,7 +16,7 @@ import typer
 from relay.cli.check_rows import why_left
 from relay.cli.check_walk import Found, look_again, walk
 from relay.cli.check_watch import MOST, MOST_IN_ALL
-from relay.cli.output import count, length, show_json, show_table
+from relay.cli.output import count, length, quoted, show_json, show_table
 from relay.cli.support import REFUSED, USAGE, complain, console, visible
 from relay.cli.types import Json
 from relay.cli.workers import Relays, Workers, read_workers
@@ -35,7 +35,12 @@ def check(
     *,
     queue: Annotated[bool, typer.Option("--queue", help="Look at every message of the queue.")] = False,
     borders: Annotated[
-        bool, typer.Option("--borders", help="Look for logins and roles that reach another outbox too; exit 1 if there is one.")
+        bool,
+        typer.Option(
+            "--borders",
+            help="Look for logins and roles that reach another outbox too; exit 1 if there is one. Logins that administer the outbox or "
+            "the server are listed, and change no exit code.",
+        ),
     ] = False,
     as_json: Json = False,
     wait: Annotated[
@@ -49,7 +54,7 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """Name each message that no relay will find, or each login and role that reaches another outbox; exit 1 if there is one."""
+    """Name each message that no relay will find (--queue), or each login and role that reaches another outbox (--borders); exit 1 if so."""
     if queue == borders:
         complain("Say what to check: `relay check --queue` or `relay check --borders`")
         raise typer.Exit(USAGE)
@@ -65,12 +70,15 @@ def check(
 
 
 def _check_borders(opened: Console, *, as_json: bool) -> None:
-    """Name who crosses the border of this outbox."""
+    """Name who crosses the border of this outbox, and who administers it."""
     found = [row["sentence"] for row in opened.rows("list_crossings")]
+    above = list(opened.rows("list_administrators"))
     if as_json:
-        show_json({"schema": opened.schema, "crossings": found})
+        show_json({"schema": opened.schema, "crossings": found, "administrators": above})
     else:
         typer.echo("\n".join(map(visible, found)) or f"no login and no role of the outbox in schema {opened.schema} reaches another one")
+        for row in above:
+            typer.echo(visible(f"administrator: {quoted(row['login'])} ({row['how']})"))
     if found:
         raise typer.Exit(REFUSED)
 

@@ -85,7 +85,7 @@ def _look(chosen: Settings, pending: list[str]) -> None:
         refuse(_to_do(chosen, pending))
     for sentence in borders.crossings(chosen.conninfo, **where):
         complain(sentence)
-    if shortage := borders.check_roles(chosen.conninfo, **where):
+    if shortage := borders.check_roles(chosen.conninfo, **where, role_prefix=chosen.role_prefix):
         refuse(f"The schema is up to date, its roles are not. {shortage}")
     if check_ids(chosen.conninfo, **where):
         refuse("The schema is up to date, and messages or numbers of another cluster are in it: run `relay migrate`, or start a relay.")

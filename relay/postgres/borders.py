@@ -5,14 +5,18 @@ from __future__ import annotations
 from relay.postgres.migrate import reading
 
 
-def check_roles(conninfo: str, *, schema: str = "public") -> str | None:
+def check_roles(conninfo: str, *, schema: str = "public", role_prefix: str | None = None) -> str | None:
     """What an up-to-date schema still needs before every role can work, as one sentence; None where nothing is missing.
+
+    With `role_prefix`, also whether the names of the roles begin with it.
 
     Raises:
         MigrationError: the schema may not be read.
         StoreError: the database cannot be reached.
     """
-    with reading(conninfo, schema) as rows:
+    with reading(conninfo, schema, role_prefix) as rows:
+        for (other_names,) in rows("role_prefix.sql"):
+            return str(other_names)
         found = rows("roles.sql")
         statements = " ".join(statement for (statement,) in rows("role_statements.sql"))
     if statements:

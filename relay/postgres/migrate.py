@@ -138,14 +138,14 @@ def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
 
 
 @contextmanager
-def reading(conninfo: str, schema: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
+def reading(conninfo: str, schema: str, role_prefix: str | None = None) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
     """Yields a function that runs a file of `sql/` which only reads, and returns its rows.
 
     Raises:
         MigrationError: the schema may not be read.
         StoreError: the database cannot be reached.
     """
-    render_text = Renderer(schema, {})
+    render_text = Renderer(schema, {}, role_prefix)
     with _connection(conninfo, _silent) as connection, _translated(connection):
         yield lambda name: connection.execute(render_text(_text(name))).fetchall()
 

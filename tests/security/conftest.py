@@ -1,4 +1,4 @@
-"""Servers with TLS and an authority of their own, for connections that others would like to read."""
+"""Servers with TLS and an authority of their own, for connections that others would like to read; several outboxes of one server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from relay import local
 from relay.local.rabbitmq import Certificates
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.elsewhere import ADDRESS
-from tests.support.servers import Say
+from tests.support.named_outboxes import Outbox, named_outboxes
+from tests.support.servers import Databases, Say
 
 MUTUAL = """
 ssl_options.verify = verify_peer
@@ -53,3 +54,16 @@ def tls_broker(say: Say, shown_by_broker: Certificates) -> Iterator[local.Rabbit
     plugins = ["rabbitmq_auth_mechanism_ssl"]
     with local.rabbitmq(say=say, private=True, config=MUTUAL, plugins=plugins, tls=shown_by_broker) as node:
         yield node
+
+
+@pytest.fixture
+def outbox(databases: Databases) -> Iterator[Outbox]:
+    """Makes an outbox in a database of a name, and drops it with its roles in the end."""
+    with named_outboxes(databases) as make:
+        yield make
+
+
+@pytest.fixture
+def pair(outbox: Outbox, unique: str) -> tuple[str, str]:
+    """URLs of two outboxes in two databases."""
+    return outbox(unique), outbox(f"{unique}2")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,47 +16,10 @@ from relay.postgres.borders import check_roles, crossings
 from relay.postgres.migrate import migrate
 from tests.support.cli import Cli
 from tests.support.logins import KINDS, login, own_role
+from tests.support.named_outboxes import Outbox, name_of, prefix_of, run
 from tests.support.servers import Databases
 
 INSERT = "INSERT INTO queue_message (exchange) VALUES ('e')"
-Outbox = Callable[..., str]
-
-
-@pytest.fixture
-def outbox(databases: Databases) -> Iterator[Outbox]:
-    """Makes an outbox in a database of this name, which is made where it is missing; yields its URL."""
-    made: list[str] = []
-
-    def make(name: str, schema: str = "public", *, role_prefix: str | None = None) -> str:
-        url = make_conninfo(databases.url("postgres"), dbname=name)
-        if name not in made:
-            _run(databases, "CREATE DATABASE {}", name)
-            made.append(name)
-        migrate(url, schema=schema, role_prefix=role_prefix)
-        return url
-
-    yield make
-    with psycopg.connect(databases.url("postgres"), autocommit=True) as connection:
-        for name in made:
-            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
-        unused = "SELECT rolname FROM pg_roles r WHERE shobj_description(oid, 'pg_authid') LIKE 'outbox-relay%' AND NOT EXISTS ({})"
-        held = "SELECT FROM pg_shdepend WHERE refclassid = 'pg_authid'::regclass AND refobjid = r.oid"
-        for (role,) in connection.execute(unused.format(held).encode()).fetchall():
-            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
-
-
-def _run(databases: Databases, statement: str, *names: str) -> None:
-    with psycopg.connect(databases.url("postgres"), autocommit=True) as connection:
-        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
-
-
-def _prefix(url: str, schema: str = "public") -> str:
-    with psycopg.connect(url) as connection:
-        return own_role(connection, "", schema)[:-1]
-
-
-def _name(url: str) -> str:
-    return str(conninfo_to_dict(url)["user"])
 
 
 @pytest.mark.parametrize(
@@ -82,73 +44,74 @@ def test_any_legal_names_make_roles_that_work(outbox: Outbox, unique: str, datab
 def test_names_that_look_alike_make_different_roles(outbox: Outbox, unique: str) -> None:
     """`a_b` and `c` beside `a` and `b_c`, another case, other letters."""
     places = [(f"{unique}_b", "c"), (unique, "b_c"), (unique, "B_c"), (unique, "b-c"), (unique, "b__c"), (unique.upper(), "b_c")]
-    assert len(places) == len({_prefix(outbox(*place), place[1]) for place in places})
+    assert len(places) == len({prefix_of(outbox(*place), place[1]) for place in places})
 
 
 def test_plain_names_are_readable(outbox: Outbox, unique: str) -> None:
     """Database and schema, and the kind."""
-    assert f"queue_message_{unique}_public" == _prefix(outbox(unique))
+    assert f"queue_message_{unique}_public" == prefix_of(outbox(unique))
 
 
 def test_a_renamed_database_keeps_its_roles_and_its_old_name_gets_others(outbox: Outbox, databases: Databases, unique: str) -> None:
     """The prefix is part of the schema, not of the moment; a name that is in use goes to nobody else."""
     url = outbox(unique)
-    prefix, renamed = _prefix(url), make_conninfo(url, dbname=f"{unique}_renamed")
+    prefix, renamed = prefix_of(url), make_conninfo(url, dbname=f"{unique}_renamed")
     with login(databases.url("postgres")) as app:
         with psycopg.connect(url, autocommit=True) as owner:
-            owner.execute("SELECT queue_message_admit('producer', %s)", (_name(app),))
-        _run(databases, "ALTER DATABASE {} CONNECTION LIMIT 0", unique)
+            owner.execute("SELECT queue_message_admit('producer', %s)", (name_of(app),))
+        run(databases, "ALTER DATABASE {} CONNECTION LIMIT 0", unique)
         with psycopg.connect(databases.url("postgres")) as superuser:
             superuser.execute("SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE datname = %s", (unique,))
-        _run(databases, "ALTER DATABASE {} RENAME TO {}", unique, f"{unique}_renamed")
-        _run(databases, "ALTER DATABASE {} CONNECTION LIMIT -1", f"{unique}_renamed")
+        run(databases, "ALTER DATABASE {} RENAME TO {}", unique, f"{unique}_renamed")
+        run(databases, "ALTER DATABASE {} CONNECTION LIMIT -1", f"{unique}_renamed")
         try:
             assert [] == migrate(renamed)
             with psycopg.connect(make_conninfo(app, dbname=f"{unique}_renamed"), autocommit=True) as connection:
                 connection.execute(INSERT)
-            _run(databases, "CREATE DATABASE {}", unique)
+            run(databases, "CREATE DATABASE {}", unique)
             migrate(url)
-            assert prefix == _prefix(renamed) != _prefix(url)
+            assert prefix == prefix_of(renamed) != prefix_of(url)
             with psycopg.connect(make_conninfo(app, dbname=unique)) as connection, pytest.raises(errors.InsufficientPrivilege):
                 connection.execute(INSERT)
             assert ([], []) == (crossings(renamed), crossings(url))
         finally:
-            _run(databases, "DROP DATABASE {} WITH (FORCE)", f"{unique}_renamed")
+            run(databases, "DROP DATABASE {} WITH (FORCE)", f"{unique}_renamed")
 
 
 def test_a_copy_shares_its_roles_until_it_is_given_others(databases: Databases, database_url: str, unique: str) -> None:
     """It is named; with another prefix its members stay members, without a gap, and can be dismissed one by one."""
     copy = databases.create(template=str(conninfo_to_dict(database_url)["dbname"]))
     url = databases.url(copy)
-    shared = _prefix(url)
+    shared = prefix_of(url)
     [sentence] = crossings(url)
     assert sentence.startswith(f"The roles of this outbox, whose names begin with {shared}, have rights in database ")
     with login(url, "queue_message_producer") as app, psycopg.connect(app, autocommit=True) as producer:
         migrate(url, role_prefix=unique)
         producer.execute(INSERT)
-        assert (unique, None) == (_prefix(url), check_roles(url))
+        assert (unique, None) == (prefix_of(url), check_roles(url))
         [sentence] = crossings(url)
-        assert sentence.startswith(f"The login {_name(app)} is a member of {unique}_producer and of {shared}_producer (")
+        ways = f"(member of {unique}_producer) and another one (member of {shared}_producer "
+        assert sentence.startswith(f"The login {name_of(app)} reaches this outbox {ways}")
         with psycopg.connect(url, autocommit=True) as owner:
-            owner.execute("SELECT queue_message_dismiss('producer', %s)", (_name(app),))
+            owner.execute("SELECT queue_message_dismiss('producer', %s)", (name_of(app),))
         with pytest.raises(errors.InsufficientPrivilege):
             producer.execute(INSERT)
-    assert ([], unique) == (crossings(url), _prefix(url))
+    assert ([], unique) == (crossings(url), prefix_of(url))
     assert [] == migrate(url)
-    assert unique == _prefix(url)
+    assert unique == prefix_of(url)
     databases.drop(copy)
     _drop_roles(databases, unique)
 
 
 def _drop_roles(databases: Databases, prefix: str) -> None:
     for kind in KINDS:
-        _run(databases, "DROP ROLE IF EXISTS {}", f"{prefix}_{kind[14:]}")
+        run(databases, "DROP ROLE IF EXISTS {}", f"{prefix}_{kind[14:]}")
 
 
 def test_one_prefix_is_refused_to_two_outboxes(outbox: Outbox, unique: str) -> None:
     """In another database and in another schema, with a sentence, and nothing is changed."""
     url = outbox(unique, role_prefix=unique)
-    assert unique == _prefix(url)
+    assert unique == prefix_of(url)
     for database, schema, place in ((f"{unique}_2", "public", f"database {unique}"), (unique, "two", "schema public")):
         with pytest.raises(MigrationError, match=f"^Roles that begin with {unique} have rights in {place} already.*RELAY_ROLE_PREFIX"):
             outbox(database, schema, role_prefix=unique)
@@ -156,66 +119,59 @@ def test_one_prefix_is_refused_to_two_outboxes(outbox: Outbox, unique: str) -> N
             assert (None,) == connection.execute("SELECT to_regclass(format('%%I.queue_message', %s::text))", (schema,)).fetchone()
 
 
-@pytest.fixture
-def pair(outbox: Outbox, unique: str) -> tuple[str, str]:
-    """URLs of two outboxes in two databases."""
-    return outbox(unique), outbox(f"{unique}2")
-
-
 def test_a_login_of_two_outboxes_is_named_in_both(pair: tuple[str, str]) -> None:
-    """Also one that is a member by another role; not a superuser, and none that may only grant."""
+    """Also one that is a member by another role, and a superuser that was admitted."""
     here, there = pair
     group = f"group_{secrets.token_hex(4)}"
     with psycopg.connect(here, autocommit=True) as owner, ExitStack() as stack:
         direct, indirect, superuser, innocent = (stack.enter_context(login(here)) for _ in range(4))
-        owner.execute(f"CREATE ROLE {group}; ALTER ROLE {_name(superuser)} SUPERUSER; GRANT {group} TO {_name(indirect)}".encode())
+        owner.execute(f"CREATE ROLE {group}; ALTER ROLE {name_of(superuser)} SUPERUSER; GRANT {group} TO {name_of(indirect)}".encode())
         stack.callback(owner.execute, f"DROP ROLE {group}".encode())
         for url, kind, names in (
-            (here, "producer", [_name(direct), group, _name(superuser), _name(innocent)]),
-            (there, "relay", [_name(direct), _name(indirect), _name(superuser)]),
+            (here, "producer", [name_of(direct), group, name_of(superuser), name_of(innocent)]),
+            (there, "relay", [name_of(direct), name_of(indirect), name_of(superuser)]),
         ):
             with psycopg.connect(url, autocommit=True) as admin:
                 for name in names:
                     admin.execute("SELECT queue_message_admit(%s, %s)", (kind, name))
         for url, kind, own, other in (
-            (here, "producer", f"{_prefix(here)}_producer", f"{_prefix(there)}_relay"),
-            (there, "relay", f"{_prefix(there)}_relay", f"{_prefix(here)}_producer"),
+            (here, "producer", f"{prefix_of(here)}_producer", f"{prefix_of(there)}_relay"),
+            (there, "relay", f"{prefix_of(there)}_relay", f"{prefix_of(here)}_producer"),
         ):
-            found = crossings(url)
-            assert [f"The login {name} is a member of {own} and of {other}" for name in sorted((_name(direct), _name(indirect)))] == [
-                sentence.partition(" (")[0] for sentence in found
-            ]
-            assert all(f"(relay revoke {kind} " in sentence for sentence in found)
+            found = dict(zip(sorted(map(name_of, (direct, indirect, superuser))), crossings(url), strict=True))
+            ways = f"(member of {own}) and another one (member of {other} ("
+            assert all(sentence.startswith(f"The login {name} reaches this outbox {ways}") for name, sentence in found.items())
+            assert found[name_of(direct)].endswith(f" on one side (here: relay revoke {kind} '{name_of(direct)}').")
 
 
 def test_crossings_fail_the_check_of_borders_and_no_deployment(pair: tuple[str, str], tmp_path: Path) -> None:
     """`relay check --borders` exits 1; `relay migrate --check` says the same and exits 0. An operator may ask."""
     here, there = (Cli(url, tmp_path) for url in pair)
     with login(pair[0], "queue_message_operator") as ann:
-        name = _name(ann)
+        name = name_of(ann)
         assert "reaches another one" in here("check", "--borders", RELAY_DATABASE_URL=ann)
         assert "the schema is up to date\n" == here("migrate", "--check")
         assert "" == here.stderr
         assert "the schema is up to date\n" == here("migrate", "--check", RELAY_DATABASE_URL=ann)
-        assert f"'{name}' is a member of {_prefix(pair[1])}_etl\n" == there("grant", "etl", name)
-        assert f"The login {name} is a member of" in here("check", "--borders", code=1, RELAY_DATABASE_URL=ann)
+        assert f"'{name}' is a member of {prefix_of(pair[1])}_etl\n" == there("grant", "etl", name)
+        assert f"The login {name} reaches this outbox" in here("check", "--borders", code=1, RELAY_DATABASE_URL=ann)
         assert 1 == len(here.json("check", "--borders", code=1)["crossings"])
         assert "the schema is up to date\n" == here("migrate", "--check")
-        assert f"The login {name} is a member of" in here.stderr
-        assert f"'{name}' is no longer a member of {_prefix(pair[1])}_etl\n" == there("revoke", "etl", name)
+        assert f"The login {name} reaches this outbox" in here.stderr
+        assert f"'{name}' is no longer a member of {prefix_of(pair[1])}_etl\n" == there("revoke", "etl", name)
         assert "reaches another one" in here("check", "--borders")
 
 
 def test_granting_says_what_is_wrong(cli: Cli, database_url: str) -> None:
     """A kind that there is not, a login that there is not, no member, no right to grant, both checks at once."""
     with login(database_url) as ann:
-        assert "producer" in cli.refused("grant", "queue_message_producer", _name(ann), code=2)
+        assert "producer" in cli.refused("grant", "queue_message_producer", name_of(ann), code=2)
         assert cli.refused("grant", "producer", "who's", code=1).startswith('role "who\'s" does not exist')
         assert cli.refused("revoke", "producer", "who's", code=1).startswith('role "who\'s" does not exist')
-        assert "is not a member of" in cli.refused("revoke", "producer", _name(ann), code=3)
+        assert "is not a member of" in cli.refused("revoke", "producer", name_of(ann), code=3)
     with login(database_url, "queue_message_operator") as ann:
         for command in ("grant", "revoke"):
-            assert "Your role may not grant this" in cli.refused(command, "relay", _name(ann), code=1, RELAY_DATABASE_URL=ann)
+            assert "Your role may not grant this" in cli.refused(command, "relay", name_of(ann), code=1, RELAY_DATABASE_URL=ann)
     assert "--borders" in cli.refused("check", "--queue", "--borders", code=2)
 
 
