@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay import local
 from relay.postgres.borders import crossings
@@ -110,14 +110,15 @@ def test_a_member_that_was_granted_something_in_another_database_is_named_in_bot
             _do(url, "DROP OWNED BY {}", name_of(app))
 
 
-def test_rights_on_tables_of_the_application_cross_no_border(pair: Pair) -> None:
-    """Not in the database of another outbox, nor in this one; neither does the use of a schema."""
+@pytest.mark.parametrize("schema", ["public", "two"])
+def test_rights_on_tables_of_the_application_cross_no_border(pair: Pair, schema: str) -> None:
+    """Not in the database or the schema of another outbox, nor of this one; neither does the use of a schema."""
     here, there = pair
-    with login(here, "queue_message_producer", schema="public") as app:
+    with login(here, "queue_message_producer", schema=schema) as app:
         for url in pair:
             _do(url, "CREATE TABLE invoice ()")
             _do(url, "GRANT SELECT ON invoice TO {0}; GRANT USAGE ON SCHEMA public, two TO {0}", name_of(app))
-        assert ([], []) == (crossings(here), crossings(there))
+        assert [[], [], []] == [crossings(here), crossings(here, schema="two"), crossings(there)]
         for url in pair:
             _do(url, "DROP TABLE invoice; REVOKE ALL ON SCHEMA public, two FROM {}", name_of(app))
 
@@ -221,6 +222,49 @@ def test_who_may_grant_a_role_administers_its_outbox(pair: Pair) -> None:
         _do(there, f"GRANT {{}} TO {{}} WITH ADMIN {'TRUE' + only if only else 'OPTION'}", f"{prefix_of(there)}_relay", name_of(app))
         assert [[name_of(app)], [name_of(app)]] == [_named(here), _named(there)]
         assert ({name_of(app): f"member of {prefix_of(there)}_relay by ADMIN OPTION"} if only else {}) == _administrators(there)
+
+
+ROUTES: tuple[tuple[str, str, bool], ...] = (
+    ("INHERIT FALSE, SET FALSE", "INHERIT TRUE, SET TRUE", False),
+    ("INHERIT TRUE, SET FALSE", "INHERIT TRUE, SET FALSE", True),
+    ("INHERIT FALSE, SET TRUE", "INHERIT TRUE, SET FALSE", True),
+    ("INHERIT FALSE, SET TRUE", "INHERIT FALSE, SET TRUE", True),
+    ("INHERIT TRUE, SET FALSE", "INHERIT FALSE, SET TRUE", False),
+    ("INHERIT TRUE, SET FALSE", "ADMIN TRUE, INHERIT FALSE, SET FALSE", True),
+    ("ADMIN TRUE, INHERIT FALSE, SET FALSE", "INHERIT TRUE, SET FALSE", True),
+    ("INHERIT FALSE, SET FALSE", "ADMIN TRUE, INHERIT TRUE, SET TRUE", False),
+)
+"""Options of a login's membership in a group and of the group's in a role of another outbox; whether the login can get in."""
+
+
+@pytest.mark.parametrize(("of_login", "of_group", "reaches"), ROUTES)
+def test_a_chain_of_memberships_counts_where_a_login_can_use_it(pair: Pair, of_login: str, of_group: str, *, reaches: bool) -> None:
+    """The check says what the login itself finds out, by setting roles and by granting itself what it may grant."""
+    here, there = pair
+    if _version(here) < OPTIONS_SINCE:
+        pytest.skip("memberships have no such options before PostgreSQL 16")
+    role = f"{prefix_of(there)}_relay"
+    with login(here, "queue_message_producer", schema="public") as app, _group(here) as group:
+        _do(here, f"GRANT {{}} TO {{}} WITH {of_group}", role, group)
+        _do(here, f"GRANT {{}} TO {{}} WITH {of_login}", group, name_of(app))
+        assert [[name_of(app)] if reaches else []] * 2 == [_named(here), _named(there)]
+        assert reaches == _gets_in(make_conninfo(app, dbname=conninfo_to_dict(there)["dbname"]), group, role)
+
+
+def _gets_in(url: str, group: str, role: str) -> bool:
+    """Whether a login reads the other outbox's queue, by whatever it may make of its memberships."""
+    me = name_of(url)
+    grants = [(f"GRANT {{}} TO {{}} GRANTED BY {by}", one, me) for one in (group, role) for by in (me, group)]
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement, *names in grants:
+            with suppress(errors.InsufficientPrivilege):
+                connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        for one in (me, group, role):
+            with suppress(errors.InsufficientPrivilege), connection.transaction(force_rollback=True):
+                connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(one)))
+                connection.execute("SELECT content FROM queue_message")
+                return True
+    return False
 
 
 def test_a_server_with_one_outbox_has_no_crossing(say: Say) -> None:
