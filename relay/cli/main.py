@@ -51,7 +51,8 @@ def migrate(
         typer.Option(
             "--check",
             help="Only look: exit 1 and name what is missing, in the way or taken over if the schema is not up to date, or a role or a "
-            "grant is not there, or the roles have another prefix. Logins that reach another outbox too are named, and change no exit code.",
+            "grant is not there, or the roles have another prefix. Logins that reach another outbox too are named, and change no exit "
+            "code.",
         ),
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
