@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from typing import Final, Protocol
 
+from relay.memory import Cache, of_text
 from relay.message import Claim, Cut, PublishResult, Verdict
-from relay.option_rules import SHORT_LIMIT, OptionsError, printable
+from relay.option_rules import LONGEST, SHORT_LIMIT, OptionsError, printable
 from relay.options import Plan, plan, short_string
 
-_CACHE_LIMIT: Final = 4096
-"""Entries in each cache; a full one starts anew."""
+_CACHE_BYTES: Final = 4 << 20
+"""Bytes that each cache may take; a full one starts anew."""
 _CACHED_TEXT: Final = 4096
-"""Characters of options text above which a plan is not kept."""
+"""Bytes of options text above which a plan is not kept."""
 _OTHER_PROPERTIES: Final = 3072
 """Bytes set aside in the header frame for all but the headers: nine short strings, the relay's two headers, fixed fields and framing."""
 _DEFAULT_FRAME_MAX: Final = 131_072
@@ -82,8 +83,8 @@ class Encoder:
         self._headers_limit = max(0, frame_max - _OTHER_PROPERTIES)
         self.max_body_bytes = max_body_bytes
         self._allowed = None if allowed_exchanges is None else _matcher(allowed_exchanges)
-        self._methods: dict[tuple[str, str, bool], bytes] = {}
-        self._plans: dict[str, Plan | OptionsError] = {}
+        self._methods = Cache[tuple[str, str, bool], bytes](_CACHE_BYTES)
+        self._plans = Cache[bytes, Plan | OptionsError](_CACHE_BYTES)
 
     def encode(self, claim: Claim) -> Encoded | PublishResult:
         """Encode one claim, or say by a verdict INVALID, a code and a sentence why it can never be sent.
@@ -123,30 +124,25 @@ class Encoder:
             raise OptionsError("exchange_forbidden", sentence)
         payload = _PUBLISH + _name("exchange", exchange) + _name("routing_key", routing_key) + bytes((mandatory,))
         method = _part(payload, _HEADER)
-        if len(self._methods) >= _CACHE_LIMIT:
-            self._methods.clear()
-        self._methods[exchange, routing_key, mandatory] = method
+        self._methods.keep((exchange, routing_key, mandatory), method, of_text(exchange) + of_text(routing_key) + len(method))
         return method
 
-    def _plan(self, text: str) -> Plan:
+    def _plan(self, text: bytes) -> Plan:
         """The compiled options, cached: many messages carry the same ones."""
+        if len(text) > LONGEST:
+            sentence = f"options is longer than {LONGEST} bytes as text; write numbers of that many digits as strings"
+            raise OptionsError("headers_too_large", sentence)
         known = self._plans.get(text)
         if known is None:
             try:
-                known = plan(text, self._headers_limit)
+                known = plan(text.decode(), self._headers_limit)
             except OptionsError as error:
                 known = OptionsError(error.code, error.sentence)
-            self._remember(text, known)
+            if len(text) <= _CACHED_TEXT:
+                self._plans.keep(text, known, len(text) + _size_of(known))
         if isinstance(known, OptionsError):
             raise OptionsError(known.code, known.sentence)
         return known
-
-    def _remember(self, text: str, known: Plan | OptionsError) -> None:
-        if len(text) > _CACHED_TEXT:
-            return
-        if len(self._plans) >= _CACHE_LIMIT:
-            self._plans.clear()
-        self._plans[text] = known
 
     def _body(self, payload: bytes) -> list[bytes]:
         """Body frames of at most `frame_max` bytes; none for an empty payload."""
@@ -186,6 +182,10 @@ def _content_header(chosen: Plan, claim: Claim) -> bytes:
     headers = len(table).to_bytes(4, "big") + table
     payload = b"".join((start, content_type, chosen.content_encoding, headers, chosen.middle, message_id, chosen.tail))
     return _part(payload, _BODY if claim.payload else _METHOD)
+
+
+def _size_of(known: Plan | OptionsError) -> int:
+    return len(known.sentence) if isinstance(known, OptionsError) else len(known.headers) + len(known.middle) + len(known.tail)
 
 
 def _part(payload: bytes, next_type: bytes) -> bytes:

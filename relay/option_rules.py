@@ -17,6 +17,9 @@ EXPIRATION_LIMIT: Final = 4_294_967_295
 """Milliseconds; the broker closes the channel over more."""
 TIMESTAMP_LIMIT: Final = 253_402_300_799
 """Seconds; the end of the year 9999, after which consumers fail to decode the message."""
+LONGEST: Final = 8 << 20
+"""Bytes of options as JSON text: more than the largest headers take where they are doubles, each with all its zeros. PostgreSQL stores some
+bytes of a number that it prints as 16,000."""
 _DIGITS_LIMIT: Final = 30
 """Digits of an integer above which it is out of every range."""
 _FIELDS: Final = (

@@ -35,8 +35,6 @@ MARK_EVERY: Final = 16
 """Messages between two marks: the mark's cost is shared by so many, and so many at the most are suspected together."""
 FULL_BURST: Final = 1024
 """Messages of a burst that went through and ends the quarantine: what is written behind a guilty message is written in vain."""
-FRAMING_BYTES: Final = 200
-"""Bytes of a message beside its payload, about."""
 REMEMBER_REFUSAL: Final = 1.0
 """Seconds in which a missing exchange is not asked for again."""
 
@@ -259,7 +257,7 @@ class Outlet:
             if encoded is not None:
                 slots.append(slot)
                 encodeds.append(encoded)
-                size += len(job.claims[index].payload) + FRAMING_BYTES
+                size += sum(map(len, encoded))
         return slots, encodeds
 
     def _encode(self, job: Job, index: int, now: float) -> Encoded | None:

@@ -23,14 +23,15 @@ LARGE: Final = 1 << 20
 """Bytes of a payload above which a message goes apart."""
 
 
-_options, _attempts = (itemgetter(Claim._fields.index(name)) for name in ("options", "attempts"))
+_payload, _options, _attempts = (itemgetter(Claim._fields.index(name)) for name in ("payload", "options", "attempts"))
 
 
 def by_route(batch: Batch, user: str | None) -> dict[Route, Sequence[int]]:
     """Places of a batch's messages by their route, in their order; `user` is who is logged in, None where that is not known."""
     claims = batch.claims
     # Most batches hold nothing of the kind, which passes in C tell.
-    looks = batch.size > LARGE or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
+    large = max(map(len, map(_payload, claims)), default=0) > LARGE
+    looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
     apart = {place for place, claim in enumerate(claims) if _goes_apart(claim, user)} if looks else set[int]()
     if len(batch.exchanges) == 1 and not apart:
         return {(exchange, False): range(len(claims)) for exchange in batch.exchanges}
@@ -44,9 +45,9 @@ def _goes_apart(claim: Claim, user: str | None) -> bool:
     return claim.attempts > 1 or len(claim.payload) > LARGE or (claim.options is not None and _names_another(claim.options, user))
 
 
-def _names_another(options: str, user: str | None) -> bool:
+def _names_another(options: bytes, user: str | None) -> bool:
     """Whether the message is to go out in a name that is not the connection's; options that cannot be read never go out."""
-    if "user" not in options:
+    if b"user" not in options:
         return False
     try:
         found = json.loads(options)

@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from relay.claims.cursor import Snapshot
+from relay.memory import of_text
 from relay.message import START, Position
 from relay.ports import Finding
 
 MOST_KEYS = 10_000
 """Keys whose bounds are kept, the last seen ones; for any other the whole key is looked at."""
+MOST_BYTES = 8 << 20
+"""Bytes of these keys."""
 NEAR = 16
 """Transactions so close below a head are not told apart: the bound goes below them, which costs few dead entries and saves a look at
 each of them."""
@@ -37,8 +40,10 @@ NOWHERE = Bound(START, ())
 class Bounds:
     """The bounds of the keys seen last."""
 
-    def __init__(self, most: int = MOST_KEYS) -> None:
+    def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._size = 0
         self._known: OrderedDict[str, Bound] = OrderedDict()
 
     def of(self, keys: Sequence[str]) -> list[Bound]:
@@ -57,19 +62,22 @@ class Bounds:
         running = sorted(snapshot.running)
         nothing = _bound(Position(snapshot.xmax, 0), running)
         for key in keys:
+            self._size += 0 if key in self._known else of_text(key)
             self._known[key] = _bound(heads[key].position, running) if key in heads else nothing
             self._known.move_to_end(key)
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+        while len(self._known) > self._most or self._size > self._most_bytes:
+            self._size -= of_text(self._known.popitem(last=False)[0])
 
     def seen(self, key: str, position: Position) -> None:
         """A scan has seen a message of this key: a bound above it is wrong."""
         if key in self._known and position < self._known[key].start:
             del self._known[key]
+            self._size -= of_text(key)
 
     def forget(self) -> None:
         """Know nothing: the connection is new, and a failover may have lowered the xid counter."""
         self._known.clear()
+        self._size = 0
 
 
 def _bound(start: Position, running: Sequence[int]) -> Bound:

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import Final
 
-MAX_KEYS = 20_000
+from relay.memory import of_text
+
+MAX_KEYS: Final = 20_000
 """Keys that are asked for at a time; what is more the next round of the scrub finds again."""
+MAX_BYTES: Final = 8 << 20
+"""Bytes of these keys: some thousand of the longest."""
 
 
 class KeyQueue:
     """Keys whose head may be ready, with their lanes, in the order in which they are asked for; none of them is in flight."""
 
-    def __init__(self, most: int = MAX_KEYS) -> None:
+    def __init__(self, most: int = MAX_KEYS, most_bytes: int = MAX_BYTES) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._size = 0
         self._keys: dict[str, int] = {}
         self._in_flight: dict[str, bool] = {}
         """Keys whose head we hold; True where something of the key was found meanwhile."""
@@ -26,8 +33,11 @@ class KeyQueue:
         for key, lane in keys.items():
             if key in self._in_flight:
                 self._in_flight[key] = True
-            elif len(self._keys) < self._most:
+            elif key in self._keys:
                 self._keys[key] = lane
+            elif self._filled < 1:
+                self._keys[key] = lane
+                self._size += of_text(key)
 
     def first(self, most: int) -> list[str]:
         """Those whose turn it is; they stay until they are dropped or taken."""
@@ -36,7 +46,8 @@ class KeyQueue:
     def drop(self, keys: Iterable[str]) -> None:
         """These are not asked for any more."""
         for key in keys:
-            self._keys.pop(key, None)
+            if self._keys.pop(key, None) is not None:
+                self._size -= of_text(key)
 
     def put_behind(self, keys: Iterable[str]) -> None:
         """Those of these that are still asked for have their turn after all others."""
@@ -45,7 +56,7 @@ class KeyQueue:
 
     def took(self, key: str) -> None:
         """The key's head is in flight."""
-        self._keys.pop(key, None)
+        self.drop((key,))
         self._in_flight[key] = False
 
     def settled(self, key: str) -> bool:
@@ -54,21 +65,27 @@ class KeyQueue:
 
     def keep(self, wanted: Callable[[int], bool]) -> None:
         """Ask only for those in lanes that are wanted still."""
-        self._keys = {key: lane for key, lane in self._keys.items() if wanted(lane)}
+        self.drop([key for key, lane in self._keys.items() if not wanted(lane)])
 
     def clear(self) -> None:
         """Ask for none; what is in flight stays so."""
         self._keys.clear()
+        self._size = 0
 
     @property
     def enough(self) -> bool:
         """More than half of the room is taken."""
-        return len(self._keys) * 2 > self._most
+        return self._filled * 2 > 1
 
     @property
     def full(self) -> bool:
         """What is left of the room is kept for keys that are listed."""
-        return len(self._keys) * 4 >= self._most * 3
+        return self._filled * 4 >= 3  # noqa: PLR2004 - three quarters
+
+    @property
+    def _filled(self) -> float:
+        """Share of the room that is taken, in keys or in bytes."""
+        return max(len(self._keys) / self._most, self._size / self._most_bytes)
 
     def __len__(self) -> int:
         """How many keys are asked for."""

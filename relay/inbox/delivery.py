@@ -14,16 +14,14 @@ from datetime import datetime
 from decimal import Decimal
 from hashlib import sha256
 from math import isfinite, isnan
-from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from relay.client_message import JsonText, content_text
 from relay.json_text import json_text
+from relay.memory import KEPT, of_text
 from relay.option_rules import TIMESTAMP_LIMIT
 
-KEPT: Final = 2048
-"""Bytes that a delivery takes beside its payload and its options: its names as long as they may be, and its places in lists."""
 RELAY_ID: Final = "x-relay-id"
 TIMESTAMP: Final = "x-relay-timestamp"
 """Header of the inbox that holds a property `timestamp` which is no number of seconds up to the year 9999, such as one in milliseconds."""
@@ -59,7 +57,7 @@ class Delivery:
     @property
     def size(self) -> int:
         """Bytes that it takes in memory."""
-        return len(self.payload) + getsizeof(self.content) + getsizeof(self.options) + KEPT
+        return KEPT + len(self.payload) + sum(map(of_text, (self.content, self.options, self.message_id, self.exchange, self.routing_key)))
 
 
 def delivery(

@@ -1,4 +1,4 @@
-"""Payloads too large to travel with their claim: fetched once the lock stands, so that one which no memory holds is counted.
+"""Payloads and options too large to travel with their claim: fetched once the lock stands, so that one which no memory holds is counted.
 
 They come piece by piece, and between two of them whatever else waits for the connection has its turn.
 """
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from relay.errors import StoreError
-from relay.message import Claim, Cut
+from relay.message import Claim, Cut, memory_of
 
 LARGE = 4 << 20
 """Bytes that a message may take, at the most, for its payload to travel with the claim. An answer that the relay does not survive undoes
@@ -24,7 +24,20 @@ GOAL, SHARE = 1.0, 0.1
 USUAL = 32 << 20
 """Bytes that a claim is taken to bring, at the most, when nothing but the window bounded it and it did not arrive in time."""
 
-Read = Callable[[Claim, int, int], Awaitable[tuple[bytes, int, float] | None]]
+
+class Piece(NamedTuple):
+    """A part of a payload."""
+
+    octets: bytes
+    length: int
+    """Bytes of all of the payload."""
+    served: float
+    """Seconds that the server needed."""
+    options: bytes | None
+    """With the first piece: the message's options, as much of them as shows that they are too long."""
+
+
+Read = Callable[[Claim, int, int], Awaitable[Piece | None]]
 Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
 
 
@@ -99,12 +112,12 @@ class Fetcher:
     """Puts in the payloads that were left behind by one claim.
 
     Args:
-        read: a piece of one: from which byte, how many; with the bytes of all of it, and the seconds that the server needed. None where the
-            lock is not ours any more.
+        read: a piece of one: from which byte, how many. None where the lock is not ours any more.
         renew: moves the locks of claims ahead; False if some of them are not ours any more.
         pace: how long pieces are.
         most: bytes that a payload may have.
-        room: bytes that all of them may have together. What the database says of a payload's size is no bound: as text it may be longer.
+        room: bytes of memory that all of them may take together. What the database says of their sizes is no bound: as text they may be
+            longer.
         half: seconds after which a lock is to be renewed.
         since: monotonic seconds of the claim.
         leaving: the relay stops, and sends nothing any more.
@@ -132,7 +145,7 @@ class Fetcher:
         """
         done = Completed([], [], [], None, None)
         self._held = [*claims]
-        self._room -= sum(len(claim.payload) for index, claim in enumerate(claims) if index not in left)
+        self._room -= memory_of([claim for index, claim in enumerate(claims) if index not in left])
         begun = False
         for index, claim in enumerate(claims):
             if index not in left:
@@ -147,12 +160,12 @@ class Fetcher:
 
     async def _one(self, done: Completed, claim: Claim) -> Completed:
         try:
-            payload = await self._payload(claim)
+            whole = await self._whole(claim)
         except (StoreError, MemoryError) as error:
             return done._replace(failed=claim, failure=error if isinstance(error, StoreError) else StoreError(NO_MEMORY))
-        if payload is not None:
-            done.whole.append(claim._replace(payload=payload))
-            self._room -= len(payload)
+        if whole is not None:
+            done.whole.append(whole)
+            self._room -= memory_of([whole])
         elif self._in_vain:
             done.back.append(claim)
         else:
@@ -160,8 +173,9 @@ class Fetcher:
             self._held.remove(claim)
         return done
 
-    async def _payload(self, claim: Claim) -> bytes | None:
-        """All of it, or what shows that it is too large; None where it is lost, or where the rest of it would come in vain."""
+    async def _whole(self, claim: Claim) -> Claim | None:
+        """With all of it, or what shows that it is too large; None where it is lost, or where the rest of it would come in vain."""
+        options = claim.options
         pieces: list[bytes] = []
         have = 0
         while True:
@@ -169,14 +183,14 @@ class Fetcher:
             answer = await self._read(claim, have + 1, asked)
             if answer is None:
                 return None
-            piece, length, served = answer
-            pieces.append(piece)
-            have += len(piece)
-            if length > self._most:
-                return Cut(piece)
-            if have >= length:
-                return b"".join(pieces)
-            self._pace.came(asked, time.monotonic() - began, served=served, goal=min(GOAL, self._half * SHARE))
+            pieces.append(answer.octets)
+            options = options if have else answer.options
+            have += len(answer.octets)
+            if answer.length > self._most:
+                return claim._replace(payload=Cut(answer.octets), options=options)
+            if have >= answer.length:
+                return claim._replace(payload=b"".join(pieces), options=options)
+            self._pace.came(asked, time.monotonic() - began, served=answer.served, goal=min(GOAL, self._half * SHARE))
             await self._renew_in_time()
             if self._in_vain:
                 return None

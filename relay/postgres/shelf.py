@@ -1,4 +1,4 @@
-"""Where the payloads of a claim are that did not travel with it: reads them, keeps their locks, and puts back what is not handed on."""
+"""Where payloads and options are that did not travel with their claim: reads them, keeps their locks, puts back what is not handed on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Protocol
 from relay.errors import StoreError
 from relay.events import LockLost, Sink
 from relay.message import Batch, Claim, GiveBack
+from relay.option_rules import LONGEST
 from relay.policy import Policy
 from relay.ports import Left, Row
 from relay.postgres.database import Session
-from relay.postgres.payloads import Completed, Fetcher, Pace
+from relay.postgres.payloads import Completed, Fetcher, Pace, Piece
 from relay.postgres.statements import Statements
 
 
@@ -67,10 +68,10 @@ class Shelf:
 
         Args:
             claims: as the claim statement returned them.
-            left: which of them have no payload yet.
+            left: which of them have no payload yet, or no options.
             batch: their token and deadline.
             half: seconds of half the time until that deadline.
-            room: bytes that all payloads may have together.
+            room: bytes of memory that all of them may take together.
 
         """
         done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
@@ -78,10 +79,11 @@ class Shelf:
         return done
 
     def _fetcher(self, batch: Batch, *, half: float, room: int) -> Fetcher:
-        async def read(claim: Claim, start: int, length: int) -> tuple[bytes, int, float] | None:
-            values = {"xid": str(claim.xid), "seq": claim.seq, "token": batch.token, "start": start, "length": length}
+        async def read(claim: Claim, start: int, length: int) -> Piece | None:
+            where = {"xid": str(claim.xid), "seq": claim.seq, "token": batch.token}
+            values = {**where, "start": start, "length": length, "longest": LONGEST + 1}
             rows = await self._session.fetch(self._statements["read_payload"], values)
-            return rows[0] if rows else None
+            return Piece._make(rows[0]) if rows else None
 
         async def renew(held: Sequence[Claim]) -> bool:
             return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in held]) == len(held)

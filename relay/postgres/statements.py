@@ -8,6 +8,8 @@ from importlib.resources import files
 
 from psycopg import sql
 
+from relay.memory import KEPT, WIDEST
+
 
 class Statements:
     """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due, a scan of `scan` and its order."""
@@ -62,6 +64,8 @@ def _claim_by(due: str, way: str, *, attempts: str, refused: str) -> str:
         "@refused@": refused,
         "@bounds@": _text("due_fresh_bounds").rstrip() if fresh else "",
         "@size@": _text("size").strip(),
+        "@kept@": str(KEPT),
+        "@widest@": str(WIDEST),
     }
     text = _text("claim")
     for place, part in parts.items():

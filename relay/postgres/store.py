@@ -131,7 +131,7 @@ class Store:
         claims, found = answer.claims, answer.found
         half = policy.lock_seconds * (1 - SAFETY) / 2
         batch = Batch(token, [], answer.clock, tick, tick + 2 * half, wanted.source)
-        left = {index for index, claim in enumerate(claims) if claim.payload is None}
+        left = {index for index, claim in enumerate(claims) if claim.payload is None or claim.options == b""}
         unready = left or (claims and came > tick + half)
         whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
         if claims:

@@ -13,6 +13,7 @@ from relay.worker.outcomes import Reject
 
 HEADER: Final = "x-relay-request"
 """Of a message that a request's row has made; which row that is only the database knows."""
+_NAMED: Final = f'"{HEADER}"'.encode()
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """What a text of PostgreSQL cannot hold: NUL, and half of a surrogate pair."""
 
@@ -28,7 +29,7 @@ class Answer(NamedTuple):
 
 def is_request(claim: Claim) -> bool:
     """Whether a row may wait for its answer."""
-    return claim.options is not None and f'"{HEADER}"' in claim.options
+    return claim.options is not None and _NAMED in claim.options
 
 
 def answer_of(returned: object, *, most: int) -> Answer:

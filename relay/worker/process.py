@@ -101,6 +101,7 @@ class Work(Relay):
             schema=self._settings.schema_name,
             name=self._settings.name,
             prepare=self._settings.prepare,
+            most_bytes=self._settings.window_bytes,
             handler=self._handler,
             settled=self._settled,
             policy=lambda: self._policy,

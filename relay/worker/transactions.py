@@ -23,6 +23,7 @@ from relay.secret import Conninfo
 from relay.waiting import pause
 from relay.worker.answers import answer_of, is_request
 from relay.worker.handler import Handler, call
+from relay.worker.kept import Kept
 from relay.worker.message import Message
 from relay.worker.outcomes import NotItsFaultError, Reject, Retry, UnreadyError
 
@@ -30,6 +31,8 @@ NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
 LONGEST_PAUSE = 5.0
 """Seconds between two tries of an answer while the database is away."""
+LARGE = 1 << 20
+"""Characters of an answer after which its connection is not used again."""
 LOST = "lock_lost"
 """The database's word for it."""
 TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
@@ -115,6 +118,7 @@ class Transactions:
         schema: of the inbox.
         name: this worker, for the archive.
         prepare: statements may be prepared.
+        most_bytes: bytes that answers may take as text, all together.
         handler: takes the message and the connection.
         settled: told of what is settled.
         policy: the database's policy that holds now.
@@ -129,6 +133,7 @@ class Transactions:
         schema: str,
         name: str,
         prepare: bool,
+        most_bytes: int,
         handler: Handler,
         settled: Settled,
         policy: Callable[[], Policy],
@@ -143,15 +148,18 @@ class Transactions:
         self._policy = policy
         self._statements = Statements(schema)
         self._free: list[psycopg.AsyncConnection[Any]] = []
+        self._kept = Kept(most_bytes)
+        self._grown: set[psycopg.AsyncConnection[Any]] = set()
+        """Connections that have sent something large: libpq keeps the buffer for as long as there is the connection."""
 
     async def run(self, batch: Batch, claims: Sequence[Claim]) -> None:
         """Handle one message; raises what the handler or the database raises, after which nothing of it is written."""
         [claim] = claims
         written = False
-        async with AsyncExitStack() as transaction:
+        async with AsyncExitStack() as kept, AsyncExitStack() as transaction:
             connection = await self._begun(transaction)
             returned = await call(self._handler, Message(claim), connection)
-            await self._answer(connection, batch, claim, returned)
+            await self._answer(connection, batch, claim, returned, kept)
             await self._write(connection, batch, claim)
             written = True
         if not written:
@@ -168,9 +176,9 @@ class Transactions:
         attempt = 0
         while not (attempt and await self._was_settled(batch, claim)):
             try:
-                async with AsyncExitStack() as transaction:
+                async with AsyncExitStack() as kept, AsyncExitStack() as transaction:
                     connection = await self._begun(transaction)
-                    await self._answer(connection, batch, claim, returned)
+                    await self._answer(connection, batch, claim, returned, kept)
                     await self._write(connection, batch, claim)
                 break
             except (psycopg.OperationalError, psycopg.errors.CheckViolation, UnreadyError) as error:
@@ -180,11 +188,15 @@ class Transactions:
                 await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
         self._settled.add(claim)
 
-    async def _answer(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim, returned: object) -> None:
-        """The answer, where there is one or a row waits for one; the message's settle must follow."""
+    async def _answer(
+        self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim, returned: object, kept: AsyncExitStack
+    ) -> None:
+        """The answer, where there is one or a row waits for one; the message's settle must follow, and then the end of `kept`."""
         if not (isinstance(returned, Mapping) or is_request(claim)):
             return
-        answer = answer_of(returned, most=self._policy().max_body_bytes)
+        answer = await kept.enter_async_context(self._kept.made(lambda: answer_of(returned, most=self._policy().max_body_bytes)))
+        if len(answer.text or "") > LARGE:
+            self._grown.add(connection)
         values = {"id": claim.id, "token": batch.token, "answer": answer.text, "bytes": answer.binary}
         try:
             [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
@@ -207,8 +219,10 @@ class Transactions:
         return False
 
     async def _put_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Keep it for the next handler, unless its state is not known."""
-        if connection.info.transaction_status == TransactionStatus.IDLE:
+        """Keep it for the next handler, unless its state is not known, or it has grown."""
+        grown = connection in self._grown
+        self._grown.discard(connection)
+        if connection.info.transaction_status == TransactionStatus.IDLE and not grown:
             self._free.append(connection)
         else:
             await connection.close()

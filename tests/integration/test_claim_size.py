@@ -45,8 +45,9 @@ async def test_headers_count_as_what_they_take_in_memory(queue: Queue, store: Ma
     )
     claimed = []
     while batch := (await store.take(limit=500, limit_bytes=MEGABYTE)).batch:
-        assert batch.size == sum(len(claim.payload) + len(claim.options or "") for claim in batch.claims)
+        plain = sum(len(claim.payload) + len(claim.options or b"") for claim in batch.claims)
+        assert plain < batch.size < plain + 2000 * len(batch.claims)
         claimed.append(batch)
 
     assert 60 == sum(len(batch.claims) for batch in claimed)
-    assert max(batch.size for batch in claimed) <= MEGABYTE + 101_000
+    assert max(batch.size for batch in claimed) <= MEGABYTE + 103_000

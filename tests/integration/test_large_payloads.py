@@ -7,6 +7,7 @@ import pytest
 from relay.encoding import Encoded, Encoder
 from relay.errors import NewConnectionError, StoreError
 from relay.events import Event, LockLost
+from relay.memory import KEPT
 from relay.message import Cut
 from relay.policy import Policy
 from relay.postgres.payloads import FIRST, LARGE
@@ -75,13 +76,14 @@ async def test_what_is_longer_than_its_size_lets_expect_is_claimed_bit_by_bit(qu
     ids = await queue.insert(6, content=LONG)
     [(stored, printed)] = await queue.sql("SELECT max(pg_column_size(content)), max(octet_length(content::text)) FROM queue_message")
     assert 6 * 100 * stored < 2 * printed
-    room = printed + 1
+    one = KEPT + len("orders") + printed
+    room = one + 1
 
     first = (await store.take(limit_bytes=room)).batch
     rest = [(await store.found(limit_bytes=room)).batch for _ in range(3)]
 
     batches = [batch for batch in (first, *rest) if batch]
-    assert [2 * printed] * 3 == [batch.size for batch in batches]
+    assert [2 * one] * 3 == [batch.size for batch in batches]
     assert ids == [id_ for batch in batches for id_ in ids_of(batch)]
     assert {(1, None)} == set(await queue.sql("SELECT attempts, last_error FROM queue_message"))
 

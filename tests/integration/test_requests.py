@@ -303,8 +303,9 @@ async def test_an_answer_whose_commit_was_not_heard_is_read_again(table: Queue, 
     settled = Settled()
     told: list[Event] = []
     transactions = Unheard(
-        conninfo=table.url, schema="public", name="worker", prepare=True, handler=print, settled=settled, policy=Policy, emit=told.append
-    )
+        conninfo=table.url, schema="public", name="worker", prepare=True, most_bytes=1, handler=print, settled=settled,
+        policy=Policy, emit=told.append,
+    )  # fmt: skip
     await transactions.answer(batch, batch.claims[0], {"response_code": 200})
     await transactions.aclose()
     assert settled.take(batch.claims[0])

@@ -90,7 +90,7 @@ async def test_a_claim_that_cannot_arrive_in_time_is_followed_by_smaller_ones(
 
     One whose answer fits the buffers on the way is committed all the same: its locks end, and a scan finds its messages.
     """
-    await queue.sql(BODY, LARGE - 1024, 4)
+    await queue.sql(BODY, LARGE - 4096, 4)
     other = make_store("other", policy=SHORT)
     await other.register()
     async with Proxy.before(database_url) as proxy:
@@ -111,7 +111,7 @@ async def test_a_claim_that_cannot_arrive_in_time_is_followed_by_smaller_ones(
 
     assert told.value.unanswered
     assert left > 0, "it is handed on with time to send it"
-    assert {LARGE - 1024} == {len(claim.payload) for claim in batch.claims}
+    assert {LARGE - 4096} == {len(claim.payload) for claim in batch.claims}
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ BATCH = 10
 class Rig:
     """An engine between fakes."""
 
-    def __init__(self, *script: Batch | Exception | None, window: int = 100, window_bytes: int = 10_000, looks: int = 0) -> None:
+    def __init__(self, *script: Batch | Exception | None, window: int = 100, window_bytes: int = 1_000_000, looks: int = 0) -> None:
         self.intake = FakeIntake(*script)
         self.publisher = FakePublisher()
         self.settler = FakeSettler()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from relay.claims.cursor import Cursor
 from relay.claims.key_bounds import Bound
 from relay.errors import StoreError
-from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict
+from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict, memory_of
 from relay.ports import Claimed, Finding, Fresh, Left, Listed, Page, Row, Seen, Sought, Wanted, Written
 
 Answer = TypeVar("Answer")
@@ -34,10 +34,19 @@ def at_once(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def a_claim(**given: Any) -> Claim:
-    """One claim; every field can be given."""
+    """One claim; every field can be given, options as text."""
     seq = next(_numbers)
     plain = Claim(1, seq, f"id-{seq}", "orders", "new", b"{}", False, None, None, None, 1, None)
-    return plain._replace(**given)
+    return plain._replace(**{**given, **octets(given.get("options"))})
+
+
+def octets(options: str | None) -> dict[str, bytes | None]:
+    """The field `options` of a claim, of its text."""
+    return {"options": options.encode() if options else None}
+
+
+EMPTY = memory_of([a_claim(payload=b"")])
+"""Bytes that a claim takes beside its payload."""
 
 
 def a_finding(kind: str = "waiting", **given: Any) -> Finding:

@@ -79,7 +79,7 @@ class Poison:
             routing_key=self.text("routing_key") if "routing_key" in self.columns else routing_key,
             payload=_binary(self.columns["body"]) if binary else self._content(),
             binary=binary,
-            options=self.text("options") if self.columns.get("options", {}) != {} else None,
+            options=self.text("options").encode() if self.columns.get("options", {}) != {} else None,
             ordering_key=None, replay_of=None, attempts=1, expires_in=None,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from relay.amqp.publisher import RabbitPublisher
 from relay.encoding import Encoder
 from relay.events import Event
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
+from tests.support.fakes import octets
 
 E = TypeVar("E", bound=Event)
 
@@ -43,7 +44,7 @@ class Seen:
 
 
 def claim(exchange: str, routing_key: str = "key", payload: bytes = b'{"n": 1}', **other: Any) -> Claim:
-    """Make a claimed message with an id of its own."""
+    """Make a claimed message with an id of its own; options are text."""
     fields = {
         "xid": 1,
         "seq": 1,
@@ -55,6 +56,7 @@ def claim(exchange: str, routing_key: str = "key", payload: bytes = b'{"n": 1}',
         "attempts": 1,
         "expires_in": None,
     }
+    other |= octets(other.get("options"))
     return Claim(**{**fields, "exchange": exchange, "routing_key": routing_key, "payload": payload, **other})
 
 

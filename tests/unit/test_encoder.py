@@ -8,6 +8,7 @@ import pytest
 from pamqp import body, commands, frame
 
 from relay.encoding import Encoded, Encoder, encode_batch
+from relay.memory import ENTRY, Cache
 from relay.message import PublishResult
 from relay.options import plan
 from tests.support.fakes import a_claim
@@ -75,19 +76,20 @@ def test_a_method_is_built_once() -> None:
 
 
 def test_a_full_cache_starts_anew() -> None:
-    """It holds what it may and never one more, and goes on with what comes next."""
-    encoder = an_encoder()
-    most_methods = most_plans = 0
-    for number in range(LIMIT + 2):
-        encoder.encode(a_claim(routing_key=str(number), options=f'{{"type": "{number}"}}'))
-        most_methods, most_plans = max(most_methods, len(encoder._methods)), max(most_plans, len(encoder._plans))
+    """It holds what it may and not a byte more, and goes on with what comes next."""
+    cache = Cache[str, int](2 * ENTRY + 20)
+    cache.keep("a", 1, 10)
+    cache.keep("b", 2, 10)
+    assert {"a": 1, "b": 2} == cache
 
-    assert (LIMIT, LIMIT) == (most_methods, most_plans)
-    assert (2, 2) == (len(encoder._methods), len(encoder._plans))
+    cache.keep("c", 3, 20)
+    assert {"c": 3} == cache
+    cache.keep("d", 4, 1)
+    assert {"d": 4} == cache
 
 
 def test_long_options_are_not_kept() -> None:
-    """Up to 4,096 characters are; longer ones are compiled each time, so that the cache stays small."""
+    """Up to 4,096 bytes are; longer ones are compiled each time, so that the cache stays small."""
     encoder = an_encoder()
     for length in (LIMIT, LIMIT + 1):
         encoder.encode(a_claim(options='{"type": "t"}'.ljust(length)))

@@ -12,6 +12,7 @@ from pamqp import body, commands, frame, header
 
 from relay.encoding import Encoded, Encoder, encode_batch
 from relay.message import Claim, Cut, PublishResult, Verdict
+from tests.support.fakes import octets
 from tests.support.json_values import options_text
 
 ID = "0190b3b0-0000-7000-8000-000000000001"
@@ -23,7 +24,7 @@ def _claim(**columns: Any) -> Claim:
         "xid": 1, "seq": 1, "id": ID, "exchange": "orders", "routing_key": "new", "payload": b'{"a": 1}', "binary": False,
         "options": None, "ordering_key": None, "replay_of": None, "attempts": 1, "expires_in": None,
     }  # fmt: skip
-    return Claim(**{**given, **columns})
+    return Claim(**{**given, **columns, **octets(columns.get("options"))})
 
 
 def _encoder(**settings: Any) -> Encoder:
@@ -91,7 +92,7 @@ def test_a_binary_payload_is_said_to_be_one() -> None:
 @pytest.mark.parametrize("claim", [_claim(), _claim(binary=True), _claim(payload=b"x" * 5000)], ids=["json", "binary", "large"])
 def test_empty_options_and_none_are_the_same_frames(claim: Claim) -> None:
     """The prebuilt header of the common case is the header that the options would make."""
-    assert _encoded(claim) == _encoded(claim._replace(options="{}"))
+    assert _encoded(claim) == _encoded(claim._replace(options=b"{}"))
 
 
 def test_every_option_reaches_its_property() -> None:
@@ -248,12 +249,12 @@ def test_caches_stay_bounded() -> None:
     """A queue of ever new names, options and refusals does not grow the relay."""
     encoder = _encoder()
     for number in range(5000):
-        encoder.encode(_claim(routing_key=str(number), options=f'{{"type": "{number}"}}'))
-        encoder.encode(_claim(options=f'{{"unknown{number}": 1}}'))
+        encoder.encode(_claim(routing_key=f"{number} " + "é" * 120, options=f'{{"type": "{number}"}}'))
+        encoder.encode(_claim(options=f'{{"unknown{number}": {"1" * 3000}}}'))
     encoder.encode(_claim(options=f'{{"headers": {{"long": "{"x" * 5000}"}}}}'))
 
-    assert len(encoder._methods) <= 4096
-    assert len(encoder._plans) <= 4096
+    assert 500 < len(encoder._methods) < (4 << 20) // (len("orders") + 4 * 120)
+    assert 500 < len(encoder._plans) < (4 << 20) // 3000
     assert max(map(len, encoder._plans)) <= 4096
 
 

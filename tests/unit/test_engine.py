@@ -12,7 +12,7 @@ from relay.engine import FULL_ENOUGH
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, PublishResult, Result, Retry, Verdict
 from tests.support.engine_rig import BATCH, Rig
-from tests.support.fakes import a_batch, a_claim
+from tests.support.fakes import EMPTY, a_batch, a_claim
 from tests.support.timeless import timeless
 
 
@@ -170,7 +170,9 @@ async def test_bytes_bound_the_window_too() -> None:
     assert [big, next_one] == rig.publisher.published
 
 
-@pytest.mark.parametrize(("window", "window_bytes", "claims"), [(8, 10_000, 2), (7, 10_000, 1), (100, 600, 1), (100, 601, 2)])
+@pytest.mark.parametrize(
+    ("window", "window_bytes", "claims"), [(8, 100_000, 2), (7, 100_000, 1), (100, 6 * EMPTY + 600, 1), (100, 6 * EMPTY + 601, 2)]
+)
 @timeless
 async def test_the_last_room_that_is_enough_is_used(window: int, window_bytes: int, claims: int) -> None:
     """Half of a batch is enough, of half of a smaller window too, and so is one byte; no byte is not."""

@@ -4,47 +4,50 @@ from __future__ import annotations
 
 from relay.inhand import InHand
 from relay.message import Position
-from tests.support.fakes import a_batch, a_claim
+from tests.support.fakes import EMPTY, a_batch, a_claim
+
+SILENT = EMPTY + len("silent") - len("orders")
+"""Bytes of a message of an exchange with a name of that length."""
 
 
 def test_the_window_shrinks_by_what_is_in_hand_and_grows_by_what_is_settled() -> None:
     """In messages and in bytes alike, portion by portion."""
-    in_hand = InHand(window=10, window_bytes=100)
-    batch = a_batch(a_claim(payload=b"12345"), a_claim(payload=b"123"))
+    in_hand = InHand(window=10, window_bytes=10_000)
+    batch = a_batch(a_claim(payload=b"12345", options="123"), a_claim(payload=b"123", ordering_key="é"))
     in_hand.add(batch)
-    assert (8, 92) == in_hand.room()
+    assert (8, 10_000 - 2 * EMPTY - 15) == in_hand.room()
 
     in_hand.remove(batch, batch.claims[:1])
-    assert (9, 97) == in_hand.room()
+    assert (9, 10_000 - EMPTY - 7) == in_hand.room()
     in_hand.remove(batch, batch.claims[1:])
-    assert ((10, 100), 0, 0) == (in_hand.room(), in_hand.messages, in_hand.size)
+    assert ((10, 10_000), 0, 0) == (in_hand.room(), in_hand.messages, in_hand.size)
 
 
 def test_silent_exchanges_leave_half_of_the_window_to_the_others() -> None:
     """What does not confirm and holds half or more, in messages or in bytes, is stuck, and counts as half at the most."""
-    in_hand = InHand(window=10, window_bytes=100)
-    silent, other = a_batch(*(a_claim(exchange="silent", payload=b"1") for _ in range(8))), a_batch(a_claim(exchange="other", payload=b"1"))
+    in_hand = InHand(window=10, window_bytes=20 * SILENT)
+    silent, other = a_batch(*(a_claim(exchange="silent", payload=b"") for _ in range(8))), a_batch(a_claim(exchange="others", payload=b""))
     in_hand.add(silent)
     in_hand.add(other)
-    assert not in_hand.note_silence(["other"])
-    assert (1, 91) == in_hand.room()
+    assert not in_hand.note_silence(["others"])
+    assert (1, 11 * SILENT) == in_hand.room()
 
     assert in_hand.note_silence(["silent"])
-    assert (frozenset({"silent"}), (4, 91)) == (in_hand.stuck, in_hand.room())
+    assert (frozenset({"silent"}), (4, 11 * SILENT)) == (in_hand.stuck, in_hand.room())
     assert not in_hand.note_silence(["silent"])
 
     in_hand.remove(silent, silent.claims[:4])
     assert in_hand.note_silence(["silent"])
-    assert (frozenset(), (5, 95)) == (in_hand.stuck, in_hand.room())
+    assert (frozenset(), (5, 15 * SILENT)) == (in_hand.stuck, in_hand.room())
 
 
 def test_silent_exchanges_are_stuck_by_their_bytes_too() -> None:
     """Few large messages fill a window as well as many small ones."""
-    in_hand = InHand(window=10, window_bytes=100)
-    in_hand.add(a_batch(a_claim(exchange="one", payload=b"1" * 30), a_claim(exchange="two", payload=b"1" * 70)))
+    in_hand = InHand(window=10, window_bytes=10_000)
+    in_hand.add(a_batch(a_claim(exchange="one", payload=b"1" * 3000), a_claim(exchange="two", payload=b"1" * 7000)))
 
     assert in_hand.note_silence(["one", "two"])
-    assert (8, 50) == in_hand.room()
+    assert (8, 5000) == in_hand.room()
 
 
 def test_the_same_claim_is_let_go_once() -> None:
@@ -139,7 +142,8 @@ def test_what_was_let_go_of_in_part_is_counted_once() -> None:
         in_hand, batch = InHand(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
         in_hand.add(batch)
         in_hand.remove(batch, [batch.claims[0]])
-        assert (2, 8, 1, 4) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("a"))
+        one = EMPTY - len("orders") + len("a") + 4
+        assert (2, 2 * one, 1, one) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("a"))
 
         in_hand.remove(batch, batch.claims if whole else batch.claims[1:])
         assert (0, 0, 0, 0) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("b"))

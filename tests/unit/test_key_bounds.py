@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from relay.claims import key_bounds as module
 from relay.claims.cursor import Snapshot
 from relay.claims.key_bounds import NOWHERE, Bound, Bounds
-from relay.message import Position
+from relay.claims.key_queue import KeyQueue
+from relay.message import START, Position
 from tests.support.fakes import A_HEAD
 
 STEPS = st.lists(
@@ -69,6 +70,33 @@ def test_only_the_keys_seen_last_are_remembered() -> None:
     assert [Bound(Position(50, 0), ()), NOWHERE, Bound(Position(50, 0), ())] == bounds.of(["a", "b", "c"])
     bounds.forget()
     assert [NOWHERE] == bounds.of(["a"])
+
+
+def test_long_keys_leave_room_for_fewer() -> None:
+    """Bounds and keys that are asked for are bounded in bytes too, of a letter beyond ASCII four; what is dropped makes room again."""
+    bounds, keys = Bounds(most_bytes=8), KeyQueue(most_bytes=8)
+    for key in ("é", "ab", "ab", "cd", "é"):
+        bounds.learn([key], {}, Snapshot(50, frozenset()))
+    assert NOWHERE not in bounds.of(["ab", "cd", "é"])
+    bounds.seen("é", START)
+    bounds.learn(["wxyz"], {}, Snapshot(50, frozenset()))
+    assert NOWHERE not in bounds.of(["ab", "cd", "wxyz"])
+    bounds.learn(["z"], {}, Snapshot(50, frozenset()))
+    assert [True, False, False, False] == [bound == NOWHERE for bound in bounds.of(["ab", "cd", "wxyz", "z"])]
+
+    keys.ask({"é": 1, "ab": 2})
+    keys.ask({"é": 1})
+    assert (True, True) == (keys.enough, keys.full)
+    keys.ask({"cd": 3, "ef": 4})
+    assert ["é", "ab", "cd"] == keys.first(9)
+    keys.drop(["é", "é", "ef"])
+    keys.took("ab")
+    keys.keep(lambda lane: lane != 3)
+    keys.ask({"wxyz": 3, "éa": 4})
+    assert ["wxyz", "éa"] == keys.first(9)
+    keys.clear()
+    keys.ask({"a": 1})
+    assert (False, 1) == (keys.enough, len(keys))
 
 
 def test_a_long_transaction_does_not_hold_a_bound_down() -> None:

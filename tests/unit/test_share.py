@@ -10,7 +10,7 @@ from relay.claims.share import MOST, REMEMBERED, Share
 from relay.claims.streams import PASSED_OVER, STEPS, Streams
 from relay.message import Batch, Position
 from relay.ports import Claimed, Fresh, Wanted
-from tests.support.fakes import NOWHERE, Clock, FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes import EMPTY, NOWHERE, Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 320
 
@@ -100,18 +100,21 @@ def test_others_are_seen_beside_however_many_exchanges_go_on_at_once(share: Shar
     assert share.crowded(floods)
 
 
+ONE = EMPTY - len("orders") + len("a") + 100
+
+
 def test_floods_take_their_part_of_the_bytes_too(clock: Clock) -> None:
     """Few large messages fill the window as many small ones do; one that is larger than the part goes alone."""
     held: Counter[str] = Counter()
-    share = Share(window=WINDOW, window_bytes=12_800, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock)
+    share = Share(window=WINDOW, window_bytes=128 * ONE, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock)
     share.took(a_batch(*(a_claim(exchange="a", payload=b"x" * 100) for _ in range(5)), a_claim(exchange="b")))
 
     assert (4, 2) == (share.room("a", ["a"], 50), share.room("a", ["a", "c"], 50))
-    held["a"] = 1200
+    held["a"] = 12 * ONE
     assert 4 == share.room("a", ["a"], 50)
-    held["a"] = 1201
+    held["a"] = 12 * ONE + 1
     assert 0 == share.room("a", ["a"], 50)
-    share.took(a_batch(a_claim(exchange="a", payload=b"x" * 5000)))
+    share.took(a_batch(a_claim(exchange="a", payload=b"x" * 50 * ONE)))
     assert 0 == share.room("a", ["a"], 50)
     held["a"] = 0
     assert 1 == share.room("a", ["a"], 50)

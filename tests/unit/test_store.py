@@ -19,7 +19,7 @@ from relay.postgres.answers import soon
 from relay.postgres.database import BY_INDEX, IN_ORDER
 from relay.postgres.payloads import LARGE
 from relay.postgres.store import LEASE, Store
-from tests.support.fakes import Clock, a_claim
+from tests.support.fakes import EMPTY, Clock, a_claim
 from tests.support.played import Played, clock_of, due_rows
 from tests.support.queue import PLENTY
 from tests.support.timeless import timeless
@@ -114,7 +114,7 @@ async def test_a_claim_carries_the_policy_and_its_batch_the_lock(clock: Clock) -
     own = {"limit": 10, "limit_bytes": PLENTY, "relay_id": 7, "lock_seconds": 20.0, "now": None, "large": LARGE, "token": batch.token}
     assert own.items() <= values.items()
     assert 4 == uuid.UUID(batch.token).version
-    expected = ([claim], 5000.0, 100.0, 116.0, "fresh", 2)
+    expected = ([claim], 5000.0, 100.0, 116.0, "fresh", EMPTY + 2)
     assert expected == (batch.claims, batch.claimed_at, batch.claimed_tick, batch.deadline, batch.source, batch.size)
 
 

@@ -72,9 +72,9 @@ async def test_claims_of_payloads_that_fit_one_piece_grow_again(clock: Clock, lo
             await played.claim(answer=StoreError("Silent.", unanswered=True))
     played.store._shelf.pace.piece = piece
 
-    async def quick() -> list[tuple[bytes, int, float]]:
+    async def quick() -> list[tuple[bytes, int, float, None]]:
         clock.now += 0.01
-        return [(bytes(length), length, 0.0)]
+        return [(bytes(length), length, 0.0, None)]
 
     bounds: list[int] = []
     while (bounds[-1:] or [0]) != [PLENTY] and len(bounds) < 20:
@@ -92,9 +92,9 @@ async def test_a_payload_that_comes_slowly_lets_no_larger_claim_follow(clock: Cl
     await played.claim()
     played.store._shelf.pace.too_slow()
 
-    async def slow() -> list[tuple[bytes, int, float]]:
+    async def slow() -> list[tuple[bytes, int, float, None]]:
         clock.now += 1.0
-        return [(b"1", 1, 0.0)]
+        return [(b"1", 1, 0.0, None)]
 
     played.answers["read_payload"].append(slow)
     assert [USUAL // GROWTH] * 2 == [(await brought(played, due_rows(LEFT, found=2)))[0], (await brought(played))[0]]

@@ -9,10 +9,11 @@ import pytest
 from relay.errors import StoreError
 from relay.events import LockLost
 from relay.message import Claim, Cut
+from relay.option_rules import LONGEST
 from relay.policy import Policy
 from relay.ports import At, Claimed, Wanted
 from relay.postgres.payloads import FIRST
-from tests.support.fakes import Clock, a_claim
+from tests.support.fakes import EMPTY, Clock, a_claim
 from tests.support.played import Played, clock_of
 from tests.support.queue import FIRST as FRESH
 from tests.support.timeless import timeless
@@ -46,14 +47,14 @@ def payloads(claimed: Claimed) -> list[tuple[int, bytes]]:
 async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> None:
     """On the connection that claims; of one that is longer than allowed the first piece shows it: a byte more is asked for."""
     played = Played(Policy(max_body_bytes=3))
-    played.answers["read_payload"] += [[(b"123", 3, 0.0)], [(b"123", 4, 0.0)]]
+    played.answers["read_payload"] += [[(b"123", 3, 0.0, None)], [(b"123", 4, 0.0, None)]]
 
     claimed = await played.claim(small(1), large(2), small(3), large(4))
 
     assert [(1, b"{}"), (2, b"123"), (3, b"{}"), (4, b"123")] == payloads(claimed)
     assert claimed.batch is not None
     assert [bytes, bytes, bytes, Cut] == [type(claim.payload) for claim in claimed.batch.claims]
-    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4}
+    values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4, "longest": LONGEST + 1}
     assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
     assert [("claim", "read_payload")] * 2 == played.asked[3:]
     assert not played.store.left_locked
@@ -65,9 +66,9 @@ async def test_locks_are_renewed_in_half_of_the_time_that_the_batch_has(clock: C
     """With every claim of it, and the batch has the new deadline."""
     played = Played(Policy(max_body_bytes=3, lock_seconds=30.0))
 
-    async def slow() -> list[tuple[bytes, int, float]]:
+    async def slow() -> list[tuple[bytes, int, float, None]]:
         clock.now += seconds
-        return [(b"123", 4, 0.0)]
+        return [(b"123", 4, 0.0, None)]
 
     played.answers["read_payload"].append(slow)
     batch = (await played.claim(small(1), large(2))).batch
@@ -83,11 +84,11 @@ async def test_a_row_that_another_session_holds_is_handed_on_with_its_own_deadli
     """Its lock was not renewed with the others while payloads were fetched; it is ours, and what is left is fetched all the same."""
     played = Played(Policy(lock_seconds=30.0))
 
-    async def slow() -> list[tuple[bytes, int, float]]:
+    async def slow() -> list[tuple[bytes, int, float, None]]:
         clock.now += 12.0
-        return [(b"123", 4, 0.0)]
+        return [(b"123", 4, 0.0, None)]
 
-    played.answers["read_payload"] += [slow, [(b"4", 4, 0.0)]]
+    played.answers["read_payload"] += [slow, [(b"4", 4, 0.0, None)]]
     played.answers["renew_locks"].append([(50, 1, True)])
     batch = (await played.claim(small(1), large(2))).batch
 
@@ -112,7 +113,7 @@ async def test_a_give_back_of_a_row_that_another_session_holds_leaves_it_to_its_
 async def test_a_renewal_that_finds_a_lock_taken_over_ends_the_fetch() -> None:
     """The rest goes again at once; what is there is written before its old deadline, or not at all."""
     played = Played(Policy(lock_seconds=0.0))
-    played.answers["read_payload"].append([(b"123", 4, 0.0)])
+    played.answers["read_payload"].append([(b"123", 4, 0.0, None)])
     played.answers["renew_locks"].append([(50, 3, False)])
 
     assert [(1, b"{}")] == payloads(await played.claim(small(1), large(2), large(3)))
@@ -194,7 +195,7 @@ async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> N
 async def test_a_give_back_that_does_not_get_through_holds_up_nothing() -> None:
     """What it was for is found when its lock is over."""
     played = Played(Policy(lock_seconds=0.0))
-    played.answers["read_payload"].append([(b"123", 4, 0.0)])
+    played.answers["read_payload"].append([(b"123", 4, 0.0, None)])
     played.answers["renew_locks"].append([(50, 2, False)])
     played.answers["release"].append(AWAY)
 
@@ -207,9 +208,9 @@ async def test_what_another_task_leaves_locked_during_a_fetch_is_remembered() ->
     """A handler may run out of its time while payloads come."""
     played = Played()
 
-    async def slow() -> list[tuple[bytes, int, float]]:
+    async def slow() -> list[tuple[bytes, int, float, None]]:
         played.store.leave_locked()
-        return [(b"1", 1, 0.0)]
+        return [(b"1", 1, 0.0, None)]
 
     played.answers["read_payload"].append(slow)
     await played.claim(large(5))
@@ -234,9 +235,9 @@ async def test_a_relay_that_leaves_fetches_no_more() -> None:
     """It would send nothing of it: what is not there yet goes back at once, also the payload that is under way."""
     played = Played(Policy(max_body_bytes=1 << 30))
 
-    async def first_piece() -> list[tuple[bytes, int, float]]:
+    async def first_piece() -> list[tuple[bytes, int, float, None]]:
         played.leaving = True
-        return [(bytes(FIRST), 10 * FIRST, 0.0)]
+        return [(bytes(FIRST), 10 * FIRST, 0.0, None)]
 
     played.answers["read_payload"].append(first_piece)
     played.answers["release"].append([(50, 2, False), (50, 3, False)])
@@ -248,7 +249,10 @@ async def test_a_relay_that_leaves_fetches_no_more() -> None:
     assert not played.store.left_locked
 
 
-@pytest.mark.parametrize(("travelled", "room", "fetched"), [(0, 1, 1), (0, 60, 1), (0, 61, 2), (60, 120, 1), (60, 121, 2), (99, 1, 1)])
+@pytest.mark.parametrize(
+    ("travelled", "room", "fetched"),
+    [(0, 1, 1), (0, 2 * EMPTY + 60, 1), (0, 2 * EMPTY + 61, 2), (60, 2 * EMPTY + 120, 1), (60, 2 * EMPTY + 121, 2), (99, 1, 1)],
+)
 @timeless
 async def test_no_more_is_fetched_than_the_window_has_room_for(travelled: int, room: int, fetched: int) -> None:
     """Its bytes count, whatever size the database took it to have, and those that travelled; one comes in any case.
@@ -256,7 +260,7 @@ async def test_no_more_is_fetched_than_the_window_has_room_for(travelled: int, r
     The others go back as if they had not been claimed, for the next claim to take.
     """
     played = Played()
-    played.answers["read_payload"] += [[(bytes(60), 60, 0.0)] for _ in range(3)]
+    played.answers["read_payload"] += [[(bytes(60), 60, 0.0, None)] for _ in range(3)]
 
     claimed = await played.claim(large(1), large(2), large(3), small(4, travelled), limit_bytes=room)
 
@@ -274,9 +278,9 @@ async def test_no_more_is_fetched_than_the_window_has_room_for(travelled: int, r
 async def test_what_does_not_come_fills_no_room() -> None:
     """Neither a payload of somebody else's nor the rest of one that is over the limit."""
     played = Played(Policy(max_body_bytes=3))
-    played.answers["read_payload"] += [[], [(b"123", 1 << 30, 0.0)], [(b"1", 1, 0.0)], [(b"1", 1, 0.0)]]
+    played.answers["read_payload"] += [[], [(b"123", 1 << 30, 0.0, None)], [(b"1", 1, 0.0, None)], [(b"1", 1, 0.0, None)]]
 
-    assert [(2, b"123"), (3, b"1")] == payloads(await played.claim(large(1), large(2), large(3), large(4), limit_bytes=4))
+    assert [(2, b"123"), (3, b"1")] == payloads(await played.claim(large(1), large(2), large(3), large(4), limit_bytes=2 * EMPTY + 4))
     assert 1 == played.put_back
     assert [(5, b"{}")] == payloads(await played.claim(small(5)))
     assert 1 == played.put_back

@@ -78,7 +78,7 @@ class Kind:
         """For each exchange the frames of a message, cut where its id stands: `id.join(template)` are the bytes to write."""
         encoder = Encoder(frame_max=FRAME_MAX, max_body_bytes=MAX_BODY, allowed_exchanges=None)
         payload = os.urandom(self.size) if self.size > _LARGEST_CONTENT else f'{{"pad": "{self._pad()}", "value": 100001}}'.encode()
-        options = json.dumps(self.options) if self.options else None
+        options = json.dumps(self.options).encode() if self.options else None
         found = []
         for name in self.exchange_names:
             binary = self.size > _LARGEST_CONTENT

@@ -1,0 +1,123 @@
+"""Memory of `relay run`, `receive` and `work` by what messages hold beside their payloads, against the bound of docs/operations.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aio_pika.abc import AbstractChannel
+
+from relay.option_rules import LONGEST
+from tests.support.broker import Declared, Topology
+from tests.support.inboxes import Start, publish, received
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess, Relays, peak_memory
+from tests.support.servers import Say
+
+pytestmark = pytest.mark.ids("C9")
+MIB = 1 << 20
+WINDOW_BYTES = MIB
+OWN = 20 * MIB
+"""What a relay takes beside the messages in hand: caches, buffers, and what Python keeps."""
+COPIES = 5
+"""Times that a message may be in memory, as in tests/faults/test_large.py."""
+HEADERS = "jsonb_build_object('headers', jsonb_build_object('n', n, 'a', {}))"
+NUMBERS = HEADERS.format("(SELECT jsonb_agg((m || 'e-{}')::numeric) FROM generate_series(1, {}) AS m)")
+DIGITS = "(SELECT string_agg(md5((n * m)::text), '') FROM generate_series(1, 3950) AS m)"
+INSERT = (
+    "INSERT INTO queue_message (exchange, routing_key, content, options, ordering_key)"
+    " SELECT %s, %s, '{{}}', {}, {} FROM generate_series(1, {}) AS n"
+)
+ROWS = {
+    "large headers": (400, HEADERS.format("repeat('x', 127000)"), "NULL", 128_000, 0),
+    "large headers with a wide letter": (400, HEADERS.format("repeat('x', 126900) || '\U0001f600'"), "NULL", 128_000, 0),
+    "headers that hardly compress": (400, HEADERS.format(DIGITS), "NULL", 128_000, 0),
+    "many different headers": (5000, HEADERS.format("repeat('x', 3900) || '\U0001f600'"), "NULL", 4000, 0),
+    "doubles with many zeros": (20, NUMBERS.format(300, 10_000), "NULL", 3_100_000, 0),
+    "wide keys": (5000, "'{}'", "n || repeat('x', 1000) || '\U0001f600'", 6000, 5000 * 4100),
+}  # fmt: skip
+"""How many, their options and their key, the bytes that one takes, and those of what is read beside claims: a page of keys."""
+
+
+def used(process: RelayProcess, rest: int, say: Say) -> int:
+    """Bytes at the peak beside those at rest."""
+    more = peak_memory(process.pid) - rest
+    say(f"{rest >> 20} MiB at rest, {more / MIB:.1f} MiB more at the peak")
+    return more
+
+
+@pytest.mark.parametrize("kind", ROWS)
+async def test_a_relay_holds_no_more_than_its_window(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say, kind: str
+) -> None:
+    """Whatever fills it; each message arrives."""
+    count, options, key, largest, beside = ROWS[kind]
+    inbox = await topology.declare()
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(WINDOW_BYTES)})
+    rest = peak_memory(relay.pid)
+    await queue.sql(INSERT.format(options, key, count), inbox.exchange, inbox.routing_key)
+    await queue.settled(seconds=60)
+
+    assert used(relay, rest, say) < OWN + COPIES * (WINDOW_BYTES + largest) + beside
+    assert [("success", count)] == await queue.sql("SELECT result, count(*) FROM queue_message_archive GROUP BY 1")
+    assert [(True,)] == await queue.sql("SELECT bool_and(attempts = 1) FROM queue_message_archive")
+
+
+async def test_options_that_no_relay_can_hold_are_rejected(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """Some kilobytes in the database, megabytes as text: no more of them is read than shows that; neighbours arrive."""
+    inbox = await topology.declare()
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(WINDOW_BYTES)})
+    rest = peak_memory(relay.pid)
+    await queue.sql(INSERT.format(NUMBERS.format(16_000, 1500), "NULL", 4), inbox.exchange, inbox.routing_key)
+    await queue.sql(INSERT.format("'{}'", "NULL", 4), inbox.exchange, inbox.routing_key)
+    assert LONGEST < await queue.value("SELECT max(octet_length(options::text)) FROM queue_message")
+    await queue.settled(seconds=60)
+
+    assert used(relay, rest, say) < OWN + COPIES * (WINDOW_BYTES + LONGEST)
+    results = "SELECT result, error_code, count(*) FROM queue_message_archive GROUP BY 1, 2 ORDER BY 1"
+    assert [("rejected", "headers_too_large", 4), ("success", None, 4)] == await queue.sql(results)
+
+
+async def test_a_receiver_holds_no_more_than_its_bound(
+    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, say: Say
+) -> None:
+    """Headers count as what they take as text, in whatever alphabet."""
+    bound = 4 * MIB
+    headers = {"a": "x" * 120_000 + "\U0001f600"}
+    receiver = await start_receive(inbox.queue, settings={"RELAY_RECEIVE_BYTES": str(bound)})
+    rest = peak_memory(receiver.pid)
+    await publish(channel, inbox, [b"{}"] * 400, ids=[f"m{number}" for number in range(400)], headers=headers)
+    await received(inbox_queue, 400)
+
+    assert used(receiver, rest, say) < OWN + COPIES * 2 * bound
+
+
+async def test_a_worker_holds_no_more_answers_than_its_window(relays: Relays, inbox_queue: Queue, tmp_path: Path, say: Say) -> None:
+    """However many handlers return at once: an answer becomes text in its turn."""
+    size, count = 8 * MIB, 10
+    (tmp_path / "handlers.py").write_text(
+        f"""
+import asyncio
+ANSWER, READY = {{"data": b"x" * {size}}}, asyncio.Barrier({count})
+
+async def handle(message):
+    await READY.wait()
+    return ANSWER
+"""
+    )
+    await inbox_queue.sql("CREATE TABLE page (id bigint PRIMARY KEY, url text, data bytea)")
+    await inbox_queue.sql("SELECT queue_message_request('page', '{data}')")
+    await inbox_queue.sql(f"INSERT INTO page SELECT n, 'u' FROM generate_series(1, {count}) AS n")
+    settings = {"RELAY_WINDOW_BYTES": str(WINDOW_BYTES), "RELAY_WORK_CONCURRENCY": str(count)}
+    command = ("work", "handlers:handle")
+    worker = await relays.start(database=inbox_queue.url, broker="amqp://nobody:x@127.0.0.1:1/", settings=settings, command=command)
+    rest = peak_memory(worker.pid)
+
+    async def answered() -> bool:
+        return bool(await inbox_queue.value("SELECT count(data) = %s FROM page", count))
+
+    await until(answered, 60)
+    assert used(worker, rest, say) < OWN + COPIES * (WINDOW_BYTES + 2 * size)
+    assert [(True,)] == await inbox_queue.sql("SELECT bool_and(octet_length(data) = %s) FROM page", size)

@@ -1,0 +1,45 @@
+"""Answers of handlers as text: in turn, within so many bytes, one always."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from relay.worker.answers import Answer
+from relay.worker.kept import PATIENCE, Kept
+from tests.support.timeless import timeless
+
+
+@timeless
+async def test_answers_are_made_in_turn_while_there_is_room() -> None:
+    """The last may reach beyond the bytes, and letters beyond ASCII count as four; who ends makes room for the next."""
+    kept, made, done = Kept(5), list[str](), asyncio.Event()
+
+    def make(text: str) -> Answer:
+        made.append(text)
+        return Answer(text, [])
+
+    async def write(text: str, ended: asyncio.Event) -> None:
+        async with kept.made(lambda: make(text)):
+            await ended.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        first = [tasks.create_task(write(text, done)) for text in ("é", "abc", "d", "e")]
+        await asyncio.sleep(1)
+        assert ["é", "abc"] == made
+        first[0].cancel()
+        await asyncio.sleep(1)
+        assert ["é", "abc", "d", "e"] == made
+        done.set()
+
+
+@timeless
+async def test_an_answer_does_not_wait_for_ever() -> None:
+    """The transaction that it belongs to may hold what one ahead of it waits for."""
+    kept, begun = Kept(1), asyncio.get_running_loop().time()
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(kept.made(lambda: Answer("large", [])))
+    assert 2 * PATIENCE <= asyncio.get_running_loop().time() - begun < 3 * PATIENCE
+    async with asyncio.timeout(1), kept.made(lambda: Answer(None, [])) as answer:
+        assert answer.text is None
