@@ -15,9 +15,13 @@ from tests.support.servers import Databases
 
 Outbox = Callable[..., str]
 UNUSED = """
-    SELECT rolname FROM pg_roles r WHERE shobj_description(oid, 'pg_authid') LIKE 'outbox-relay%'
+    SELECT r.rolname FROM pg_roles r, unnest(%s::text[]) AS name
+    WHERE starts_with(shobj_description(r.oid, 'pg_authid'), 'outbox-relay: ')
+        AND split_part(shobj_description(r.oid, 'pg_authid'), ' in database ', 2)
+            = regexp_replace(quote_ident(name) COLLATE "C", '[^ -~]', '?', 'g')
         AND NOT EXISTS (SELECT FROM pg_shdepend WHERE refclassid = 'pg_authid'::regclass AND refobjid = r.oid)
 """
+"""Roles without rights that outboxes in these databases left."""
 
 
 @contextmanager
@@ -37,7 +41,7 @@ def named_outboxes(databases: Databases) -> Iterator[Outbox]:
     with psycopg.connect(databases.url("postgres"), autocommit=True) as connection:
         for name in made:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
-        for (role,) in connection.execute(UNUSED).fetchall():
+        for (role,) in connection.execute(UNUSED, (made,)).fetchall():
             connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
