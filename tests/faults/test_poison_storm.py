@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, combinations
 
 import pytest
 
@@ -14,11 +12,7 @@ from relay import local
 from tests.support.fault_scene import Scene
 from tests.support.poison import POISON, Poison
 from tests.support.poisoner import Poisoner
-from tests.support.poisoning import (
-    BARRED,
-    MAY_WRITE,
-    Sent,
-)
+from tests.support.poisoning import BARRED, MAY_WRITE, Sent
 from tests.support.proxy import Proxy
 from tests.support.queue import until
 from tests.support.scrape import HTTP, counted, metric
@@ -32,27 +26,12 @@ ENTRIES = [entry for entry in POISON if not SCARCE & {*entry.needs} and entry.na
 BAD = [entry for entry in ENTRIES if entry.outcome != "delivered"]
 SETTINGS = {"RELAY_ALLOWED_EXCHANGES": "[!f]*,amq.default", **HTTP}
 """All exchanges, the default one too, but those that begin like `forbidden`."""
-GROUP = 12
-"""Kinds of one transaction: 66 pairs."""
 EXTRA = 2
 """Connections to the broker beyond the first."""
 RATE = """
     SELECT count(*) / extract(epoch FROM max(archived_at) - min(claimed_at))::float8 FROM queue_message_archive
     WHERE exchange = %s AND archived_at > %s
 """
-
-
-def groups(kinds: Sequence[int], chance: random.Random) -> Iterator[list[int]]:
-    """Groups of kinds in which every two kinds stand together at least once."""
-    left = {frozenset(pair) for pair in combinations(kinds, 2)}
-    while left:
-        group = sorted(chance.choice(sorted(map(sorted, left))))
-        while len(group) < GROUP:
-            others = [kind for kind in kinds if kind not in group]
-            group.append(max(others, key=lambda kind: sum(frozenset((kind, one)) in left for one in group)))
-        left -= {frozenset(pair) for pair in combinations(group, 2)}
-        chance.shuffle(group)
-        yield group
 
 
 @pytest.fixture
@@ -72,32 +51,6 @@ async def allow_two_attempts(scene: Scene) -> None:
     """Let what fails fail soon."""
     for name, value in (("max_attempts", "2"), ("backoff_base", "0.1")):
         await scene.queue.sql("SELECT queue_message_config_set(%s, %s)", name, value)
-
-
-@pytest.mark.fault(13, repeats=20)
-@pytest.mark.timeout(600)
-@pytest.mark.ids("A9", "A10", "C9", "C15", "D6")
-async def test_kinds_in_pairs_end_as_each_by_itself(scene: Scene, barred: None, unique: str, *, long_form: bool) -> None:
-    """Each two kinds in one transaction, good ones between them (in the short form a sample): no kind changes what becomes of another."""
-    await allow_two_attempts(scene)
-    kinds = sorted({entry.kind for entry in ENTRIES})
-    chosen = list(groups(kinds, scene.chance))[: None if long_form else 8]
-    good: list[str] = []
-    async with Poisoner.at_work(scene, unique) as poisoner:
-        entries = [[scene.chance.choice([entry for entry in ENTRIES if entry.kind == kind]) for kind in group] for group in chosen]
-        for entry in chain(*entries):
-            await poisoner.prepare(entry)
-        relay = await scene.start(**SETTINGS)
-        for group in entries:
-            async with scene.queue.connection.transaction():
-                for entry in group:
-                    await poisoner.put(entry)
-                    good += await put_good(scene)
-        await scene.queue.settled(sum(one.stays for one in poisoner.sent), seconds=120)
-        await poisoner.expect_all()
-    came = Counter(message.headers["x-relay-id"] for message in await scene.topology.drain(scene.inbox.queue))
-    assert dict.fromkeys(good, 1) == came
-    assert 1 == len(relay.of("broker_up"))
 
 
 @pytest.mark.fault(13, repeats=20)

@@ -64,10 +64,14 @@ class Poison:
 
     def insert(self, table: sql.Composable, **defaults: str) -> sql.Composed:
         """Return the INSERT; `defaults` are columns that the entry may leave out."""
-        columns = {**{name: sql.Literal(value) for name, value in defaults.items()}, **{name: self._value(name) for name in self.columns}}
+        columns = {**{name: sql.Literal(value) for name, value in defaults.items()}, **self.values()}
         return sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING id::text").format(
             table, sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(columns.values())
         )
+
+    def values(self) -> dict[str, sql.Composable]:
+        """Return what it gives for each of its columns."""
+        return {name: self._value(name) for name in self.columns}
 
     def claim(self, exchange: str, routing_key: str, *, id_: str = str(UUID(int=1))) -> Claim:
         """Return the message as a claim would bring it, had the database let it pass."""

@@ -1,0 +1,131 @@
+"""Poison of every kind, in pairs: option, column, header, exchange, right, routing key, queue and limit; nothing else suffers from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import psycopg
+import pytest
+
+from relay import local
+from tests.support import poison_lab
+from tests.support.poison_arrivals import watching
+from tests.support.poison_lab import PER_SECOND, WORLDS
+from tests.support.poison_play import ATTEMPT, Play
+from tests.support.poison_rows import ATTEMPTS, Row, draw
+from tests.support.queue import Queue
+from tests.support.relays import Relays
+from tests.support.servers import Databases, Say
+
+ROUNDS = int(os.environ.get("POISON_ROUNDS", "1"))
+"""Times that all pairs are drawn, each time with other headers and in other company."""
+CHUNK = 60
+"""Rows that are inserted together."""
+MANY = 30
+"""Mistakes that are shown."""
+CONNECTIONS = {"max-channels": 5}
+"""How often a relay may connect where the broker closes connections over a limit that it tells nobody; elsewhere it is once."""
+QUEUES = """
+    lists:sort([{rabbit_misc:rs(amqqueue:get_name(Q)), amqqueue:get_pid(Q), case amqqueue:get_type(Q) of
+        rabbit_stream_queue -> stream;
+        _ -> element(2, rabbit_amqqueue:stat(Q))
+    end} || Q <- rabbit_amqqueue:list()]).
+"""
+"""Each queue's process, and how many messages it has for a consumer; a stream keeps them."""
+
+
+@pytest.fixture(scope="module")
+def node(say: Say) -> Iterator[local.RabbitMQ]:
+    """A private node with all worlds."""
+    with local.rabbitmq(say=say, private=True, plugins=poison_lab.PLUGINS, config=poison_lab.CONFIG) as made:
+        poison_lab.build(made)
+        yield made
+
+
+@pytest.fixture
+async def plays(node: local.RabbitMQ, relays: Relays, databases: Databases, migrated_template: str) -> AsyncIterator[list[Play]]:
+    """Each world with a database, a relay and consumers."""
+    names = [databases.create(template=migrated_template) for _ in WORLDS]
+    async with AsyncExitStack() as stack:
+        made = [playing(world, node, databases.url(name)) for world, name in zip(WORLDS, names, strict=True)]
+        plays = await asyncio.gather(*map(stack.enter_async_context, made))
+        # What the node grants at a login holds for all that log in then.
+        await asyncio.gather(*(start(play, node, relays) for play in plays if play.world.channel_max))
+        await asyncio.gather(*(start(play, node, relays) for play in plays if not play.world.channel_max))
+        yield plays
+    for name in names:
+        databases.drop(name)
+
+
+@asynccontextmanager
+async def playing(name: str, node: local.RabbitMQ, url: str) -> AsyncIterator[Play]:
+    """One world without its relay."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, watching(node, name) as arrivals:
+        queue = Queue(url, connection)
+        await configure(queue, name)
+        yield Play(name, queue, arrivals)
+
+
+async def configure(queue: Queue, name: str) -> None:
+    """Set a world's policy."""
+    world = WORLDS[name]
+    await queue.sql(ATTEMPT)
+    policy = {"max_attempts": ATTEMPTS, "backoff_base": 0.1, **({"max_body_bytes": world.most_bytes} if world.most_bytes else {})}
+    for each, value in policy.items():
+        await queue.sql("SELECT queue_message_config_set(%s, %s)", each, str(value))
+    if world.paused:
+        await queue.sql("SELECT queue_message_pause(%s)", world.paused)
+    if world.limited:
+        await queue.sql("SELECT queue_message_limit(%s, %s)", world.limited, PER_SECOND)
+
+
+async def start(play: Play, node: local.RabbitMQ, relays: Relays) -> None:
+    """Start a world's relay with the login of the same name."""
+    broker = node.url.replace("guest:guest", f"{play.name}:secret") + play.name
+    before = await asyncio.to_thread(grant, node, play.world.channel_max) if play.world.channel_max else ""
+    play.relay = await relays.start(play.name, database=play.queue.url, broker=broker, settings=play.world.relay)
+    if before:
+        await asyncio.to_thread(grant, node, before)
+
+
+def grant(node: local.RabbitMQ, channels: object) -> str:
+    """Set how many channels the node grants a connection; return how many it granted before."""
+    return node.ctl(
+        "eval", f"{{ok, N}} = application:get_env(rabbit, channel_max), application:set_env(rabbit, channel_max, {channels}), N."
+    )
+
+
+@pytest.mark.fault(13, repeats=5)
+@pytest.mark.slow
+@pytest.mark.timeout(300 * ROUNDS)
+@pytest.mark.ids("A9", "A10", "C3", "C9", "C15", "D6")
+async def test_every_pair_ends_as_the_page_says_and_harms_nothing(node: local.RabbitMQ, plays: list[Play], chance: random.Random) -> None:
+    """Refused, dead with its code or delivered as it was; each good row beside it arrives, once and soon, and every queue lives."""
+    rows = [row for _ in range(ROUNDS) for row in draw(chance)]
+    chance.shuffle(rows)
+    before = await queues(node)
+    async with asyncio.TaskGroup() as group:
+        for play in plays:
+            group.create_task(send_all(play, [row for row in rows if row.world == play.name]))
+    mistakes = [each for play in plays for each in await play.mistakes()]
+    assert not mistakes, f"{len(mistakes)} mistakes:\n" + "\n".join(mistakes[:MANY])
+    assert before == await queues(node)
+    assert [] == [play.name for play in plays if play.connections > CONNECTIONS.get(play.name, 1)]
+
+
+async def queues(node: local.RabbitMQ) -> set[str]:
+    """Processes and contents of all queues."""
+    return {*re.split(r"[\],\s]+(?={\"queue|$)", await asyncio.to_thread(node.ctl, "eval", QUEUES))}
+
+
+async def send_all(play: Play, rows: list[Row]) -> None:
+    """Send a world's rows, some at a time."""
+    for number in range(0, len(rows), CHUNK):
+        await play.put(rows[number : number + CHUNK])
+    await play.end()
+    assert 0 == await play.relay.stop()

@@ -1,0 +1,56 @@
+"""Rows in which every two values of any two axes stand together, drawn by chance.
+
+A value that stops a row hides what the row's other values do. So such a row shows that value beside each of the others, and no more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
+
+Value = tuple[str, str]
+"""An axis, and the name of a value on it."""
+Left = dict[Value, set[Value]]
+"""With which values of other axes each value has not stood yet."""
+
+
+def covering(axes: Mapping[str, Sequence[str]], stops: Collection[Value], chance: random.Random) -> Iterator[dict[str, str]]:
+    """Rows until every pair of values has been shown.
+
+    Args:
+        axes: the names of each axis's values, of which at least one stops nothing.
+        stops: the values that stop a row.
+        chance: decides between rows that show as much.
+    """
+    values = [[(axis, name) for name in names] for axis, names in axes.items()]
+    left: Left = {one: {other for others in values if mine is not others for other in others} for mine in values for one in mine}
+    pairs = [(one, other) for one, others in left.items() for other in sorted(others)]
+    chance.shuffle(pairs)
+    for one, other in pairs:
+        if other in left[one]:
+            row = _fill([one, other], values, stops, left, chance)
+            for first, second in _shown(row, stops):
+                left[first].discard(second)
+                left[second].discard(first)
+            yield dict(row)
+
+
+def _fill(row: list[Value], values: list[list[Value]], stops: Collection[Value], left: Left, chance: random.Random) -> list[Value]:
+    """The row with a value of each other axis, of which each shows as many pairs as it can: stops beside two stops, and none else."""
+    stopped = all(one in stops for one in row)
+    taken = {axis for axis, _ in row}
+    for candidates in chance.sample(values, len(values)):
+        if candidates[0][0] in taken:
+            continue
+        some = [one for one in candidates if (one in stops) == stopped] or candidates
+        beside = [one for one in row if one in stops] or row
+        row.append(max(some, key=lambda one: (len(left[one].intersection(beside)), chance.random())))
+    return row
+
+
+def _shown(row: list[Value], stops: Collection[Value]) -> list[tuple[Value, Value]]:
+    stopping = [one for one in row if one in stops]
+    if len(stopping) > 1:
+        return list(combinations(stopping, 2))
+    return [pair for pair in combinations(row, 2) if not stopping or stopping[0] in pair]

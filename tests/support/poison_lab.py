@@ -1,0 +1,221 @@
+"""Where poison goes: worlds of one broker, each with its limit, its login, every kind of exchange and every kind of queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from relay import local
+
+PLUGINS: Final = (
+    *("rabbitmq_federation", "rabbitmq_shovel"),
+    *("rabbitmq_consistent_hash_exchange", "rabbitmq_random_exchange", "rabbitmq_recent_history_exchange"),
+)
+MOST_BYTES: Final = 2 << 20
+"""Of a message that the broker takes."""
+CONFIG: Final = f"max_message_size = {MOST_BYTES}\n"
+SHUT, OPEN, CLOSED, NOWHERE = "shut.", "open.", "closed.", "nowhere"
+"""Beginnings of names: exchanges that no login may write to; routing keys that a login may use at a topic exchange, and may not."""
+SOON: Final[dict[str, Any]] = {"x-message-ttl": 1}
+QUORUM: Final[dict[str, Any]] = {"x-queue-type": "quorum"}
+DIRECT: Final = "direct"
+
+
+class Kind(NamedTuple):
+    """Arguments of a queue, and what becomes of its messages."""
+
+    arguments: dict[str, Any]
+    dead_letters: bool = False
+    """They end in another queue, two hops on: what the broker wrote at the first is read at the second."""
+    returns: str = ""
+    """Its consumer returns each message `always`, until the delivery limit is reached, or `once`, for which it comes back dead-lettered."""
+    refuses: str = ""
+    """It nacks `some` messages, or `all`."""
+    far: bool = False
+    """They end in another vhost."""
+
+
+KINDS: Final = {
+    "classic": Kind({}),
+    "lazy": Kind({"x-queue-mode": "lazy"}),
+    "priority": Kind({"x-max-priority": 4}),
+    "single": Kind({"x-single-active-consumer": True}),
+    "expiring": Kind(SOON, dead_letters=True),
+    "expiring-priority": Kind({**SOON, "x-max-priority": 255}, dead_letters=True),
+    "to-itself": Kind({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{OPEN}to-itself"}, returns="once"),
+    "dropping": Kind({"x-max-length": 0, "x-overflow": "drop-head"}, dead_letters=True),
+    "rejecting": Kind({"x-max-length": 1, "x-overflow": "reject-publish"}, refuses="some"),
+    "rejecting-dead": Kind({"x-max-length": 0, "x-overflow": "reject-publish-dlx"}, dead_letters=True, refuses="all"),
+    "quorum": Kind(QUORUM),
+    "quorum-expiring": Kind({**QUORUM, **SOON}, dead_letters=True),
+    "quorum-at-least-once": Kind(
+        {**QUORUM, **SOON, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}, dead_letters=True
+    ),
+    "quorum-limit": Kind({**QUORUM, "x-delivery-limit": 1}, dead_letters=True, returns="always"),
+    "stream": Kind({"x-queue-type": "stream"}),
+    "federated": Kind({}, far=True),
+    "federated-queue": Kind({}, far=True),
+    "shovelled": Kind({}, far=True),
+}
+"""Kinds of queues; the routing keys `open.<kind>` and `closed.<kind>` lead there."""
+SELECTED: Final = ("other", "third")
+"""Plain queues, to which the `CC` and `BCC` of the catalogue lead."""
+PARKED: Final = {"parked": {}, "parked-quorum": QUORUM}
+"""Queues that nobody reads, and their arguments."""
+ENDS: Final = (*KINDS, *SELECTED)
+"""What is consumed from."""
+EXCHANGES: Final[dict[str, dict[str, Any]]] = {
+    DIRECT: {},
+    "topic": {"binding": "#"},
+    "fanout": {},
+    "headers": {"match": {"x-match": "all"}},
+    "x-consistent-hash": {"binding": "1", "arguments": {"hash-header": "hash-on"}},
+    "x-random": {},
+    "x-recent-history": {"arguments": {"x-recent-history-length": 5}},
+    "alternate": {"type": "fanout", "arguments": {"alternate-exchange": DIRECT}},
+}
+"""What differs from a plain exchange of that type; all lead to the direct one, which leads to the queues by routing key."""
+INTERNAL, MISSING, DEFAULT = "internal", "missing", ""
+"""Further exchanges: one that takes nothing, one that does not exist, and the default one."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What limits the relay of a world."""
+
+    user: Mapping[str, int] = field(default_factory=dict)
+    """Limits of its login."""
+    tags: tuple[str, ...] = ()
+    channel_max: int | None = None
+    """Channels that the broker grants a connection."""
+    relay: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its own."""
+    most_bytes: int | None = None
+    """Of a body that the relay sends."""
+    paused: str | None = None
+    """An exchange that is paused until everything else has ended."""
+    limited: str | None = None
+    """An exchange of which so much is sent in a second."""
+    forbidden: str | None = None
+    """An exchange that is missing from the relay's list."""
+
+
+WORLDS: Final = {
+    "unlimited": World(),
+    "max-channels": World(user={"max-channels": 4}),
+    "max-connections": World(user={"max-connections": 1}),
+    "channel-max": World(channel_max=4),
+    "sizes": World(relay={"RELAY_WINDOW": "50", "RELAY_WINDOW_BYTES": "1048576"}, most_bytes=100_000),
+    "list": World(relay={"RELAY_ALLOWED_EXCHANGES": "[!f]*,amq.default"}, forbidden="fanout"),
+    "held": World(paused="fanout", limited="headers"),
+    "impersonator": World(tags=("impersonator",)),
+}
+PER_SECOND: Final = 100
+"""Messages of the limited exchange."""
+
+
+def queue(kind: str) -> str:
+    """Name of the queue of a kind."""
+    return kind if kind in SELECTED else OPEN + kind
+
+
+def end(kind: str) -> str:
+    """Name of the queue in which messages of a kind end."""
+    return f"end.{kind}" if kind in KINDS and KINDS[kind].dead_letters else queue(kind)
+
+
+def is_far(kind: str) -> bool:
+    """Whether they end in the world's other vhost."""
+    return kind in KINDS and KINDS[kind].far
+
+
+def far(world: str) -> str:
+    """The world's other vhost."""
+    return f"{world}.far"
+
+
+def build(node: local.RabbitMQ) -> None:
+    """Make all worlds on a node that has the plugins and the configuration above."""
+    # A shovel publishes a message in the name that it has, and stops where its login may not.
+    node.ctl("set_user_tags", "guest", "administrator", "impersonator")
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for name, world in WORLDS.items():
+        for part, entry in _definitions(name, world, node.url):
+            parts.setdefault(part, []).append(entry)
+    path = node.folder / "definitions.json"
+    path.write_text(json.dumps(parts))
+    node.ctl("import_definitions", str(path))
+
+
+Part = tuple[str, dict[str, Any]]
+
+
+def _definitions(name: str, world: World, url: str) -> Iterator[Part]:
+    yield "users", {"name": name, "password": "secret", "tags": [*world.tags], "limits": dict(world.user)}
+    for vhost in (name, far(name)):
+        yield "vhosts", {"name": vhost}
+        yield "permissions", {"user": "guest", "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"}
+    yield "permissions", {"user": name, "vhost": name, "configure": "", "write": f"^(?!{SHUT[:-1]}[.])", "read": ""}
+    yield "topic_permissions", {"user": name, "vhost": name, "exchange": "topic", "write": f"^(?!{CLOSED[:-1]}[.])", "read": ""}
+    yield from _exchanges(name)
+    for kind in ENDS:
+        yield from _queues(name, kind)
+    for parked, arguments in PARKED.items():
+        yield "queues", _queue(name, parked, arguments)
+    yield from _links(name, url)
+
+
+def _exchanges(vhost: str) -> Iterator[Part]:
+    for kind, special in EXCHANGES.items():
+        for name in (kind, SHUT + kind):
+            yield "exchanges", _exchange(vhost, name, special.get("type", kind), special.get("arguments", {}))
+        if kind not in {DIRECT, "alternate"}:
+            yield "bindings", _binding(vhost, kind, "exchange", DIRECT, special.get("binding", ""), special.get("match", {}))
+    yield "exchanges", {**_exchange(vhost, INTERNAL, DIRECT, {}), "internal": True}
+    yield "exchanges", _exchange(far(vhost), DIRECT, DIRECT, {})
+
+
+def _queues(name: str, kind: str) -> Iterator[Part]:
+    made = KINDS.get(kind, Kind({}))
+    arguments = dict(made.arguments)
+    if made.dead_letters:
+        middle = {**SOON, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": end(kind)}
+        arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"middle.{kind}"}
+        yield "queues", _queue(name, end(kind), {})
+        yield "queues", _queue(name, f"middle.{kind}", middle)
+    if made.far:
+        yield "queues", _queue(far(name), queue(kind), {})
+    vhost = far(name) if kind == "federated" else name
+    if kind != "federated":
+        yield "queues", _queue(name, queue(kind), arguments)
+    for key in (kind,) if kind in SELECTED else (OPEN + kind, CLOSED + kind):
+        yield "bindings", _binding(vhost, DIRECT, "queue", queue(kind), key, {})
+
+
+def _links(name: str, url: str) -> Iterator[Part]:
+    """Federate the exchange and a queue, and shovel another queue."""
+    upstream = {"uri": url + name, "reconnect-delay": 1}
+    yield "parameters", {"vhost": far(name), "component": "federation-upstream", "name": "near", "value": upstream}
+    for what, pattern in (("exchanges", f"^{DIRECT}$"), ("queues", f"^{queue('federated-queue')}$")):
+        policy = {"name": what, "pattern": pattern, "apply-to": what, "definition": {"federation-upstream": "near"}, "priority": 0}
+        yield "policies", {"vhost": far(name), **policy}
+    shovel = {
+        "src-uri": url + name, "src-queue": queue("shovelled"), "dest-uri": url + far(name), "dest-queue": queue("shovelled"),
+        "dest-add-forward-headers": True, "reconnect-delay": 1,
+    }  # fmt: skip
+    yield "parameters", {"vhost": name, "component": "shovel", "name": "shovel", "value": shovel}
+
+
+def _exchange(vhost: str, name: str, kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"vhost": vhost, "name": name, "type": kind, "durable": True, "auto_delete": False, "internal": False, "arguments": arguments}
+
+
+def _queue(vhost: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"vhost": vhost, "name": name, "durable": True, "auto_delete": False, "arguments": arguments}
+
+
+def _binding(vhost: str, source: str, what: str, destination: str, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    ends = {"source": source, "destination_type": what, "destination": destination}
+    return {"vhost": vhost, **ends, "routing_key": key, "arguments": arguments}
