@@ -123,8 +123,8 @@ class Play:
         for id_, row in self.sent.items():
             for kind in row.reaches():
                 least, most = _copies(row, kind, archive[id_])
-                # Each connection that is lost repeats what was in flight, and so does a channel that was closed.
-                found[kind, id_] = least, most and most + self.connections - 1 + row.may_be_repeated
+                # A channel that is closed repeats what was in flight, in each attempt, and so does a connection that is lost.
+                found[kind, id_] = least, most and most * (1 + row.may_be_repeated) + self.connections - 1
         return found
 
     async def mistakes(self) -> Iterator[str]:
