@@ -24,8 +24,14 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is told of."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
-FOLDED = 60.0
-"""Seconds after which pg_cron would have sent what is due under a key."""
+LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "retention": 3600.0}
+"""Seconds by which a task may be late: pg_cron does the first three each minute and retention each hour."""
+OVERDUE = {
+    "keyed": "messages under a key have been due for {late}, nobody folds them: start a relay, or `SELECT queue_message_fold()`",
+    "schedules": "schedules have been due for {late}: start a relay, or `SELECT queue_message_run_schedules()`",
+    "sweep": "the sweep of expired locks is {late} late: the relays' logs say why, and so does `SELECT queue_message_sweep_minute()`",
+    "retention": "retention is {late} late: the relays' logs say why, and so does `SELECT * FROM queue_message_retain()`",
+}
 
 Status = dict[str, Any]
 
@@ -162,7 +168,7 @@ def _troubles(found: Status) -> list[str]:
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
-    lines += _keys(queue) + _schedules(found)
+    lines += _overdue(queue) + _schedules(found)
     lines += _apart(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
@@ -193,12 +199,10 @@ def _suspects(waiting: int) -> list[str]:
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
 
 
-def _keys(queue: Status) -> list[str]:
-    """What is due under a key and not sent, as where neither a relay nor pg_cron folds."""
-    late = queue["keyed_overdue_seconds"]
-    if late <= FOLDED:
-        return []
-    return [f"messages under a key have been due for {length(late)}, nobody folds them: start a relay, or `SELECT queue_message_fold()`"]
+def _overdue(queue: Status) -> list[str]:
+    """What is due and not done, as where nobody does it, or where another session holds what it needs."""
+    late = {task: seconds for task in OVERDUE if (seconds := queue[f"{task}_overdue_seconds"]) > LATE[task]}
+    return [OVERDUE[task].format(late=length(seconds)) for task, seconds in late.items()]
 
 
 def _schedules(found: Status) -> list[str]:

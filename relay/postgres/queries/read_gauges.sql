@@ -1,11 +1,9 @@
 -- The state of the queue as one object, for metrics, with the age of the oldest transaction that keeps vacuum off: one that writes, reads
 -- on, or is prepared. 0 where there is none; null where the role may not see how old the others are (pg_read_all_stats), since the age of
 -- what it does see says nothing. The clock is the database's, for the relay to hold its own against. Of what waits under a key at most 100,000
--- are counted; overdue is what is due first.
-SELECT to_jsonb(status) || jsonb_build_object('clock', extract(epoch FROM clock_timestamp())::float8,
+-- are counted.
+SELECT to_jsonb(status) || to_jsonb(overdue) || jsonb_build_object('clock', extract(epoch FROM clock_timestamp())::float8,
     'keyed', (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_keyed_row LIMIT 100000) AS first),
-    'keyed_overdue_seconds', (
-        SELECT greatest(extract(epoch FROM now() - min(due_at)), 0)::float8 FROM @schema@.queue_message_keyed_row),
     'schedules_failing', (SELECT count(*) FROM @schema@.queue_message_schedule_failing), 'oldest_transaction_seconds', (
     SELECT CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN coalesce(max(extract(epoch FROM now() - began)), 0) END::float8
     FROM (
@@ -16,4 +14,4 @@ SELECT to_jsonb(status) || jsonb_build_object('clock', extract(epoch FROM clock_
         SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()
     ) AS transaction
 ))
-FROM @schema@.queue_message_status AS status
+FROM @schema@.queue_message_status AS status, @schema@.queue_message_overdue AS overdue

@@ -1,2 +1,3 @@
 -- Insert the messages that schedules owe; returns how many, and in how many seconds the next tick is: null for none.
-SELECT r.inserted, extract(epoch FROM r.next_at - clock_timestamp())::double precision FROM @schema@.queue_message_run_schedules() r
+SELECT r.inserted, CASE WHEN isfinite(r.next_at) THEN extract(epoch FROM r.next_at - clock_timestamp())::double precision END
+FROM @schema@.queue_message_run_schedules() r
