@@ -17,7 +17,7 @@ from relay.inhand import InHand
 from relay.message import Batch
 from relay.policy import Controls
 from relay.ports import NOWHERE, Places
-from relay.renumbering import ForeignStore, Renumbering
+from relay.renumbering import CHORE, ForeignStore, Renumbering
 from relay.schedules import Failing, Folded, Folds, Schedules
 
 HEARTBEAT = 2.0
@@ -216,7 +216,7 @@ class Maintenance:
             Chore("partitions", HOUR, self._ensure_partitions),
             Chore("retention", HOUR, self._retain),
             Chore("sweep", MINUTE, self._sweep_minute),
-            Chore("messages of another cluster", MINUTE, self._renumbering.run),
+            Chore(CHORE, MINUTE, self._renumbering.run),
             Chore("notifications", MINUTE, self._store.renotify),
             Chore("gauges", GAUGES, self._read_gauges),
             emit=self._emit,

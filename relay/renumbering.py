@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from relay import events
 from relay.errors import StoreError
 from relay.waiting import unless
 
+CHORE = "messages of another cluster"
+"""What logs and metrics call it."""
 ELSEWHERE = 0.2
 """Seconds between two looks whether another relay is done with it."""
 
@@ -17,14 +19,28 @@ TOLD = 500_000
 """Messages that are looked at between two reports of how far a search is: some seconds."""
 
 
+PAUSE = 10
+"""How many times as long as a walk lasts before the next one begins where one has left messages behind."""
+
+
+class Renumbered(NamedTuple):
+    """What a step did."""
+
+    messages: int
+    """How many got ids of this cluster."""
+    more: bool
+    """More can be done now."""
+    looked: int | None
+    """How many were looked at; None where another session is at it."""
+    stays: str | None = None
+    """At the end of a walk that had to leave messages behind: which was the first, and why."""
+
+
 class ForeignStore(Protocol):
     """The statement that renumbers; it may raise StoreError."""
 
-    async def renumber(self) -> tuple[int, bool, int | None]:
-        """Look at some messages and give those of another cluster ids of this one.
-
-        Return how many got one, whether more is to do, and how many were looked at, None where another session is at it.
-        """
+    async def renumber(self) -> Renumbered:
+        """Look at some messages and give those of another cluster ids of this one."""
 
 
 class Renumbering:
@@ -43,29 +59,40 @@ class Renumbering:
         self._renumbered = renumbered
         self._waits = False
         self._looked = 0
+        self._stays = False
+        self._rests_until = 0.0
 
     async def run(self) -> bool:
         """Renumber all that nobody else is at; False, as a chore that has left nothing over."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if began < self._rests_until:
+            return False
         while await self.step() and not self._waits:
             pass
+        if self._stays:
+            self._rests_until = (now := clock()) + PAUSE * (now - began)
         return False
 
     async def step(self) -> bool:
         """Renumber some; return whether more are left."""
-        renumbered, more, looked = await self._store.renumber()
-        self._waits = more and looked is None
-        before, self._looked = self._looked, self._looked + (looked or 0)
+        done = await self._store.renumber()
+        self._waits = done.more and done.looked is None
+        before, self._looked = self._looked, self._looked + (done.looked or 0)
         if self._looked // TOLD > before // TOLD:
             self._emit(events.ForeignIdsSought(self._looked))
-        if not more:
+        if not done.more:
             self._looked = 0
-        if renumbered:
-            self._emit(events.MessagesRenumbered(renumbered, more))
+        if done.messages:
+            self._emit(events.MessagesRenumbered(done.messages, done.more))
             self._renumbered()
-        return more
+        self._stays = done.stays is not None
+        if done.stays:
+            self._emit(events.MaintenanceFailed(CHORE, done.stays))
+        return done.more
 
     async def finish(self, stop: asyncio.Event) -> bool:
-        """Renumber all, but for what stands behind a message that another session holds; False if `stop` came first.
+        """Renumber all, but for what has to stay; False if `stop` came first.
 
         Raises:
             StoreError: the database did not answer, or refused.
@@ -77,8 +104,8 @@ class Renumbering:
             except StoreError as error:
                 if not (error.in_passing or error.refused):
                     raise
-                # One message that an application keeps locked, or refuses, must not keep every other from being sent.
-                self._emit(events.MaintenanceFailed("messages of another cluster", str(error)))
+                # A table that an application keeps locked, or a deferred trigger that refuses, must not keep the relay from its work.
+                self._emit(events.MaintenanceFailed(CHORE, str(error)))
                 return True
             if self._waits:
                 await unless(stop, asyncio.sleep(ELSEWHERE))

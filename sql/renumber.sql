@@ -1,1 +1,1 @@
-SELECT renumbered, more, looked FROM @schema@.queue_message_renumber(10000)
+SELECT renumbered, more, looked, stays FROM @schema@.queue_message_renumber(10000)

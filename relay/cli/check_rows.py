@@ -100,7 +100,7 @@ def holder(session: int) -> str:
 
 def _misplaced(row: Seen) -> str | None:
     if row.foreign_id:
-        return f"its transaction id {row.xid} is of another cluster and lies in this one's future: run `relay migrate`"
+        return f"its transaction id {row.xid} is of another cluster: run `relay migrate`, which renumbers it or says what keeps it"
     if row.position <= LEFT:
         return "its position lies before where every walk begins: insert it again and delete this row"
     return None

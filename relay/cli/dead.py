@@ -9,7 +9,7 @@ import typer
 
 from relay.cli.output import count, named, show_fields, show_json, show_table, words
 from relay.cli.support import REFUSED, complain, console, new_group, not_found
-from relay.cli.types import Json, MessageId, MessageIds, SameId
+from relay.cli.types import Archived, ArchivedMessages, Json, MessageId, SameId
 from relay.cli.watch_options import Acting, DeadResult, Which, plan
 
 if TYPE_CHECKING:
@@ -58,17 +58,17 @@ def show_dead(message: MessageId, *, content: Content = False, as_json: Json = F
 
 
 @app.command("ack")
-def acknowledge(messages: MessageIds, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
+def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
     """Acknowledge dead messages: seen, and nothing more is to be done. All or none."""
     with console() as opened, opened.transaction():
-        answers = [opened.row("acknowledge_dead", id=message, note=note)["answered"] for message in dict.fromkeys(messages)]
+        answers = [_acknowledge(opened, message, note) for message in dict.fromkeys(messages)]
     before = len(answers) - (answered := sum(answers))
     typer.echo(f"{answered} acknowledged" + (f", {count(before, 'was', 'were')} already" if before else ""))
 
 
 @app.command("replay")
 def replay_dead(
-    messages: MessageIds,
+    messages: ArchivedMessages,
     *,
     again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
     same_id: SameId = False,
@@ -80,12 +80,12 @@ def replay_dead(
     """
     with console() as opened, opened.transaction():
         opened.rows("lock_replays")
-        made = {message: opened.row("replay_message", id=message, same_id=same_id)["id"] for message in dict.fromkeys(messages)}
+        made = {message: opened.row("replay_message", **message._asdict(), same_id=same_id)["id"] for message in dict.fromkeys(messages)}
         # Afterwards: a watch that replayed one at the same moment has committed by now, as both acknowledge it.
-        if not again and (before := opened.rows("find_replayed", ids=list(made))):
+        if not again and (before := opened.rows("find_replayed", ids=[message.id for message in made])):
             _refuse(before, as_json=as_json)
     if as_json:
-        _show_replayed(replayed=[{"id": message, "replayed_as": new} for message, new in made.items()])
+        _show_replayed(replayed=[{"id": message.id, "replayed_as": new} for message, new in made.items()])
     else:
         typer.echo("\n".join(map(str, made.values())))
 
@@ -115,6 +115,13 @@ def with_content(opened: Console, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a dead message with what it held."""
     held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
     return {**row, **(held[0] if held else {})}
+
+
+def _acknowledge(opened: Console, message: Archived, note: str) -> int:
+    answered: int = opened.row("acknowledge_dead", **message._asdict(), note=note)["answered"]
+    if message.xid and not any((message.xid, message.seq) == (row["xid"], row["seq"]) for row in opened.rows("show_dead", id=message.id)):
+        not_found(f"No dead message has the id {message.id} and the place {message.xid}/{message.seq}.")
+    return answered
 
 
 def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:

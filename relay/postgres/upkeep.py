@@ -13,6 +13,7 @@ from relay.policy import Controls, Policy
 from relay.ports import NOWHERE, Places
 from relay.postgres.fitness import check_version, is_of, other_way
 from relay.postgres.store import Store
+from relay.renumbering import Renumbered
 from relay.schedules import Folded
 
 FORGOTTEN = 3600.0
@@ -55,10 +56,10 @@ class Upkeep:
         [(version,)] = await self._store.run("read_version")
         check_version(version, self._needs)
 
-    async def renumber(self) -> tuple[int, bool, int | None]:
+    async def renumber(self) -> Renumbered:
         """See `relay.renumbering.ForeignStore`."""
-        [(renumbered, more, looked)] = await self._store.run("renumber", most=WALKED)
-        return renumbered, more, looked
+        [row] = await self._store.run("renumber", most=WALKED)
+        return Renumbered(*row)
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
         """Move locks ahead; return how many are still ours."""

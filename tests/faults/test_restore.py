@@ -17,6 +17,10 @@ from tests.support.relays import RelayProcess, Relays
 from tests.support.sent import Sent, queue_at
 from tests.support.standby import Standby
 
+REFUSES = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the tenant is frozen'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON queue_message FOR EACH ROW WHEN (OLD.id = '{}') EXECUTE FUNCTION refuse()
+"""
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
 
 
@@ -95,6 +99,29 @@ async def test_a_dump_restored_into_a_running_queue_is_delivered(
 
         await queue.settled(seconds=120)
         assert not await queue.value("SELECT queue_message_has_foreign_ids()")
+    await sent.all_came_in_order()
+
+
+@pytest.mark.fault(34, repeats=3)
+@pytest.mark.ids("C9")
+async def test_restored_messages_go_past_one_that_a_trigger_refuses(
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+) -> None:
+    """The relay sends all others, and this one when the trigger lets it."""
+    high, low = clusters
+    source, target = high.new(), low.new()
+    async with queue_at(source) as queue:
+        await sent.insert(queue, 20, unkeyed=True)
+    async with queue_at(target) as queue:
+        await queue.sql(REFUSES.format(sent.unkeyed[5]))
+        relay = await start(relays, queue, own_broker)
+        await asyncio.to_thread(low.restore, source, target, "--data-only", "--disable-triggers", "-t", "queue_message")
+
+        await queue.settled(1, seconds=120)
+        line = await relay.logged("maintenance_failed")
+        assert f"message {sent.unkeyed[5]} stays: the tenant is frozen" in line["error"]
+        await queue.sql("DROP TRIGGER refuse ON queue_message")
+        await queue.settled(seconds=120)
     await sent.all_came_in_order()
 
 

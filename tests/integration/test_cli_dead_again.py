@@ -107,7 +107,7 @@ def _by_a_command(connection: psycopg.Connection[Any], dead: str) -> None:
     connection.execute("SELECT queue_message_dead_acknowledge(%s)", (dead,))
     connection.commit()
     connection.execute(statements["lock_replays"])
-    connection.execute(statements["replay_message"], {"id": dead, "same_id": False})
+    connection.execute(statements["replay_message"], {"id": dead, "xid": None, "seq": None, "same_id": False})
 
 
 @pytest.mark.parametrize("other", [_by_a_watch, _by_a_command])

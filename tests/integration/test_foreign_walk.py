@@ -8,7 +8,7 @@ import pytest
 from tests.support.foreign import FAR, bring, keys, pass_ids, renumber
 from tests.support.queue import Queue
 
-STEP = "SELECT * FROM queue_message_renumber(%s)"
+STEP = "SELECT renumbered, more, looked FROM queue_message_renumber(%s)"
 READ = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'queue_message'"
 PLACE = "SELECT looking, walked_xid::text, walked_seq FROM queue_message_cluster"
 SWEPT = {"lock_expires_at": "2001-01-01T00:00:00Z", "lock_token": "00000000-0000-4000-8000-000000000001", "locked_by": 7, "attempts": 1}
@@ -31,7 +31,7 @@ async def walk_until(queue: Queue, *, looking: bool, most: int = 2) -> None:
 
 @pytest.mark.parametrize("kind", ["own", "foreign", "both"])
 async def test_no_call_looks_at_more_than_a_page(queue: Queue, kind: str) -> None:
-    """However few messages of another cluster there are, and wherever; twice for those that are renumbered."""
+    """However few messages of another cluster there are, and wherever; three times for those that are locked and renumbered."""
     if kind != "foreign":
         await queue.insert(3000)
     if kind != "own":
@@ -42,7 +42,7 @@ async def test_no_call_looks_at_more_than_a_page(queue: Queue, kind: str) -> Non
         async with queue.connection.transaction():
             before = await queue.value(READ)
             _, more, looked = await step(queue, 100)
-            assert await queue.value(READ) - before <= 210
+            assert await queue.value(READ) - before <= 310
         steps += looked is not None
 
     assert steps >= 30

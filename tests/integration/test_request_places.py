@@ -77,7 +77,10 @@ async def test_a_replay_of_what_took_the_id_of_a_request_answers_nothing(
     """An operator replays the newest of an id; only what says what the request said answers its row."""
     await settled(store, await store.batch(), Archive(Result.REJECTED, "evil", "x"))
     for same_id in (False, True):
-        await table.sql("SELECT queue_message_replay(%s, %s)", forged, same_id)
+        await table.sql(
+            "SELECT queue_message_replay_at(id, xid, seq, %s) FROM queue_message_archive WHERE id = %s ORDER BY archived_at DESC LIMIT 1",
+            same_id, forged,
+        )  # fmt: skip
         batch = await store.batch(limit=1)
         assert "request_missing" == await answered(other, batch, {"code": 666})
         await settled(store, batch, Archive(Result.REJECTED, "evil", "x"))

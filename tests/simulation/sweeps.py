@@ -136,7 +136,7 @@ def renumber(database: Database, tx: Transaction, values: Values) -> Found:
         tx.hold(row)
         tx.then(partial(_renumber, database, row))
     renumbered = len(foreign[: values["most"]])
-    return [(renumbered, len(foreign) > values["most"], renumbered)]
+    return [(renumbered, len(foreign) > values["most"], renumbered, None)]
 
 
 def _renumber(database: Database, row: Row) -> None:

@@ -38,7 +38,7 @@ async def renumber_by(connection: psycopg.AsyncConnection[Any], most: int = 1000
     """The same, by a connection of whoever may."""
     total, more = 0, True
     while more:
-        [(renumbered, more, looked)] = await (await connection.execute("SELECT * FROM queue_message_renumber(%s)", [most])).fetchall()
+        [(renumbered, more, looked, _)] = await (await connection.execute("SELECT * FROM queue_message_renumber(%s)", [most])).fetchall()
         assert renumbered <= (looked or 0) <= most
         total += renumbered
     return total

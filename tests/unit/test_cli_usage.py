@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from relay.cli.main import app
+from relay.cli.usage import ID
 
 KEYS = "code, exchange, routing-key, result, after, at-most, as in code=unroutable,after=5m,at-most=3"
 NO_USER = "The URL must hold no user and no password: where headers can be given, send them in one."
@@ -34,7 +35,11 @@ def test_a_flag_shows_no_type_in_the_help(path: list[str]) -> None:
     ("command", "says"),
     [
         ("show x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay show --help`."),
-        ("dead ack x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay dead ack --help`."),
+        ("cancel x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay cancel --help`."),
+        (
+            "dead ack x",
+            f"ID must be {ID}, with @XID/SEQ where others were archived with it. See `relay dead ack --help`.",
+        ),
         ("pipeline replay --id x", "--id must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay pipeline replay --help`."),
         ("dead list --limit x", "--limit must be a whole number from 1 to 100000. See `relay dead list --help`."),
         ("status --interval 0", "--interval must be a number from 0.1 to 3600. See `relay status --help`."),

@@ -8,7 +8,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.renumbering import ELSEWHERE, TOLD, Renumbering
+from relay.renumbering import CHORE, ELSEWHERE, PAUSE, TOLD, Renumbered, Renumbering
 from tests.support.timeless import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)
@@ -18,21 +18,23 @@ REFUSED = StoreError("A trigger refuses it.", refused=True)
 class Foreign:
     """Answers steps from a script, then that nothing is left."""
 
-    def __init__(self, *script: tuple[int, bool, int | None] | StoreError) -> None:
+    def __init__(self, *script: tuple[int, bool, int | None] | tuple[int, bool, int | None, str] | StoreError) -> None:
         self.script = list(script)
         self.told: list[events.Event] = []
         self.moved = 0
+        self.seconds = 0.0
         self.renumbering = Renumbering(self, self.told.append, self._count)
 
     def _count(self) -> None:
         self.moved += 1
 
-    async def renumber(self) -> tuple[int, bool, int | None]:
+    async def renumber(self) -> Renumbered:
         """The next answer."""
+        await asyncio.sleep(self.seconds)
         answer = self.script.pop(0) if self.script else (0, False, None)
         if isinstance(answer, StoreError):
             raise answer
-        return answer
+        return Renumbered(*answer)
 
 
 @timeless
@@ -99,7 +101,35 @@ async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting(
 
     assert await foreign.renumbering.finish(asyncio.Event())
 
-    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed("messages of another cluster", str(error))] == foreign.told
+    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed(CHORE, str(error))] == foreign.told
+
+
+@timeless
+async def test_a_relay_starts_where_messages_have_to_stay_and_says_why() -> None:
+    """A walk that cannot renumber them is over."""
+    foreign = Foreign((5, True, 5000), (3, False, 7, "message 1 stays: no"))
+
+    assert await foreign.renumbering.finish(asyncio.Event())
+
+    assert [
+        events.MessagesRenumbered(5, True), events.MessagesRenumbered(3, False), events.MaintenanceFailed(CHORE, "message 1 stays: no")
+    ] == foreign.told  # fmt: skip
+
+
+@timeless
+async def test_messages_that_have_to_stay_are_not_walked_to_all_the_time() -> None:
+    """A walk through a long queue takes long; one that left nothing behind is followed at once by what comes."""
+    foreign = Foreign((5, False, 7, "message 1 stays: no"), (1, False, 7), (1, False, 7))
+    foreign.seconds = 3
+
+    await foreign.renumbering.run()
+    await foreign.renumbering.run()
+    assert 2 == len(foreign.script)
+
+    await asyncio.sleep(3 * PAUSE)
+    for _ in range(2):
+        await foreign.renumbering.run()
+    assert [] == foreign.script
 
 
 @timeless

@@ -4,7 +4,7 @@ SELECT state, exchange, routing_key, ordering_key, attempts, CASE WHEN isfinite(
     CASE WHEN isfinite(available_at) THEN available_at END AS available_at,
     CASE WHEN isfinite(expires_at) THEN expires_at END AS expires_at,
     CASE WHEN isfinite(lock_expires_at) THEN lock_expires_at END AS lock_expires_at, handled_by,
-    error_code, error_detail, replay_of, claimed_at, published_at, confirmed_at, archived_at
+    xid::text || '/' || seq AS place, error_code, error_detail, replay_of, claimed_at, published_at, confirmed_at, archived_at
 FROM @schema@.queue_message_state
 WHERE id = %(id)s
 ORDER BY archived_at NULLS LAST

@@ -1,0 +1,144 @@
+"""Messages of another cluster that another session holds, or that a trigger refuses: everything else is renumbered, and they follow."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import psycopg
+import pytest
+
+from tests.support.foreign import FAR, bring
+from tests.support.queue import Queue
+
+pytestmark = pytest.mark.ids("D7")
+SIZE, PAGE = 24, 5
+"""Messages that a restore brings, and how many are looked at in a call."""
+STEP = "SELECT renumbered, more, looked, stays FROM queue_message_renumber(%s)"
+STAY = "SELECT attempts, ordering_key FROM queue_message WHERE xid >= %s::text::xid8 ORDER BY xid, seq"
+ORDER = "SELECT attempts FROM queue_message WHERE ordering_key IS NOT DISTINCT FROM %s ORDER BY xid, seq"
+REFUSE = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON queue_message FOR EACH ROW WHEN (OLD.attempts = ANY ('{{{}}}')) EXECUTE FUNCTION refuse()
+"""
+Hold = Callable[[Queue, list[int]], AbstractAsyncContextManager[None]]
+
+
+def _locked(how: str) -> Hold:
+    @asynccontextmanager
+    async def hold(queue: Queue, which: list[int]) -> AsyncIterator[None]:
+        async with await psycopg.AsyncConnection.connect(queue.url) as other:
+            await other.execute(f"SELECT FROM queue_message WHERE attempts = ANY (%s) {how}".encode(), [which])
+            yield
+
+    return hold
+
+
+def _refused(body: str) -> Hold:
+    @asynccontextmanager
+    async def hold(queue: Queue, which: list[int]) -> AsyncIterator[None]:
+        await queue.sql(REFUSE.format(body, ",".join(map(str, which))))
+        yield
+        await queue.sql("DROP TRIGGER refuse ON queue_message")
+
+    return hold
+
+
+HOLDS = {
+    "update": (_locked("FOR UPDATE"), "another session holds it"),
+    "foreign key": (_locked("FOR KEY SHARE"), "another session holds it"),
+    "raises": (_refused("RAISE 'The tenant is frozen.';"), "The tenant is frozen."),
+    "skips": (_refused("RETURN NULL;"), "a trigger skips it"),
+}
+"""Ways to keep messages, and what is said of each."""
+
+
+async def _walk(queue: Queue) -> str | None:
+    """Renumber what can be renumbered now; why one had to stay."""
+    for _ in range(10 * SIZE):
+        [(_, more, _, stays)] = await queue.sql(STEP, PAGE)
+        if not more:
+            return stays if stays is None else str(stays)
+    raise AssertionError("a walk that does not end")
+
+
+async def _restore(queue: Queue, key: Callable[[int], str | None], *, first: int = 0, xid: int = FAR) -> None:
+    """The number of each message is in `attempts`."""
+    await bring(queue, *({"xid": xid, "seq": number + 1, "attempts": number, "key": key(number)} for number in range(first, first + SIZE)))
+
+
+@pytest.mark.parametrize("kept", [[0], [SIZE // 2], [SIZE - 1], [3, 4, 5, 11], [*range(SIZE)]], ids=str)
+@pytest.mark.parametrize("how", HOLDS)
+async def test_what_has_no_key_goes_past_what_must_stay(queue: Queue, how: str, kept: list[int]) -> None:
+    """Before it, behind it, in its page and in others; it follows when it is let go, and the first is named with the reason."""
+    hold, why = HOLDS[how]
+    await _restore(queue, lambda _: None)
+    first = await queue.value("SELECT id::text FROM queue_message WHERE attempts = %s", kept[0])
+    async with hold(queue, kept):
+        assert f"message {first} stays: {why}" == await _walk(queue)
+        assert kept == [number for number, _ in await queue.sql(STAY, FAR)]
+
+    assert await _walk(queue) is None
+    assert [] == await queue.sql(STAY, FAR)
+    rest = [number for number in range(SIZE) if number not in kept]
+    assert rest + kept == [number for (number,) in await queue.sql(ORDER, None)]
+
+
+@pytest.mark.parametrize("kept", [[0], [1], [SIZE // 2], [SIZE - 1], [3, 4, 5, 11]], ids=str)
+@pytest.mark.parametrize("how", HOLDS)
+async def test_what_stands_behind_it_under_its_key_stays_and_keeps_its_order(queue: Queue, how: str, kept: list[int]) -> None:
+    """Other keys go past it; a message that is inserted meanwhile under another key stands behind what was renumbered."""
+    hold, _ = HOLDS[how]
+    await _restore(queue, lambda number: f"k{number % 3}")
+    first = {number % 3: number for number in reversed(kept)}
+    async with hold(queue, kept):
+        assert await _walk(queue)
+        stays = [number for number in range(SIZE) if number >= first.get(number % 3, SIZE)]
+        assert stays == [number for number, _ in await queue.sql(STAY, FAR)]
+
+    assert await _walk(queue) is None
+    for key in range(3):
+        assert [*range(key, SIZE, 3)] == [number for (number,) in await queue.sql(ORDER, f"k{key}")]
+
+
+@pytest.mark.parametrize("how", HOLDS)
+async def test_a_second_restore_goes_past_what_stays_of_the_first(queue: Queue, how: str) -> None:
+    """Above it and below it; the keys of both keep their order."""
+    hold, _ = HOLDS[how]
+    await _restore(queue, lambda number: f"k{number % 3}")
+    async with hold(queue, [4]):
+        await _walk(queue)
+        for restore, xid in enumerate((FAR - 10, FAR + 10), start=1):
+            await _restore(queue, lambda number: f"r{number % 3}", first=restore * SIZE, xid=xid)
+            assert await _walk(queue)
+            assert {"k1"} == {key for _, key in await queue.sql(STAY, FAR - 10)}
+
+    assert await _walk(queue) is None
+    assert [*range(1, SIZE, 3)] == [number for (number,) in await queue.sql(ORDER, "k1")]
+
+
+async def test_an_error_that_meets_every_message_ends_the_call(queue: Queue) -> None:
+    """As where the server has no room: nothing is taken for refused, and the walk goes on where it was."""
+    await _restore(queue, lambda _: None)
+    await queue.sql(REFUSE.format("RAISE disk_full;", "7"))
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.DiskFull):
+            await _walk(queue)
+    await queue.sql("DROP TRIGGER refuse ON queue_message")
+    assert await _walk(queue) is None
+    assert [*range(SIZE)] == [number for (number,) in await queue.sql(ORDER, None)]
+
+
+@pytest.mark.parametrize("number", [SIZE, 1_000_003])
+@pytest.mark.parametrize("pages", [0, 1, 2, 7])
+async def test_numbers_that_begin_anew_beside_a_walk_turn_no_order_round(queue: Queue, pages: int, number: int) -> None:
+    """A restore sets the sequence of the dump behind its rows, and so beside a walk that has seen them."""
+    await queue.sql("SELECT setval(pg_get_serial_sequence('queue_message', 'seq'), 1000000)")
+    await _restore(queue, lambda number: f"k{number % 3}")
+    for _ in range(pages):
+        await queue.sql(STEP, PAGE)
+    await queue.sql("SELECT setval(pg_get_serial_sequence('queue_message', 'seq'), %s)", number)
+    while await _walk(queue):
+        pass
+    for key in range(3):
+        assert [*range(key, SIZE, 3)] == [number for (number,) in await queue.sql(ORDER, f"k{key}")]

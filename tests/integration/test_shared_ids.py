@@ -1,0 +1,112 @@
+"""Producers choose ids, so two messages may have the same one: whoever acts on one of them never meets the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cli import Cli, Seeded
+
+pytestmark = pytest.mark.ids("B13")
+WAITING = "SELECT routing_key FROM queue_message ORDER BY seq"
+PLACE = "SELECT id || '@' || xid || '/' || seq FROM queue_message_archive WHERE routing_key = %s"
+
+
+@pytest.fixture
+def shared(cli: Cli, seeded: Seeded) -> str:
+    """The id of two dead messages: `ours`, and `theirs` that somebody inserted with it later."""
+    id_ = seeded.archive("failed", "unroutable", routing_key="ours")
+    seeded.run("INSERT INTO queue_message (id, exchange, routing_key) VALUES (%s, 'e', 'theirs')", id_)
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'failed', 'unroutable', NULL, 'relay-1') FROM queue_message")
+    return id_
+
+
+def _place(seeded: Seeded, routing_key: str) -> str:
+    [(place,)] = seeded.run(PLACE, routing_key)
+    return str(place)
+
+
+@pytest.mark.parametrize("command", ["replay", "ack"])
+def test_an_id_that_two_messages_have_is_refused_and_each_is_named(cli: Cli, seeded: Seeded, shared: str, command: str) -> None:
+    """Neither is replayed or acknowledged."""
+    assert (
+        f"2 messages were archived with the id {shared}: name the one that you mean, {_place(seeded, 'theirs')} or "
+        f"{_place(seeded, 'ours')}; `relay show` tells them apart." == cli.refused("dead", command, shared, code=1)
+    )
+    assert [] == seeded.run(WAITING)
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message_dead_ack")
+    assert {"ours": _place(seeded, "ours"), "theirs": _place(seeded, "theirs")} == {
+        row["routing_key"]: f"{shared}@{row['place']}" for row in cli.json("show", shared)["story"]
+    }
+
+
+@pytest.mark.parametrize("meant", ["ours", "theirs"])
+@pytest.mark.parametrize("same_id", [[], ["--same-id"]])
+def test_the_one_at_a_place_is_replayed_and_acknowledged(cli: Cli, seeded: Seeded, shared: str, meant: str, same_id: list[str]) -> None:
+    """The other stays as it is."""
+    cli("dead", "replay", *same_id, _place(seeded, meant))
+    assert [(meant,)] == seeded.run(WAITING)
+    assert [({"ours", "theirs"} - {meant}).pop()] == [row["routing_key"] for row in cli.json("dead", "list")]
+
+
+def test_the_one_at_a_place_is_acknowledged(cli: Cli, seeded: Seeded, shared: str) -> None:
+    """Once; an answer to what is not there is refused and undoes those beside it."""
+    ours, theirs = _place(seeded, "ours"), _place(seeded, "theirs")
+    assert "No dead message has the id" in cli.refused("dead", "ack", theirs, f"{shared}@1/1", code=3)
+    assert "1 acknowledged\n" == cli("dead", "ack", ours)
+    assert ["theirs"] == [row["routing_key"] for row in cli.json("dead", "list")]
+    assert "0 acknowledged, 1 was already\n" == cli("dead", "ack", ours)
+
+
+def test_a_replay_with_the_same_id_is_the_message_that_it_replays(cli: Cli, seeded: Seeded) -> None:
+    """Its id still names one message, which may be replayed again as it was archived last."""
+    id_ = seeded.archive("failed", "unroutable", routing_key="ours")
+    for _ in range(2):
+        cli("dead", "replay", "--same-id", "--again", id_)
+        seeded.run("SELECT queue_message_archive_now(array_agg(id), 'failed', 'unroutable', NULL, 'relay-1') FROM queue_message")
+    assert "1 acknowledged\n" == cli("dead", "ack", id_)
+
+
+@pytest.mark.parametrize("meant", ["ours", "theirs"])
+def test_a_watch_replays_the_message_that_it_answers(cli: Cli, seeded: Seeded, shared: str, meant: str) -> None:
+    """And not the newest with the id."""
+    replay = "SELECT queue_message_dead_replay(id, xid, seq, 1) FROM queue_message_archive WHERE routing_key = %s"
+    seeded.run(replay, meant)
+    assert [(meant,)] == seeded.run(WAITING)
+
+
+def test_a_replay_by_filter_replays_each_message_with_the_id(cli: Cli, seeded: Seeded, shared: str) -> None:
+    """And not the newest twice."""
+    cli("replay", "--result", "failed")
+    assert {("ours",), ("theirs",)} == set(seeded.run(WAITING))
+
+
+def test_a_replay_by_filter_with_the_same_id_refuses_the_second(cli: Cli, seeded: Seeded, shared: str) -> None:
+    """Two messages with one id cannot wait at once, and neither counts as sent for the other."""
+    told = cli.json("replay", "--result", "failed", "--same-id", code=1)
+    assert (1, 1) == (told["messages"], told["refused"])
+    assert "in the queue already" in told["refusals"][0]["reason"]
+
+
+def test_cancel_takes_back_all_that_waits_with_an_id(cli: Cli, seeded: Seeded) -> None:
+    """Under a key and in the queue: whoever took the id does not keep the other from being taken back."""
+    id_ = seeded.insert()
+    seeded.run("INSERT INTO queue_message_keyed (id, exchange, coalesce_key) VALUES (%s, 'e', 'k')", id_)
+    cli("cancel", id_)
+    assert [] == seeded.run(WAITING)
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message_keyed")
+
+
+def test_cancel_takes_back_nothing_where_one_with_the_id_is_claimed(cli: Cli, seeded: Seeded) -> None:
+    """It says that the message may be sent."""
+    id_ = seeded.insert()
+    seeded.run("INSERT INTO queue_message_keyed (id, exchange, coalesce_key) VALUES (%s, 'e', 'k')", id_)
+    seeded.run("UPDATE queue_message SET lock_expires_at = now() + interval '1 min', lock_token = gen_random_uuid(), locked_by = 1")
+    cli.refused("cancel", id_, code=1)
+    assert [(1,)] == seeded.run("SELECT count(*) FROM queue_message_keyed")
+
+
+def test_a_place_that_is_none_is_refused(cli: Cli) -> None:
+    """Before anything is asked of the database."""
+    for text in ("x", "1@2/3", "00000000-0000-0000-0000-000000000000@1", "00000000-0000-0000-0000-000000000000@1/x"):
+        cli("dead", "replay", text, code=2)
+        assert "with @XID/SEQ where others were archived with it" in cli.stderr
