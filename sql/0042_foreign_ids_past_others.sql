@@ -8,12 +8,12 @@ DROP FUNCTION @schema@.queue_message_renumber(integer);
 DROP FUNCTION @schema@.queue_message_renumber_step(integer);
 DROP FUNCTION @schema@.queue_message_renumber_page(bigint, xid8, bigint, integer);
 
--- As before, with the key.
+-- The next messages in claim order: by whom each row was written, and whether it was rewritten. Sweeps leave locked_by, retries available_at.
 CREATE FUNCTION @schema@.queue_message_renumber_page(own bigint, after_xid xid8, after_seq bigint, most integer)
-RETURNS TABLE (xid xid8, seq bigint, ordering_key text, number bigint, brought bigint, locked_by integer, freed boolean, claimed boolean)
+RETURNS TABLE (xid xid8, seq bigint, ordering_key text, number bigint, brought bigint, locked_by integer, claimed boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $body$
     SELECT m.xid, m.seq, m.ordering_key, m.xid::text::bigint, @schema@.queue_message_written_by(queue_message_renumber_page.own, m.xmin),
-        m.locked_by, m.locked_by IS NOT NULL AND m.lock_expires_at IS NULL, m.locked_by IS NOT NULL OR m.available_at IS NOT NULL
+        m.locked_by, m.locked_by IS NOT NULL OR m.available_at IS NOT NULL
     FROM @schema@.queue_message m
     WHERE (m.xid, m.seq) > (queue_message_renumber_page.after_xid, queue_message_renumber_page.after_seq)
     ORDER BY m.xid, m.seq LIMIT queue_message_renumber_page.most
@@ -41,7 +41,7 @@ BEGIN
     PERFORM @schema@.queue_message_advance(
         pg_get_serial_sequence(format('%I.%I', @schema_literal@::text, 'queue_message'), 'seq')::regclass, highest);
     WITH given AS MATERIALIZED (
-        SELECT g.xid, g.seq FROM unnest(queue_message_renumber_move.xids, queue_message_renumber_move.seqs) AS g (xid, seq) ORDER BY g.xid, g.seq
+        SELECT g.xid, g.seq FROM unnest(queue_message_renumber_move.xids, queue_message_renumber_move.seqs) AS g (xid, seq)
     ), moved AS (
         UPDATE @schema@.queue_message m SET xid = '2', seq = DEFAULT FROM given g WHERE m.xid = ANY (ARRAY[g.xid]) AND m.seq = g.seq
         RETURNING g.xid, g.seq, m.seq AS new_seq
@@ -126,9 +126,8 @@ $body$;
 -- inserted here, and behind what was renumbered before. Locks stay and expire: a message that stood still because of its lock would be
 -- overtaken by its ordering key's next. What the same transactions brought with lower ids goes along, because it stood before them. What
 -- came after the first pass waits for a walk of its own: a part of it stands behind the place of this one, and must not be overtaken by the
--- rest. A row that a sweep rewrote no longer tells who brought it: one that is free and stands below goes along even if it is an own one, which
--- changes no order. The same holds for one that a relay has claimed since. What stands behind one of its key that stayed in an earlier page
--- stays too.
+-- rest. A row that a sweep, a claim or a retry rewrote since no longer tells who brought it: one that stands below goes along even if it is an own
+-- one, which changes no order. What stands behind one of its key that stayed in an earlier page stays too.
 CREATE FUNCTION @schema@.queue_message_renumber_step(most integer, OUT renumbered bigint, OUT looked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $body$
@@ -146,7 +145,7 @@ BEGIN
         SELECT p.xid, p.seq, p.ordering_key FROM page p
         WHERE (p.number > p.brought OR p.number < walk.first_brought)
           AND (p.brought BETWEEN walk.first_brought AND walk.last_brought
-               OR p.locked_by IS NOT NULL AND (p.number > p.brought OR p.freed)
+               OR p.locked_by IS NOT NULL AND p.number > p.brought
                OR p.claimed AND p.number < walk.first_brought AND p.brought > walk.last_brought)
           AND NOT (walk.held_xid IS NOT NULL AND p.ordering_key IS NOT NULL AND EXISTS (
               SELECT FROM @schema@.queue_message h WHERE h.ordering_key = p.ordering_key
