@@ -16,6 +16,7 @@ from relay.inhand import InHand
 from relay.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
 from relay.message import Batch
 from relay.policy import Controls
+from relay.renumbering import Renumbered
 from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
 
 SOON = 0.001
@@ -176,7 +177,7 @@ class Reports:
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def nothing(*_: object) -> Any:
             if name == "renumber":
-                return 0, False, None
+                return Renumbered(0, more=False, looked=None)
             return (0, 0) if name.startswith(("sweep", "retain")) else {} if name == "read_gauges" else 0
 
         return nothing
