@@ -42,6 +42,12 @@ WRITES: Final = (
     "UPDATE page SET answer = 'forged'",
 )
 """What a producer may never do."""
+WITH_ID = [
+    "INSERT INTO public.queue_message (id, exchange, routing_key, content) VALUES (%s, %s, 'key', '{}') ON CONFLICT DO NOTHING",
+    "INSERT INTO public.queue_message_keyed (id, exchange, routing_key, content, coalesce_key) VALUES (%s, %s, 'key', '{}', 'evil')",
+    "INSERT INTO public.queue_message_keyed (id, exchange, routing_key, content, bundle_key) VALUES (%s, %s, 'key', '{}', 'evil')",
+]
+"""Ways to insert with an id of one's choice."""
 LOCKS: Final = (
     "SELECT pg_try_advisory_lock(hashtextextended('queue_message gate of public', 0))",
     "SELECT pg_try_advisory_lock_shared(hashtextextended('queue_message gate of public', 0))",
@@ -114,14 +120,10 @@ class Attacker:
         await self._insert(connection, self._chance.choice([self._victim, "amq.headers", "", "amq.topic"]), self._chance.choice(HOSTILE), 5)
 
     async def _take_ids(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Messages with the ids of others, which are refused while those wait."""
+        """Messages with the ids of others: refused while those wait, and under a key sent with a new id."""
         rows = await (await connection.execute("SELECT id FROM public.queue_message LIMIT 50")).fetchall()
         for (id_,) in rows[:5]:
-            values = (id_, self._victim)
-            with_id = (
-                "INSERT INTO public.queue_message (id, exchange, routing_key, content) VALUES (%s, %s, 'key', '{}') ON CONFLICT DO NOTHING"
-            )
-            await connection.execute(with_id, values)
+            await connection.execute(self._chance.choice(WITH_ID).encode(), (id_, self._victim))
 
     async def _hold(self, connection: psycopg.AsyncConnection[Any]) -> None:
         async with connection.transaction(force_rollback=self._chance.random() < 0.5):
