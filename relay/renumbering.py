@@ -14,13 +14,10 @@ CHORE = "messages of another cluster"
 """What logs and metrics call it."""
 ELSEWHERE = 0.2
 """Seconds between two looks whether another relay is done with it."""
-
 TOLD = 500_000
 """Messages that are looked at between two reports of how far a search is: some seconds."""
-
-
 PAUSE = 10
-"""How many times as long as a walk lasts before the next one begins where one has left messages behind."""
+"""Rest after a walk that left messages behind, in durations of that walk."""
 
 
 class Renumbered(NamedTuple):

@@ -65,7 +65,7 @@ class Fields(BaseSettings):
     batch_size: int = whole(1000, 1, 10_000, "Messages of one claim; never more than the window")
     window: int = whole(4000, 1, 100_000, "Messages claimed and not yet settled")
     window_bytes: int = whole(
-        64 << 20, 1 << 16, 1 << 40, "Bytes of memory for messages claimed and not yet settled, and again for answers of handlers"
+        64 << 20, 1 << 16, 1 << 40, "Bytes of memory for messages claimed and not yet settled; answers of handlers may take as many again"
     )
     lock_seconds: float = seconds(30, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
     poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two looks at an empty queue, in seconds")

@@ -29,8 +29,8 @@ LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "retention": 3600.0}
 OVERDUE = {
     "keyed": "messages under a key have been due for {late}, nobody folds them: start a relay, or `SELECT queue_message_fold()`",
     "schedules": "schedules have been due for {late}: start a relay, or `SELECT queue_message_run_schedules()`",
-    "sweep": "the sweep of expired locks is {late} late: the relays' logs say why, and so does `SELECT queue_message_sweep_minute()`",
-    "retention": "retention is {late} late: the relays' logs say why, and so does `SELECT * FROM queue_message_retain()`",
+    "sweep": "the sweep of expired locks is {late} late: see the relays' logs; `SELECT queue_message_sweep_minute()` does it or says why",
+    "retention": "retention is {late} late: see the relays' logs; `SELECT * FROM queue_message_retain()` does it or says why",
 }
 
 Status = dict[str, Any]

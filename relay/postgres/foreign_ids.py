@@ -24,6 +24,6 @@ def renumber(connection: psycopg.Connection, unlimited: bytes, statement: bytes,
     except errors.LockNotAvailable:
         stays = "another session holds the table"
     if stays:
-        say(f"Not all messages of another cluster could be renumbered ({stays}); the relays try again each minute.")
+        say(f"Not all messages of another cluster could be renumbered ({stays}); the relays try again.")
     if total:
         say(f"{total} messages of another cluster got transaction ids of this one; they go out before what was inserted here.")
