@@ -15,38 +15,13 @@ from relay import broker_events, events
 from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
 from relay.inbox.events import BatchReceived, HandlerFailed, HandlerOverdue, ReceiveFailed
 from relay.message import Result
+from relay.queue_gauges import GAUGES, named
 from relay.schedule_events import KeysFolded
 
 MOST_LABELS = 50
 """Values of one label; what comes later is counted under `other`, for error codes and exchanges are named by messages."""
 OTHER = "other"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_QUEUE: Mapping[str, str] = {
-    "waiting": "Messages in the queue, claimed ones included; an estimate in a large one.",
-    "ready": "Messages that could be claimed now.",
-    "locked": "Messages claimed by some relay.",
-    "delayed": "Messages that wait for their time or for another try; beyond 10,000 an estimate in a large queue.",
-    "oldest_seconds": "Age of the oldest message that could be claimed now.",
-    "dead_unacknowledged": "Dead messages that no operator has acknowledged, of the 20,000 newest.",
-    "blocked_keys": "Ordering keys that stand still.",
-    "paused_exchanges": "Exchanges that an operator holds.",
-    "limited_exchanges": "Exchanges that an operator limits.",
-    "keyed": "Messages that wait under a key, up to 100,000.",
-    "keyed_overdue_seconds": "For how long the first of them has been due.",
-    "schedules_overdue_seconds": "For how long the first schedule has been due.",
-    "retention_overdue_seconds": "For how long retention, which is due an hour after its last run, has been overdue.",
-    "sweep_overdue_seconds": "For how long the sweep, which is due a minute after its last run, has been overdue.",
-    "schedules_failing": "Schedules whose message was refused, or whose last one is dead and not acknowledged.",
-    "suspects": "Messages back from an expired lock that go out one by one, of the 20,000 that came due first and last.",
-    "relays_alive": "Relays that have reported within the lock time.",
-    "partition_days_ahead": "Days after today up to the first without an archive partition; -1 where today has none.",
-    "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
-    "oldest_transaction_seconds": "Age of the oldest transaction that keeps vacuum off, where the role may see it (pg_read_all_stats).",
-    "clock_skew_seconds": "Seconds by which the relay's clock is ahead of the database's at the least, which decides; negative behind.",
-    "export_lag_seconds": "Age of the first archived message that is not in the lake, where an export is registered.",
-    "export_unverified_days": "Days past their retention that are kept until their export is verified.",
-    "export_differing_partitions": "Partitions of the archive that were compared with the lake and differ.",
-}
 
 
 class Metrics:
@@ -110,7 +85,7 @@ class Metrics:
 
     def queue(self, status: Mapping[str, float | None]) -> None:
         """Take the newest row of `queue_message_status`; columns that are no metric are left out."""
-        self._watched.status = {name: float(value) for name, value in status.items() if name in _QUEUE and value is not None}
+        self._watched.status = {name: float(value) for name, value in status.items() if name in GAUGES and value is not None}
         self._watched.read_at = time.time()
 
     def present(self, *, name: str, schema: str, version: str) -> None:
@@ -277,17 +252,12 @@ class _Watched(Collector):
         if self.silent is not None:
             yield _silent(self.silent())
         for name, value in self.status.items():
-            yield GaugeMetricFamily(_metric(name), _QUEUE[name], value=value)
+            yield GaugeMetricFamily(named(name), GAUGES[name], value=value)
         yield GaugeMetricFamily("relay_queue_read_timestamp_seconds", "When the queue was last looked at, 0 for never.", value=self.read_at)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: names are known at the scrape."""
         return []
-
-
-def _metric(column: str) -> str:
-    """Name of a gauge by its column: of the export, of the relay's clock, of schedules, or of the queue."""
-    return f"relay_{column}" if column.startswith(("export_", "clock_", "schedules_")) else f"relay_queue_{column}"
 
 
 def _silent(seconds: Mapping[str, float]) -> Metric:

@@ -67,9 +67,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body
 DECLARE
     last record;
 BEGIN
-    PERFORM @schema@.queue_message_refuse_shared(message);
     SELECT a.xid, a.seq INTO last FROM (SELECT * FROM @schema@.queue_message_archive a WHERE a.id = message OFFSET 0) a
     ORDER BY a.archived_xid DESC, a.archived_at DESC LIMIT 1;
+    -- Afterwards: one that was archived in between is seen here.
+    PERFORM @schema@.queue_message_refuse_shared(message);
     RETURN @schema@.queue_message_replay_at(message, last.xid, last.seq, same_id, by);
 END
 $body$;

@@ -142,3 +142,36 @@ async def test_numbers_that_begin_anew_beside_a_walk_turn_no_order_round(queue: 
         pass
     for key in range(3):
         assert [*range(key, SIZE, 3)] == [number for (number,) in await queue.sql(ORDER, f"k{key}")]
+
+
+async def test_what_is_gone_holds_nothing(queue: Queue) -> None:
+    """A relay may settle a message between the look at its page and its lock."""
+    await _restore(queue, lambda _: "k")
+    await queue.sql("SELECT queue_message_renumber(1)")
+    await queue.sql("SELECT queue_message_renumber_hold(%s::text::xid8, %s, 'k', 'x')", FAR, SIZE + 1)
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_cluster_key")
+    assert await _walk(queue) is None
+
+
+async def test_own_messages_of_a_key_hold_none_that_was_restored(queue: Queue) -> None:
+    """Where one of another key must stay below them, too."""
+    await bring(queue, {"xid": 10, "key": "held", "attempts": 100})
+    await queue.insert(ordering_key="k0")
+    await _restore(queue, lambda number: f"k{number % 3}", first=1)
+    hold, _ = HOLDS["update"]
+    async with hold(queue, [100]):
+        await _walk(queue)
+        assert [] == await queue.sql(STAY, FAR)
+
+
+async def test_a_long_key_behind_a_message_that_stays_costs_no_more_than_others(queue: Queue) -> None:
+    """What was renumbered leaves dead entries of its key, which no page walks again."""
+    await bring(queue, {"xid": FAR, "key": "held"}, *({"xid": FAR, "key": "long"} for _ in range(6000)))
+    async with await psycopg.AsyncConnection.connect(queue.url) as other:
+        await other.execute("SELECT FROM queue_message WHERE ordering_key = 'held' FOR UPDATE")
+        pages = []
+        while await queue.value("SELECT coalesce(bool_or(walked_xid IS NOT NULL), true) FROM queue_message_cluster"):
+            [[[answer]]] = await queue.sql("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM queue_message_renumber(500)")
+            pages.append(answer["Plan"]["Shared Hit Blocks"])
+    assert [("held",)] == await queue.sql("SELECT ordering_key FROM queue_message WHERE xid <> '2'")
+    assert max(pages) < 100 * 500

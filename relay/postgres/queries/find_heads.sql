@@ -1,7 +1,7 @@
 -- The head of each of these ordering keys: its lowest message in any state, looked for from the key's bound on and, below it, in the
 -- transactions that were running when the bound was learned and have ended since. Dead index entries below the bound are not walked, and
 -- messages with another cluster's higher ids are left to their conversion. Where there are messages that were renumbered (sql/0024, their
--- transaction is 2), any key may have one below its bound; up to which number there are is noted each minute (sql/0043).
+-- transaction is 2), any key may have one below its bound; up to which number there are is noted each minute (sql/0042).
 -- The key stands in the order, and is no equality: else the primary key gives that order, and where statistics know few keys PostgreSQL
 -- walks all of it for a key that has no message (7,225 pages of 200,000 messages instead of 4).
 WITH asked AS MATERIALIZED (
