@@ -136,8 +136,8 @@ $body$;
 -- inserted here, and behind what was renumbered before. Locks stay and expire: a message that stood still because of its lock would be
 -- overtaken by its ordering key's next. What the same transactions brought with lower ids goes along, because it stood before them. What
 -- came after the first pass waits for a walk of its own: a part of it stands behind the place of this one, and must not be overtaken by the
--- rest. A row that a sweep, a claim or a retry rewrote since no longer tells who brought it: one that stands below goes along even if it is an own
--- one, which changes no order.
+-- rest. A row that a sweep, a claim or a retry rewrote since no longer tells who brought it: the head of a key that
+-- stands below goes along even if it is an own one, which changes no order.
 CREATE FUNCTION @schema@.queue_message_renumber_step(most integer, OUT renumbered bigint, OUT looked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $body$
@@ -155,7 +155,8 @@ BEGIN
         WHERE (p.number > p.brought OR p.number < walk.first_brought)
           AND (p.brought BETWEEN walk.first_brought AND walk.last_brought
                OR p.locked_by IS NOT NULL AND p.number > p.brought
-               OR p.claimed AND p.number < walk.first_brought AND p.brought > walk.last_brought)
+               OR p.claimed AND p.number < walk.first_brought AND p.brought > walk.last_brought AND NOT EXISTS (
+                   SELECT FROM @schema@.queue_message h WHERE h.ordering_key = p.ordering_key AND (h.xid, h.seq) < (p.xid, p.seq)))
     )
     SELECT f.xids, f.seqs, f.keys, p.looked, p.last_xid, p.last_seq INTO page
     FROM (SELECT array_agg(f.xid ORDER BY f.xid, f.seq) AS xids, array_agg(f.seq ORDER BY f.xid, f.seq) AS seqs,

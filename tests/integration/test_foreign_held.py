@@ -175,3 +175,20 @@ async def test_a_long_key_behind_a_message_that_stays_costs_no_more_than_others(
             pages.append(answer["Plan"]["Shared Hit Blocks"])
     assert [("held",)] == await queue.sql("SELECT ordering_key FROM queue_message WHERE xid <> '2'")
     assert max(pages) < 100 * 500
+
+
+@pytest.mark.parametrize("how", HOLDS)
+async def test_own_messages_that_somebody_moves_in_time_keep_their_order(queue: Queue, how: str) -> None:
+    """A walk comes each minute while a restored message must stay; only the head of a key may go before others."""
+    order = "SELECT routing_key FROM queue_message WHERE ordering_key = 'own' ORDER BY xid, seq"
+    for name in ("first", "next"):
+        await queue.insert(ordering_key="own", routing_key=name, available_at="2031-01-01T00:00:00Z")
+    await _restore(queue, lambda _: None)
+    hold, _ = HOLDS[how]
+    async with hold(queue, [3]):
+        await _walk(queue)
+        await queue.sql("UPDATE queue_message SET available_at = available_at + interval '1 s' WHERE routing_key = 'next'")
+        await _walk(queue)
+        assert [("first",), ("next",)] == await queue.sql(order)
+    await _walk(queue)
+    assert [("first",), ("next",)] == await queue.sql(order)
