@@ -27,12 +27,13 @@ BEGIN
 END
 $body$;
 
--- Enqueues the message that was archived at a place again and returns the new message's id.
+-- Enqueues the message that was archived at a place again and returns the new message's id. An open transaction that inserts the same id is waited for
+-- for 5 seconds.
 -- A deadline that has passed is left out, or the new message would only be rejected as expired. What was found to be unprintable stays so;
 -- the INSERT would take seconds to find it again, and PostgreSQL's own words for it are those of a server without memory.
 CREATE FUNCTION @schema@.queue_message_replay_at(
     message uuid, xid xid8, seq bigint, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $body$
 #variable_conflict use_variable
 DECLARE
     old record;

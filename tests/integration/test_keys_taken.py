@@ -12,6 +12,14 @@ from tests.support.queue import Queue
 
 TAKE = "INSERT INTO queue_message (id, exchange) VALUES (%s, 'elsewhere')"
 
+LEAK = (
+    "CREATE TEMP TABLE seen (id uuid)",
+    """CREATE FUNCTION pg_temp.leak(id uuid) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS $$
+        BEGIN INSERT INTO seen VALUES (id); RETURN true; END $$""",
+    "SELECT id FROM queue_message_keyed WHERE pg_temp.leak(id)",
+)
+"""What shows a row to a function before the view's own condition has been asked."""
+
 
 async def sent_as(queue: Queue, id_: str) -> str:
     """With which id a message was sent whose own was taken."""
@@ -70,6 +78,18 @@ async def test_an_open_transaction_that_inserts_the_id_holds_up_no_fold(queue: Q
     assert [1] == [content for _, content in await queued(queue) if content]
 
 
+async def test_an_open_transaction_that_inserts_many_ids_holds_up_no_other_key(queue: Queue) -> None:
+    """A fold waits for one of them; each wait counted, these would take half a minute."""
+    ids = [await keyed(queue, coalesce_key=f"c{n}", content=n) for n in range(300)]
+    await keyed(queue, coalesce_key="other", content=1)
+    async with await psycopg.AsyncConnection.connect(queue.url) as foe:
+        await foe.execute("INSERT INTO queue_message (id, exchange) SELECT id, 'elsewhere' FROM unnest(%s::uuid[]) AS id", (ids,))
+        await queue.sql("SET statement_timeout = '15s'")
+        assert 301 == await fold(queue)
+        await foe.rollback()
+    assert 301 == await queue.waiting()
+
+
 async def test_a_locked_queue_is_not_taken_for_a_taken_id(queue: Queue) -> None:
     """Nothing changes, and the next fold sends the message with its own id."""
     id_ = await keyed(queue, coalesce_key="c", content=1)
@@ -91,4 +111,7 @@ async def test_a_producer_sees_the_ids_under_keys_that_its_own_transaction_inser
             assert mine == await (await producer.execute("SELECT id FROM queue_message_keyed")).fetchall()
             await producer.commit()
             assert [] == await (await producer.execute("SELECT id FROM queue_message_keyed")).fetchall()
+            for statement in LEAK:
+                await producer.execute(statement.encode())
+            assert [] == await (await producer.execute("SELECT * FROM seen")).fetchall()
     assert [(2,)] == await queue.sql("SELECT count(*) FROM queue_message_keyed")

@@ -14,6 +14,7 @@ from psycopg import errors
 from relay.message import Archive, Result
 from relay.ports import Row
 from relay.postgres.upkeep import Upkeep
+from tests.support.logins import login
 from tests.support.queue import MakeStore, Queue
 
 SETTLE = """INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
@@ -228,3 +229,26 @@ async def test_what_one_step_leaves_over_the_next_ones_take(queue: Queue, upkeep
         pass
     assert (0, 0) == went
     assert 0 == await queue.value("SELECT count(*) FROM queue_message_dead")
+
+
+DEPENDING = (
+    "CREATE TEMP VIEW mine AS SELECT id FROM {}",
+    "CREATE TEMP TABLE mine (day {})",
+    "CREATE FUNCTION pg_temp.mine(day {}) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+)
+"""What somebody without a right on a day can make to depend on it."""
+
+
+@pytest.mark.parametrize("depending", DEPENDING)
+async def test_what_depends_on_a_day_keeps_that_day_alone(queue: Queue, depending: str) -> None:
+    """A producer can make it. The other days are dropped, and this one when it is gone."""
+    await queue.sql("SELECT queue_message_config_set('retention_days', '1')")
+    days = "SELECT o FROM queue_message_old_days(now() + interval '2 days') AS o ORDER BY o"
+    retain = "SELECT action, target FROM queue_message_retain(now() + interval '2 days')"
+    [(first,), (second,)] = await queue.sql(days)
+    with login(queue.url, "queue_message_producer") as url:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as producer:
+            await producer.execute(depending.format(f"public.{first}").encode())
+            assert [("depended on", first), ("dropped", second)] == await queue.sql(retain)
+            await producer.execute("DISCARD TEMP")
+    assert [("dropped", first)] == await queue.sql(retain)
