@@ -54,7 +54,7 @@ async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_giv
     [claim] = batch.claims
     assert (word, word, word) == (claim.exchange, claim.routing_key, word)
     assert claim.payload == f'{{"{word}": "{word}"}}'.encode()
-    assert word in claim.options.decode()
+    assert word in (claim.options or b"").decode()
 
     assert [] == await store.archive(batch, [Row(claim, Archive(Result.FAILED, "code", f"no {word}"), None, None)], again=False)
     await store.aclose()
