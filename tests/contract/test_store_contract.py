@@ -52,8 +52,8 @@ async def test_claims_go_in_the_order_of_transactions_and_say_what_still_runs(pl
 async def test_limits_cut_a_claim_and_it_says_so(place: Place) -> None:
     """In messages, and in bytes with one message at the least."""
     store = await place.store()
-    ids = await place.insert(5, body=bytes(1000))
-    one, two, rest = await store.take(limit_bytes=1), await store.take(limit_bytes=1500), await store.take()
+    ids = await place.insert(5, body=bytes(100_000))
+    one, two, rest = await store.take(limit_bytes=1), await store.take(limit_bytes=150_000), await store.take()
     assert [ids[:1], ids[1:3], ids[3:]] == [ids_of(taken.batch) for taken in (one, two, rest)]
     assert [True, True, False] == [taken.full for taken in (one, two, rest)]
 
