@@ -32,7 +32,7 @@ async def test_a_claim_takes_what_is_ready_once(place: Place) -> None:
     """The plain one, which no other test here goes through."""
     store = await place.store()
     ids = await place.insert(2)
-    claims = [await store.claim(FIRST, limit=10, limit_bytes=1000) for _ in range(2)]
+    claims = [await store.claim(FIRST, limit=10, limit_bytes=100_000) for _ in range(2)]
     assert [ids, []] == [ids_of(claimed.batch) for claimed in claims]
 
 
