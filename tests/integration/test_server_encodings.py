@@ -15,7 +15,7 @@ from relay.message import Archive, Result, Retry
 from relay.ports import Row
 from relay.postgres.migrate import migrate
 from tests.support.broker import Topology
-from tests.support.queue import MadeStore, Queue
+from tests.support.queue import MakeStore, Queue
 from tests.support.relays import Relays
 from tests.support.servers import Databases
 
@@ -44,11 +44,11 @@ async def encoded(request: pytest.FixtureRequest, databases: Databases) -> Async
             server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_given(encoded: Encoded) -> None:
+async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_given(encoded: Encoded, make_store: MakeStore) -> None:
     """Names, content, options, and the reason of a failure."""
     queue, word = encoded
     [id_] = await queue.insert(1, exchange=word, routing_key=word, content=Jsonb({word: word}), options=Jsonb({"headers": {"h": word}}))
-    store = MadeStore(conninfo=queue.url, schema="public", name=word)
+    store = make_store(word, url=queue.url)
     await store.register()
     batch = await store.batch()
     [claim] = batch.claims
@@ -57,19 +57,17 @@ async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_giv
     assert word in (claim.options or b"").decode()
 
     assert [] == await store.archive(batch, [Row(claim, Archive(Result.FAILED, "code", f"no {word}"), None, None)], again=False)
-    await store.aclose()
     archived = await queue.archived(id_)
     assert (word, word, {word: word}, f"no {word}", word) == tuple(
         archived[name] for name in ("exchange", "routing_key", "content", "error_detail", "handled_by")
     )
 
 
-async def test_a_name_that_the_database_cannot_write_is_told(encoded: Encoded) -> None:
+async def test_a_name_that_the_database_cannot_write_is_told(encoded: Encoded, make_store: MakeStore) -> None:
     """Nothing is down: another name will do."""
-    store = MadeStore(conninfo=encoded.queue.url, schema="public", name="ℵ0")
+    store = make_store("ℵ0", url=encoded.queue.url)
     with pytest.raises(StoreError, match="lacks a letter of what the relay writes, such as one of RELAY_NAME"):
         await store.register()
-    await store.aclose()
 
 
 async def test_a_relay_sends_them_in_utf_8(relays: Relays, encoded: Encoded, topology: Topology, amqp_url: str) -> None:
@@ -107,11 +105,11 @@ async def test_relays_send_them_in_the_order_of_their_keys(
     assert [0] * count == [await relay.stop() for relay in running]
 
 
-async def test_a_reason_with_letters_that_the_database_lacks_is_kept_with_their_codes(encoded: Encoded) -> None:
+async def test_a_reason_with_letters_that_the_database_lacks_is_kept_with_their_codes(encoded: Encoded, make_store: MakeStore) -> None:
     """A settle and a release get through all the same, such as with what a handler of `relay work` said."""
     queue, word = encoded
     first, second = await queue.insert(2)
-    store = MadeStore(conninfo=queue.url, schema="public", name="relay")
+    store = make_store("relay", url=queue.url)
     await store.register()
     batch = await store.batch()
     reason = f"no {word} in ☃"
@@ -119,7 +117,6 @@ async def test_a_reason_with_letters_that_the_database_lacks_is_kept_with_their_
     again = [Row(batch.claims[1], Retry(60.0, "code", reason), None, None)]
     assert [] == await store.archive(batch, failed, again=False)
     assert [] == await store.release(batch, again, again=False) == await store.release(batch, again, again=True)
-    await store.aclose()
     kept = reason.encode("ascii", "backslashreplace").decode()
     assert kept == (await queue.archived(first))["error_detail"]
     assert f"code: {kept}" == (await queue.row(second))["last_error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from tests.support.cli import Cli, Seeded
@@ -85,6 +86,21 @@ def test_a_replay_by_filter_with_the_same_id_refuses_the_second(cli: Cli, seeded
     told = cli.json("replay", "--result", "failed", "--same-id", code=1)
     assert (1, 1) == (told["messages"], told["refused"])
     assert "in the queue already" in told["refusals"][0]["reason"]
+
+
+@pytest.mark.parametrize("command", [["dead", "replay"], ["replay", "--result", "failed"]], ids=" ".join)
+def test_a_replay_with_the_same_id_ends_where_an_open_transaction_inserts_it(cli: Cli, seeded: Seeded, command: list[str]) -> None:
+    """It changes nothing, says so in a sentence, and goes through when that transaction has ended."""
+    id_ = seeded.archive("failed", "unroutable", routing_key="ours")
+    one = [id_] if command[0] == "dead" else []
+    with psycopg.connect(cli.env["RELAY_DATABASE_URL"]) as other:
+        other.execute("INSERT INTO queue_message (id, exchange) VALUES (%s, 'e')", [id_])
+        cli(*command, "--same-id", *one, code=1)
+        assert "Another session holds a lock that this needs, and nothing was changed" in cli.stderr
+        other.rollback()
+    assert [] == seeded.run(WAITING)
+    cli(*command, "--same-id", *one)
+    assert [("ours",)] == seeded.run(WAITING)
 
 
 def test_cancel_takes_back_all_that_waits_with_an_id(cli: Cli, seeded: Seeded) -> None:

@@ -7,9 +7,10 @@ SELECT 'paused', exchange, '' FROM @schema@.queue_message_pause
 UNION ALL
 SELECT 'limited', exchange, per_second::text FROM @schema@.queue_message_limit
 UNION ALL
-SELECT 'tick', '', extract(epoch FROM least(greatest(min(next_at), 'epoch'), now() + interval '1 day') - now())::text FROM @schema@.queue_message_schedule HAVING min(next_at) IS NOT NULL
-UNION ALL
-SELECT 'fold', '', extract(epoch FROM least(greatest(min(due_at), 'epoch'), now() + interval '1 day') - now())::text FROM @schema@.queue_message_keyed_row HAVING min(due_at) IS NOT NULL
+SELECT kind, '', extract(epoch FROM least(greatest(first_at, 'epoch'), now() + interval '1 day') - now())::text
+FROM (SELECT 'tick', min(next_at) FROM @schema@.queue_message_schedule
+      UNION ALL SELECT 'fold', min(due_at) FROM @schema@.queue_message_keyed_row) AS due (kind, first_at)
+WHERE first_at IS NOT NULL
 UNION ALL
 SELECT 'relays', '', count(*)::text FROM @schema@.queue_message_relay_state AS relay
 WHERE relay.silent_for < make_interval(secs => 6) AND relay.silent_for > make_interval(secs => -6) AND NOT relay.state ? 'left'
