@@ -75,8 +75,8 @@ test-faults: $(STAMP) ## each fault some 20 times (hours; goes on where it was c
 soak: $(STAMP) ## load and a random fault each minute for HOURS=2 on private servers; the ledger must add up and no line may rise
 	@$(BIN)/python -m tests.soak --hours $${HOURS:-2}
 
-compatibility: $(STAMP) ## the tests on each pair of PostgreSQL 15-18 and RabbitMQ 3.10-4.3; hours, goes on where it was cut short
-	@$(BIN)/python -m tests.compatibility
+compatibility: $(STAMP) ## the tests on each pair of PostgreSQL 15-18 and RabbitMQ 3.10-4.3, or ONLY="18/4.3 borders"; hours, goes on where it was cut short
+	@$(BIN)/python -m tests.compatibility $(ONLY)
 
 simulate: $(STAMP) ## the relay between a database and a broker in memory: SIMULATION_SEEDS=100 seeds of SIMULATION_STEPS=5000 steps
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100} SIMULATION_STEPS=$${SIMULATION_STEPS:-5000} $(BIN)/python -m tests.simulation

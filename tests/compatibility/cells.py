@@ -15,11 +15,26 @@ from xml.etree import ElementTree as ET
 
 from tests.support.doc_tables import ROOT
 
+BORDER_FAULTS = (
+    "broker_objects", "broker_refusals", "foreign_locks", "logins", "missing_exchanges", "poison_pairs", "poison_storm",
+)  # fmt: skip
+"""What a broker refuses, limits or loses, and messages that it takes badly."""
+BORDER_TABLES = (
+    *("app_triggers", "cli_limit", "cli_status", "cli_watch_webhook", "foreign_heads", "foreign_held", "foreign_ids", "foreign_walk"),
+    *("http", "keys_bundle", "keys_coalesce", "keys_dedup", "keys_failing", "keys_relays", "keys_taken", "memory", "migrate"),
+    *("migrate_sql", "outbound", "overdue", "own_roles", "pinned", "receive", "receive_large", "receive_limits", "receive_streams"),
+    *("request_keys", "request_places", "request_rows", "requests", "role_settings", "roles", "shared_ids", "turns"),
+)
+"""What logins, rows and queues of others may do to a relay, its tables and its pages."""
 SUITES: Mapping[str, Sequence[str]] = {
     "contract": ["tests/contract"],
     "targets": ["tests/compatibility"],
     "cluster": ["tests/faults/test_cluster.py"],
     "security": ["tests/security"],
+    "borders": [
+        *(f"tests/faults/test_{name}.py" for name in BORDER_FAULTS),
+        *(f"tests/integration/test_{name}.py" for name in BORDER_TABLES),
+    ],
     "acceptance": ["-m", "not spark", "tests/acceptance"],
 }
 """Words for pytest; what starts Spark is left out, for it meets the servers only by SQL that the other tests run too."""

@@ -43,6 +43,12 @@ class Authority:
         return Certificates(certificate, key, self.file)
 
 
+def may_encrypt(server: Postgres) -> bool:
+    """Whether it is built with TLS."""
+    with psycopg.connect(server.url) as connection:
+        return connection.execute("SELECT current_setting('ssl_library')").fetchone() != ("",)
+
+
 class TlsPostgres:
     """A running private server with TLS; `show` makes it show another certificate."""
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.compatibility.__main__ import chosen
 from tests.compatibility.cells import SUITES, counts
 from tests.compatibility.page import PAGE, table
 from tests.compatibility.servers import POSTGRES, RABBITMQ
+from tests.support.doc_tables import ROOT
 
 PAIR = {"major": "16", "series": "4.0", "postgres": "16.14", "rabbitmq": "4.0.5"}
 RUN = {**PAIR, "suite": "contract", "passed": 9, "failed": 0, "skipped": 1, "commit": "c1", "date": "2026-01-02", "names": []}
@@ -37,6 +39,42 @@ def test_the_newest_result_of_each_suite_counts() -> None:
         failed, {**RUN, "commit": "c2"}
     )
     assert "| 9 / 2 / 1 |" in row(RUN, failed)
+
+
+def test_what_was_run_elsewhere_stays() -> None:
+    """A checkout that has run one suite of one pair keeps what the page says of all others."""
+    elsewhere = [RUN, {**RUN, "suite": "security", "passed": 4}, {**RUN, **dict.fromkeys(("major", "postgres"), "15")}]
+    again = {**RUN, "passed": 8, "rabbitmq": "4.0.6", "date": "2026-02-03", "commit": "c2"}
+    before, after = table(elsewhere), table([again], table(elsewhere))
+    expected = row(elsewhere[1], again).replace("| 2026-02-03 |", "| 2026-01-02, 2026-02-03 |").replace("| c2 |", "| c1, c2 |")
+    changed = {line for line in after.splitlines() if line not in before.splitlines()}
+    assert {expected} == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "pairs", "suites"),
+    [
+        ([], len(POSTGRES) * len(RABBITMQ), [*SUITES]),
+        (["18/4.3"], 1, [*SUITES]),
+        (["borders", "18/4.3", "15/3.10", "contract"], 2, ["borders", "contract"]),
+    ],
+)
+def test_words_choose_pairs_and_suites(words: list[str], pairs: int, suites: list[str]) -> None:
+    """Without a word of a kind it is all of them."""
+    found = chosen(words)
+    assert (pairs, suites) == (len(found.pairs), found.suites)
+
+
+def test_a_word_that_is_neither_is_refused() -> None:
+    """With what there is."""
+    with pytest.raises(SystemExit, match=r"^18/4\.2 is neither a pair such as 18/4\.3 nor a suite: contract, "):
+        chosen(["18/4.2"])
+
+
+def test_every_file_of_a_suite_exists() -> None:
+    """One that was renamed would end the suite."""
+    words = [word for suite in SUITES.values() for word in suite if word.startswith("tests/")]
+    assert [] == [word for word in words if not (ROOT / word).exists()]
 
 
 @pytest.mark.parametrize(
