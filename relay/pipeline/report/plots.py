@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from relay.pipeline.report import scales
 from relay.pipeline.report.model import Exchange, Figures, Latency, Moment, Report, Span
 from relay.pipeline.report.svg import COLOURS, Plot, Shape, label_of, panels, plot, room_for
 from relay.pipeline.report.text import label, length, milliseconds, number, share, when
@@ -40,10 +39,8 @@ def throughput(report: Report) -> Plot:
             below.stairs(top, steps.edges, baseline=base, fill=True, color=COLOURS[result.replace("_", "-")])
             base = top
         for axes in (above, below):
-            axes.set_ylim(bottom=0, top=None if axes.dataLim.y1 > 0 else 1)
-            axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
-        _time_axis(below, steps, shape)
+            scales.counts(axes)
+        steps.scale(below, shape)
 
     busiest = max(report.moments, key=lambda moment: moment.figures.counts.published)
     counts, most = report.total.counts, number(busiest.figures.counts.published)
@@ -65,7 +62,7 @@ def latency(report: Report) -> Plot | None:
         all_axes = panels(figure, len(kinds))
         for axes, kind in zip(all_axes, kinds, strict=True):
             _band(axes, steps, kind)
-        _time_axis(all_axes[-1], steps, shape)
+        steps.scale(all_axes[-1], shape)
 
     said = ", ".join(f"{kind} {_percentiles(getattr(report.total, kind))}" for kind in kinds)
     return plot("latency", draw, height=0.4 + 1.55 * len(kinds), words=f"Latency over time. Over the whole span: {said}.")
@@ -111,10 +108,8 @@ def attainment(report: Report) -> Plot | None:
         [axes] = panels(figure, 1)
         axes.plot(steps.middles, shares, color=COLOURS["p50"], linewidth=1.4, marker="o", markersize=1.6)
         lowest = float(np.nanmin(shares))
-        axes.set_ylim(max(0.0, lowest - max(0.5, (100 - lowest) * 0.15)), 100 + max(0.02, (100 - lowest) * 0.04))
-        axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.yaxis.set_major_formatter(PercentFormatter(decimals=None))
-        _time_axis(axes, steps, shape)
+        scales.percents(axes, max(0.0, lowest - max(0.5, (100 - lowest) * 0.15)), 100 + max(0.02, (100 - lowest) * 0.04))
+        steps.scale(axes, shape)
 
     words = f"Share within the target over time: {share(counts.within_target, counts.published)} over the whole span."
     return plot("attainment", draw, height=1.9, words=words)
@@ -124,6 +119,7 @@ class _Steps:
     """The steps of a span with what was counted in each: nothing where no moment is."""
 
     def __init__(self, span: Span, moments: Sequence[Moment]) -> None:
+        self._span = span
         self.count = max(1, round((span.until - span.since) / span.step))
         self.edges: Floats = np.array([date2num(span.since + span.step * place) for place in range(self.count + 1)])  # type: ignore[no-untyped-call]
         self._moments = {round((moment.start - span.since) / span.step): moment.figures for moment in moments}
@@ -142,6 +138,10 @@ class _Steps:
             found[place] = without if known is None else known
         return found
 
+    def scale(self, axes: Axes, shape: Shape) -> None:
+        """Label the time below a panel."""
+        scales.time(axes, self._span.since, self._span.until, shape)
+
     def ratio(self, part: Callable[[Figures], float], whole: Callable[[Figures], float]) -> Floats:
         """A share of each step; not a number where nothing was counted."""
         return self.of(lambda figures: part(figures) / whole(figures) if whole(figures) else None, without=np.nan)
@@ -154,30 +154,19 @@ def _band(axes: Axes, steps: _Steps, kind: str) -> None:
         for which in ("p50", "p95", "p99")
     )
     axes.set_title(LATENCIES[kind])
-    axes.set_yscale("log")
     for low, high, name in ((p95, p99, "p99"), (p50, p95, "p95")):
         axes.fill_between(steps.edges, np.append(low, low[-1]), np.append(high, high[-1]), step="post", color=COLOURS[name], linewidth=0)
     axes.plot(steps.edges, np.append(p50, p50[-1]), drawstyle="steps-post", color=COLOURS["p50"], linewidth=1.5)
-    axes.set_ylim(max(0.1, float(np.nanmin(p50)) / 2), float(np.nanmax(p99)) * 2)
-    axes.yaxis.set_major_locator(LogLocator(numticks=5))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value)))
+    scales.durations(axes, float(np.nanmin(p50)), float(np.nanmax(p99)))
 
 
 def _percentile(measured: Latency | None, which: str) -> float | None:
-    # A scale of logarithms has no zero; a tenth of a millisecond is below what the buckets tell apart.
-    return max(float(getattr(measured, which)), 0.1) if measured else None
+    # A scale of logarithms has no zero.
+    return max(float(getattr(measured, which)), scales.LEAST_MS) if measured else None
 
 
 def _percentiles(measured: Latency) -> str:
     return f"half within {milliseconds(measured.p50)}, 95 % within {milliseconds(measured.p95)}, 99 % within {milliseconds(measured.p99)}"
-
-
-def _time_axis(axes: Axes, steps: _Steps, shape: Shape) -> None:
-    locator = AutoDateLocator(minticks=3, maxticks=9 if shape == "wide" else 5, tz=UTC)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
-    axes.set_xlim(float(steps.edges[0]), float(steps.edges[-1]))
 
 
 def _heat_rows(exchanges: Sequence[Exchange]) -> list[Exchange]:
@@ -210,10 +199,3 @@ def _heat_key(bounds: Sequence[float]) -> tuple[tuple[str, str], ...]:
         (f"heat-{level}", number(low) if low == high else f"{number(low)} to {number(high)}")
         for level, (low, high) in enumerate(zip(lows, highs, strict=True))
     )
-
-
-def _count(value: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g} {unit}"
-    return f"{value:g}"

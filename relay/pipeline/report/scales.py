@@ -1,0 +1,83 @@
+"""The scales of a report's plots: each axis has labels enough to be read, in the units that people use."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from datetime import time as clock
+
+from matplotlib.axes import Axes
+from matplotlib.dates import date2num
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from relay.pipeline.report.svg import Shape
+from relay.pipeline.report.text import milliseconds
+
+_SECOND, _MINUTE, _HOUR = 1e3, 6e4, 3.6e6
+_DURATIONS = (
+    *(digit * size for size in (0.1, 1.0, 10.0, 100.0, _SECOND) for digit in (1, 2, 5)),
+    *(count * unit for unit in (_SECOND, _MINUTE) for count in (10, 20, 60, 120, 300)),
+    *(count * _HOUR for count in (5, 12, 24, 48)),
+)
+"""Durations in ms that a label may have; a tenth of a millisecond is below what buckets tell apart, two days are above."""
+LEAST_MS = _DURATIONS[0]
+_DAY = timedelta(days=1)
+_INTERVALS = tuple(timedelta(minutes=minutes) for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720))
+"""Times between labels, shorter than a day; none is more than twice the one before, so that two labels are within whatever is drawn."""
+_SPACES: Mapping[Shape, int] = {"wide": 8, "narrow": 4}
+"""For how many of them there is room."""
+_DATES: Mapping[Shape, str] = {"wide": "%Y-%m-%d", "narrow": "%b %d"}
+
+
+def durations(axes: Axes, low: float, high: float) -> None:
+    """A scale of logarithms for durations in ms: it begins with a label, and has another one within."""
+    first = max(0, bisect_right(_DURATIONS, low) - 1)
+    last = max(bisect_left(_DURATIONS, high), first + 1)
+    labels = _DURATIONS[first : last + 1]
+    axes.set_yscale("log")
+    axes.set_ylim(labels[0], labels[-1])
+    axes.yaxis.set_major_locator(FixedLocator(labels[:: -(-len(labels) // 5)]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value)))
+
+
+def counts(axes: Axes) -> None:
+    """A scale from nothing up, for counts."""
+    axes.set_ylim(bottom=0, top=None if axes.dataLim.y1 > 0 else 1)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
+
+
+def percents(axes: Axes, low: float, high: float) -> None:
+    """A scale for shares in percent, with as many digits as they take to be told apart."""
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
+
+
+def time(axes: Axes, since: datetime, until: datetime, shape: Shape, *, least: timedelta = _INTERVALS[0]) -> None:
+    """A scale of times in UTC, with at most so many labels as there is room for, and two at least; not closer than `least`."""
+    interval = _interval((until - since) / _SPACES[shape], least)
+    midnight = since.replace(hour=0, minute=0)
+    first, last = -((midnight - since) // interval), (until - midnight) // interval
+    marked = [midnight + place * interval for place in range(first, last + 1)]
+    axes.set_xticks([_place(at) for at in marked], [f"{at:{_DATES[shape] if at.time() == clock.min else '%H:%M'}}" for at in marked])
+    axes.set_xlim(_place(since), _place(until))
+
+
+def _interval(wide: timedelta, least: timedelta) -> timedelta:
+    """The shortest of those that people use, and whole days beyond, that is not below either."""
+    whole_days = -(-wide // _DAY) * _DAY
+    return next((one for one in _INTERVALS if one >= max(wide, least)), max(whole_days, least))
+
+
+def _place(at: datetime) -> float:
+    return float(date2num(at))  # type: ignore[no-untyped-call]
+
+
+def _count(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g} {unit}"
+    return f"{value:g}"

@@ -1,0 +1,85 @@
+"""Every axis of every plot of a report tells its scale, whatever was counted: at least two labels, none in another's way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from relay.pipeline.report import plots
+from relay.pipeline.report.data import span_of
+from relay.pipeline.report.model import Counts, Exchange, Figures, Latency, Moment, Report
+from relay.pipeline.report.svg import Plot
+from tests.support import reports
+from tests.support.plot_axes import faults
+
+DAY_MS = 86_400_000.0
+"""The highest percentile that a histogram gives: the lower bound of its open bucket."""
+
+counts = st.one_of(st.integers(0, 20), st.integers(0, 10**9))
+
+
+@st.composite
+def latencies(draw: st.DrawFn) -> Latency:
+    """Percentiles in their order, as far apart as histograms have them."""
+    p50 = draw(st.floats(0.0, 7.0).map(lambda power: min(10**power, DAY_MS)))
+    p95 = min(p50 * draw(st.floats(1, 100)), DAY_MS)
+    return Latency(p50, p95, min(p95 * draw(st.floats(1, 100)), DAY_MS))
+
+
+@st.composite
+def figures(draw: st.DrawFn) -> Figures:
+    """Counts of a step, of which at least one message was published."""
+    published = draw(counts) + 1
+    within = draw(st.one_of(st.just(published), st.integers(0, published)))
+    others = {result: draw(st.one_of(st.just(0), counts)) for result in plots.NOT_PUBLISHED}
+    settled = replace(Counts(published, attempts=published, within_target=within), **others)
+    return Figures(settled, *(draw(latencies()) for _ in range(3)))
+
+
+@st.composite
+def made(draw: st.DrawFn) -> Report:
+    """A report of any length with one to three steps that have messages."""
+    until = reports.NOW + timedelta(minutes=draw(st.integers(0, 5 * 366 * 1440)))
+    long = timedelta(minutes=draw(st.one_of(st.integers(1, 3 * 1440), st.integers(1, 3 * 366 * 1440))))
+    span = span_of(until - long, until, now=until)
+    steps = int((span.until - span.since) / span.step)
+    places = sorted(draw(st.sets(st.integers(0, steps - 1), min_size=1, max_size=3)))
+    moments = tuple(Moment(span.since + place * span.step, draw(figures())) for place in places)
+    hours = tuple(draw(st.lists(counts, min_size=24, max_size=24)))
+    total = moments[0].figures
+    return replace(
+        reports.busy(),
+        span=span,
+        moments=moments,
+        total=total,
+        exchanges=tuple(Exchange(name, total, hours) for name in ("orders", "payments")),
+    )
+
+
+def drawn(report: Report) -> list[Plot | None]:
+    """Every plot of a report."""
+    return [plots.throughput(report), plots.latency(report), plots.attainment(report), plots.heat(report)[0]]
+
+
+@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])  # what a second draws takes minutes to shrink
+@given(made())
+def test_every_axis_has_labels_that_stand_apart(report: Report) -> None:
+    """Over generated lengths, counts and latencies, on a desktop and on a phone."""
+    found = [fault for plot in drawn(report) if plot for svg in (plot.wide, plot.narrow) for fault in faults(svg)]
+
+    assert [] == found
+
+
+@pytest.mark.parametrize("p50", [1.1, 2.3, 11.5, 4_100.0, 61_000.0])
+def test_latencies_between_powers_of_ten_have_labels(p50: float) -> None:
+    """A wait of 11 to 19 ms had an axis without any label."""
+    measured = Latency(p50, p50 * 1.2, p50 * 1.4)
+    moment = Moment(reports.SPAN.since, Figures(Counts(published=1), measured, measured, measured))
+    plot = plots.latency(replace(reports.busy(), moments=(moment,)))
+
+    assert plot is not None
+    assert [] == faults(plot.wide) + faults(plot.narrow)
