@@ -83,7 +83,7 @@ def sentence(error: Exception) -> PipelineError:
     if OUT_OF_BOUNDS in words:
         row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,-?\d+)", words)
         return PipelineError(
-            f"No lake can hold a row of the archive: {OUT_OF_BOUNDS}({row[1] if row else '?'}); "
+            f"A time of the archive's row (xid, seq) ({row[1] if row else '?'}) is infinite or not of the years 1 to 9999: "
             "let the archive's owner correct the row, and run this again."
         )
     words = veiled(words, state) if state else _guessed(words, spoken[1] if spoken else "")

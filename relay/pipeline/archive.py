@@ -32,8 +32,14 @@ _ARROW = {
 }
 """What a type of PostgreSQL is in the lake; every other one travels as the text that the server prints, which loses nothing."""
 _AS_IT_IS = frozenset(_ARROW) - {"xid8"} | {"text"}
-_BOUNDED = {"timestamptz": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"), "date": ("0001-01-01", "9999-12-31")}
-"""First and last value of the types that ADBC would turn into another date in silence: infinite, or of years that no lake has."""
+_BOUNDED = {
+    "timestamptz": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
+    "date": ("0001-01-01", "9999-12-31"),
+    "xid8": ("0", str((1 << 63) - 2)),
+}
+"""First and last value of the types that have values which the lake's types have not."""
+CODES = {"timestamptz": "time_out_of_range", "date": "time_out_of_range", "xid8": "xid_out_of_range"}
+"""The code of a row with such a value, which stays in PostgreSQL alone."""
 NOT_NULL = frozenset({"xid", "seq", "archived_at", "archived_xid"})
 """Identity and cursors. The others may be null in the lake, so that a column that loses its NOT NULL changes nothing there."""
 
@@ -100,27 +106,36 @@ def without_day(schema: pa.Schema) -> pa.Schema:
 
 
 def select_list(columns: Sequence[Column]) -> sql.Composed:
-    """The columns for the server, guarded: a row with a time that no lake can hold makes the statement fail with a sentence."""
-    shown = [_guarded(column, columns) if column.name == "seq" else column.expression for column in columns]
-    return sql.SQL(", ").join(shown)
+    """The columns for the server."""
+    return sql.SQL(", ").join(column.expression for column in columns)
 
 
-def _guarded(seq: Column, columns: Sequence[Column]) -> sql.Composed:
-    """`seq`, unless a date is out of bounds: then a cast that fails with what is wrong (least and greatest pass over nulls)."""
-    tests = [
-        sql.SQL("least({names}) >= {low}::{kind} AND greatest({names}) <= {high}::{kind}").format(
-            names=sql.SQL(", ").join(sql.Identifier(column.name) for column in columns if column.kind == kind),
-            low=sql.Literal(low),
-            high=sql.Literal(high),
-            kind=sql.SQL(kind),
-        )
-        for kind, (low, high) in _BOUNDED.items()
-        if any(column.kind == kind for column in columns)
-    ]
-    return sql.SQL("CASE WHEN ({fine}) IS FALSE THEN ({words} || xid || ',' || {seq})::bigint ELSE {seq} END AS {seq}").format(
-        fine=sql.SQL(" AND ").join(tests), words=sql.Literal(OUT_OF_BOUNDS), seq=sql.Identifier(seq.name)
-    )
+def guarded_list(columns: Sequence[Column]) -> sql.Composed:
+    """As `select_list`, but a row that no lake can hold makes the statement fail with its name."""
+    guard = sql.SQL("CASE WHEN {fault} IS NULL THEN {seq} ELSE ({words} || xid || ',' || {seq})::bigint END AS {seq}")
+    seq = guard.format(fault=fault(columns), words=sql.Literal(OUT_OF_BOUNDS), seq=sql.Identifier("seq"))
+    return sql.SQL(", ").join(seq if column.name == "seq" else column.expression for column in columns)
 
 
-OUT_OF_BOUNDS = "a time is infinite or not of the years 1 to 9999 in the archive's row (xid, seq) "
+OUT_OF_BOUNDS = "no lake can hold the archive's row (xid, seq) "
 """What PostgreSQL quotes in its error about such a row."""
+
+
+def fault(columns: Sequence[Column]) -> sql.Composed:
+    """SQL expression of the code that says why no lake can hold a row; null for a row that one can hold.
+
+    ADBC would turn such a time into another date in silence, and transaction ids up to 2^63 - 2 alone fit the lake's columns and a cut.
+    """
+    cases = [
+        sql.SQL("WHEN {} THEN {}").format(_beyond(kind, names), sql.Literal(CODES[kind]))
+        for kind in _BOUNDED
+        if (names := [column.name for column in columns if column.kind == kind])
+    ]
+    return sql.SQL("CASE {} END").format(sql.SQL(" ").join(cases))
+
+
+def _beyond(kind: str, names: Sequence[str]) -> sql.Composed:
+    """Whether a value of a row is out of bounds; never null, for a comparison with null is not TRUE."""
+    low, high = (sql.SQL("{}::{}").format(sql.Literal(bound), sql.SQL(kind)) for bound in _BOUNDED[kind])
+    tests = [sql.SQL("{0} < {1} OR {0} > {2}").format(sql.Identifier(name), low, high) for name in names]
+    return sql.SQL("({}) IS TRUE").format(sql.SQL(" OR ").join(tests))

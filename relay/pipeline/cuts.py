@@ -34,17 +34,18 @@ class Batch:
     marks: tuple[int, ...] = ()
 
 
-def batch_of(start: int, safe: int, rows: int, marks: Sequence[int], most: int) -> Batch:
-    """The batch that begins at `start`: `rows` and `marks` are those of at most `most + 1` rows, `most` a multiple of STEP.
+def batch_of(start: int, safe: int, counted: tuple[int, int, Sequence[int]], most: int) -> Batch:
+    """The batch that begins at `start`, from what `plan_batch` counted of at most `most + 1` rows, `most` a multiple of STEP.
 
     A transaction with more than `most` rows is a batch by itself; its `rows` and marks then end where they were counted.
     """
+    rows, before_last, marks = counted
     if rows <= most:
         return Batch(start, safe, rows, tuple(marks))
     first, after = marks[0], marks[-1]
     if after > first:
         inside = tuple(mark for mark in marks if mark < after)
-        return Batch(start, after, most, inside)
+        return Batch(start, after, before_last, inside)
     return Batch(start, first + 1, rows, tuple(marks))
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from relay.errors import PipelineError
 from relay.pipeline import adbc
-from relay.pipeline.archive import Column, schema_of, select_list
+from relay.pipeline.archive import Column, guarded_list, schema_of
 from relay.pipeline.cuts import BEYOND, Cut
 from relay.pipeline.database import Database
 from relay.pipeline.source import complete, statement
@@ -148,7 +148,7 @@ class ArchiveReader(DataSourceReader):
         """The rows of one share, as Arrow batches."""
         assert isinstance(partition, Range)
         needed = {*self._schema.names, "xid", "seq", "archived_at"}
-        columns = select_list([column for column in self._columns if column.name in needed]).as_string(None)
+        columns = guarded_list([column for column in self._columns if column.name in needed]).as_string(None)
         # The condition comes last: its values may hold anything.
         query = (
             statement(self._query, partition.cut)

@@ -12,14 +12,15 @@ from deltalake import DeltaTable
 
 from relay.errors import PipelineError
 from relay.pipeline import cluster as clusters
-from relay.pipeline import progress, spread
-from relay.pipeline.archive import select_list
+from relay.pipeline import left_out, progress, spread
+from relay.pipeline.archive import fault, select_list
 from relay.pipeline.archive_table import OFFSET, TABLE, Prepared, announce, check_prepared, check_same, offset_of, prepare, take_over
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.cuts import STEP, Batch, Cut, batch_of, cuts, whole
 from relay.pipeline.database import Database
 from relay.pipeline.known import known_from
 from relay.pipeline.lake import Lake, schema_of
+from relay.pipeline.left_out import Found, LeftOut
 from relay.pipeline.source import Reading
 from relay.pipeline.words import many
 
@@ -37,8 +38,9 @@ class Exported:
     """What an export did.
 
     `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again and left out: the
-    lake has them; `differing` of those are not the same row there (after a failover that lost commits). `lag_seconds` is the age of the
-    oldest row that is not in the lake, `registered` whether the core waits for verification before it drops a day.
+    lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
+    rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
+    waits for verification before it drops a day.
     """
 
     rows: int
@@ -50,6 +52,8 @@ class Exported:
     lag_seconds: float
     known: int
     differing: int
+    left_out: int
+    left_out_rows: tuple[LeftOut, ...]
     adopted: tuple[str, ...]
     registered: bool
 
@@ -130,6 +134,7 @@ class _Export:
     batches: int = 0
     known: int = 0
     differing: int = 0
+    left_out: Found = field(default_factory=Found)
     start: int | None = None
     end: int = 0
 
@@ -155,6 +160,8 @@ class _Export:
             lag_seconds=self._lag(),
             known=self.known,
             differing=self.differing,
+            left_out=self.left_out.rows,
+            left_out_rows=self.left_out.named,
             adopted=self.prepared.adopted,
             registered=registered,
         )
@@ -171,31 +178,32 @@ class _Export:
         if start >= self.cluster.safe:
             return False
         batch = self._plan(start)
-        extra = self._foreign() if begin is not None or offset == 0 else []
-        if not (batch.rows or extra or begin is not None):
+        foreign = self._foreign() if begin is not None or offset == 0 else 0
+        if not (batch.rows or foreign or begin is not None):
             return False
-        self._carry(handle, batch, extra)
+        self._carry(handle, batch, foreign)
         return True
 
     def _plan(self, start: int) -> Batch:
         values = {"start": str(start), "safe": str(self.cluster.safe), "most": self.batch_rows, "step": STEP}
-        rows, marks = self.database.one("plan_batch", values)
-        batch = batch_of(start, self.cluster.safe, rows, marks, self.batch_rows)
+        rows, before_last, marks = self.database.one("plan_batch", values)
+        batch = batch_of(start, self.cluster.safe, (rows, before_last, marks), self.batch_rows)
         if batch.rows <= self.batch_rows:
             return batch
         [[rows]] = self.database.fetch("count_range", {"low": str(marks[0]), "high": str(marks[0] + 1)})
         return Batch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
 
-    def _foreign(self) -> list[Cut]:
+    def _foreign(self) -> int:
         """Rows with ids of the future came with a dump of another cluster. All are there already: the lake takes them at its beginning."""
         [[rows]] = self.database.fetch("count_range", {"low": str(self.cluster.next), "high": None})
-        return whole(self.cluster.next, rows, self.file_rows)
+        return int(rows)
 
-    def _carry(self, handle: DeltaTable, batch: Batch, extra: list[Cut]) -> None:
+    def _carry(self, handle: DeltaTable, batch: Batch, foreign: int) -> None:
         """Copy a batch and commit it with its offset, through the handle that the offset was read from."""
         if batch.end <= batch.start:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
-        chosen = [*cuts(batch, slots=spread.slots(self.spark()), largest=self.file_rows), *extra]
+        chosen = cuts(batch, slots=spread.slots(self.spark()), largest=self.file_rows)
+        chosen += whole(self.cluster.next, foreign, self.file_rows)
         written = spread.copy(self.spark(), self._reading(handle, batch, chosen))
         try:
             check_same(self.cluster, clusters.read(self.database))
@@ -205,14 +213,25 @@ class _Export:
         self.lake.commit(handle, TABLE, written.files, offset=(OFFSET, batch.end))
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
+        if written.rows + written.known < batch.rows + foreign:
+            self._name_left_out(batch, foreign)
+
+    def _name_left_out(self, batch: Batch, foreign: int) -> None:
+        """Say which rows were counted and cannot be in the lake, if it was not retention that deleted some dead messages meanwhile."""
+        ranges = [(batch.start, batch.end), *([(self.cluster.next, None)] if foreign else [])]
+        found = sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), Found())
+        self.left_out += found
+        if found.rows:
+            self.say(str(found))
 
     def _reading(self, handle: DeltaTable, batch: Batch, chosen: list[Cut]) -> Reading:
-        columns = select_list(self.prepared.columns).as_string(None)
+        columns, broken = select_list(self.prepared.columns).as_string(None), fault(self.prepared.columns).as_string(None)
+        select = self.database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", columns).replace("@fault@", broken)
         return Reading(
             conninfo=self.database.complete_conninfo(),
             check=self.database.statement("read_cluster").decode(),
             expected=(self.cluster.system_identifier, self.cluster.timeline, self.cluster.database, batch.end),
-            select=self.database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", columns),
+            select=select,
             place=self.lake.place,
             table=TABLE,
             schema=schema_of(handle),

@@ -62,6 +62,6 @@ def exported(spark: SparkSession, lake: Lake, database: Database) -> Callable[..
     """Export what there is into the test's lake: `exported(adopt=True, …)`."""
 
     def run(**options: Any) -> export.Exported:
-        return export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, **options)
+        return export.run(lake=lake, database=database, spark=lambda: spark, **{"say": lambda _: None, **options})
 
     return run

@@ -56,18 +56,18 @@ def test_a_huge_transaction_is_divided_by_its_numbers() -> None:
 
 def test_a_batch_ends_between_two_transactions() -> None:
     """The transaction of the row after the last is left to the next batch, whole."""
-    assert Batch(3, 9, 2 * STEP, (4,)) == batch_of(3, 50, 2 * STEP + 1, [4, 9, 9], 2 * STEP)
+    assert Batch(3, 9, 2 * STEP - 7, (4,)) == batch_of(3, 50, (2 * STEP + 1, 2 * STEP - 7, [4, 9, 9]), 2 * STEP)
 
 
 def test_a_transaction_larger_than_a_batch_is_a_batch() -> None:
     """It is never split between two commits."""
-    assert Batch(3, 10, 2 * STEP + 1, (9, 9, 9)) == batch_of(3, 50, 2 * STEP + 1, [9, 9, 9], 2 * STEP)
+    assert Batch(3, 10, 2 * STEP + 1, (9, 9, 9)) == batch_of(3, 50, (2 * STEP + 1, 0, [9, 9, 9]), 2 * STEP)
 
 
 def test_what_is_left_goes_up_to_the_safe_bound() -> None:
     """Also where there is nothing."""
-    assert Batch(3, 50, 7, (4,)) == batch_of(3, 50, 7, [4], STEP)
-    assert [Cut(3, 50)] == cuts(batch_of(3, 50, 0, [], STEP), slots=2, largest=100)
+    assert Batch(3, 50, 7, (4,)) == batch_of(3, 50, (7, 3, [4]), STEP)
+    assert [Cut(3, 50)] == cuts(batch_of(3, 50, (0, 0, []), STEP), slots=2, largest=100)
 
 
 def test_rows_of_a_dump_are_divided_without_an_end() -> None:
@@ -78,6 +78,6 @@ def test_rows_of_a_dump_are_divided_without_an_end() -> None:
 
 def test_the_marks_of_one_batch_count_each_row_once() -> None:
     """A batch that ends in the middle of the marks keeps those below its end."""
-    batch = batch_of(1, 99, 3 * STEP + 1, [2, 3, 5, 5], 3 * STEP)
+    batch = batch_of(1, 99, (3 * STEP + 1, STEP + 9, [2, 3, 5, 5]), 3 * STEP)
 
     assert (5, Counter({2: 1, 3: 1})) == (batch.end, Counter(batch.marks))

@@ -69,28 +69,6 @@ def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
     assert in_postgres(database_url) == in_lake(lake)
 
 
-def test_a_row_that_no_lake_can_hold_is_named(archived: Archived, exported: Export, lake: Lake) -> None:
-    """ADBC would turn infinity into another date in silence. Nothing of the batch is there, and no file is left."""
-    archived({})
-    exported()
-    before = files_below(lake)
-    [(xid, seq), *_] = archived({"expires_at": "infinity"}, {})
-
-    with pytest.raises(PipelineError, match=rf"\(xid, seq\) \({xid},{seq}\)"):
-        exported()
-
-    assert before == files_below(lake)
-
-
-@pytest.mark.parametrize("value", ["-infinity", "0044-03-15 00:00:00+00 BC", "10000-01-01 00:00:00+00"])
-def test_no_time_outside_of_years_1_to_9999_passes(value: str, archived: Archived, exported: Export) -> None:
-    """Neither of the queue's columns."""
-    archived({"available_at": value})
-
-    with pytest.raises(PipelineError, match="a time is infinite or not of the years 1 to 9999"):
-        exported()
-
-
 def test_a_login_that_may_not_read_the_archive_is_told_the_role(
     archived: Archived, spark: SparkSession, lake: Lake, database_url: str
 ) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from relay.pipeline import cluster as clusters
-from relay.pipeline.archive import schema_of, select_list
+from relay.pipeline.archive import fault, schema_of, select_list
 from relay.pipeline.archive_table import TABLE
 from relay.pipeline.cuts import Cut
 from relay.pipeline.database import Database
@@ -26,6 +26,7 @@ def reading(lake: Lake, database: Database, archived: Archived) -> Reading:
     columns, cluster = database.columns(), clusters.read(database)
     lake.create(TABLE, schema_of(columns), properties=cluster.properties)
     select = database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", select_list(columns).as_string(None))
+    select = select.replace("@fault@", fault(columns).as_string(None))
     return Reading(
         conninfo=database.complete_conninfo(),
         check=database.statement("read_cluster").decode(),

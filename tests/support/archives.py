@@ -72,10 +72,10 @@ def _insert(connection: psycopg.Connection[Any], row: Row, leave_out: str) -> tu
         "seq": "(SELECT coalesce(max(seq), 0) + 1 FROM queue_message_archive)",
     }
     extra = {name: text for name, text in usual.items() if name not in values}
-    statement = sql.SQL("INSERT INTO queue_message_archive ({}) VALUES ({}) RETURNING xid::text::bigint, seq").format(
+    statement = sql.SQL("INSERT INTO queue_message_archive ({}) VALUES ({}) RETURNING xid::text, seq").format(
         sql.SQL(", ").join(map(sql.Identifier, [*values, *extra])),
         sql.SQL(", ").join([*map(sql.Placeholder, values), *(sql.SQL(text) for text in extra.values())]),
     )
     found = connection.execute(statement, values).fetchone()
     assert found is not None
-    return found[0], found[1]
+    return int(found[0]), found[1]

@@ -1,9 +1,10 @@
--- How many rows from start (up to most, and one more), and the transaction at each step of them in the order of the index on archived_xid.
-SELECT count(*), coalesce(array_agg(xid ORDER BY number) FILTER (WHERE (number - 1) %% %(step)s = 0), '{}')
+-- How many rows from start (up to most, and one more), how many of them are of transactions before the last one's, and the transaction at
+-- each step of them in the order of the index on archived_xid.
+SELECT count(*), count(*) FILTER (WHERE xid < last), coalesce(array_agg(xid ORDER BY number) FILTER (WHERE (number - 1) %% %(step)s = 0), '{}')
 FROM (
-    SELECT row_number() OVER () AS number, archived_xid::text::bigint AS xid
+    SELECT row_number() OVER () AS number, xid, max(xid) OVER () AS last
     FROM (
-        SELECT archived_xid FROM @schema@.queue_message_archive
+        SELECT archived_xid::text::bigint AS xid FROM @schema@.queue_message_archive
         WHERE archived_xid >= %(start)s::text::xid8 AND archived_xid < %(safe)s::text::xid8
         ORDER BY archived_xid LIMIT %(most)s + 1
     ) AS batch
