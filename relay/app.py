@@ -14,7 +14,8 @@ from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.claims.share import Share
 from relay.claims.strangers import Strangers
-from relay.contracts.gate import Gates
+from relay.contracts.gate import Gate
+from relay.encoding import Encoders
 from relay.engine import Engine
 from relay.errors import StoreError
 from relay.health import Health
@@ -56,16 +57,15 @@ class Relay:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._policy = Policy()
-        self._overruled: dict[str, str] = {}
+        self._policy, self._overruled = Policy(), dict[str, str]()
         self._log, self._metrics, self._health = LogSink(), Metrics(), Health(*self.peers)
         self._metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
         self._emit = events.fan_out(*self._sinks())
         self._risky = events.warn_once(self._emit)
-        self._stop = asyncio.Event()
-        self._signals = 0
+        self._stop, self._signals = asyncio.Event(), 0
         self._engine: Engine | None = None
-        self._gates = Gates(max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=settings.allowed_exchanges, emit=self._emit)
+        self._encoders = Encoders(max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=settings.allowed_exchanges)
+        self._gate = Gate(self._emit)
         self._database = Target(self._secret("database_url"), self._risky)
         self._store = self._make_store()
         self._upkeep = self._make_upkeep()
@@ -174,7 +174,7 @@ class Relay:
             store=self._store,
             needs=needs,
             adopt=self._adopt,
-            contracts=self._gates.hold,
+            contracts=self._gate.hold,
             direction=self.direction,
             astray=self._leave_astray,
         )
@@ -210,7 +210,8 @@ class Relay:
         return RabbitPublisher(
             urls=[self._secret("amqp_url")],
             name=self._settings.name,
-            encoder=self._gates.make,
+            encoder=self._encoders.make,
+            checks=self._gate,
             emit=self._emit,
         )
 
@@ -249,12 +250,12 @@ class Relay:
     def _state(self, publisher: Outlet, listener: Listener) -> Mapping[str, object]:
         held, reasons = self._in_hand, self._health.reasons
         state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, in_hand=held, reasons=reasons)
-        return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gates.unusable}
+        return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gate.unusable}
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         """Take over the database's policy; name each setting in which this relay's environment differs, once."""
         self._policy = policy
-        self._gates.limit(policy.max_body_bytes)
+        self._encoders.limit(policy.max_body_bytes)
         for name, wanted, holds in self._settings.overruled(settings):
             if self._overruled.get(name) != holds:
                 self._overruled[name] = holds

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import translate
-from typing import Final, Protocol
+from typing import Final
 
 from relay.memory import Cache, of_text
 from relay.message import Claim, Cut, PublishResult, Verdict
@@ -57,14 +57,6 @@ def encode_batch(encodeds: Iterable[Encoded], channel: int) -> bytes:
     # The last part names a next frame that will not come.
     parts[-1] = parts[-1][:-1]
     return channel.to_bytes(2, "big").join(parts)
-
-
-class Encodes(Protocol):
-    """What a connection asks of its encoder."""
-
-    @property
-    def encode(self) -> Callable[[Claim], Encoded | PublishResult]:
-        """See `Encoder.encode`."""
 
 
 class Encoder:
@@ -148,6 +140,32 @@ class Encoder:
         """Body frames of at most `frame_max` bytes; none for an empty payload."""
         starts = range(0, len(payload), self._chunk)
         return [_part(payload[at : at + self._chunk], _BODY if at + self._chunk < len(payload) else _METHOD) for at in starts]
+
+
+class Encoders:
+    """Makes the encoder of each connection, and has the newest take another limit.
+
+    Args:
+        max_body_bytes: limit of a payload, see `Encoder`.
+        allowed_exchanges: see `Encoder`.
+
+    """
+
+    def __init__(self, *, max_body_bytes: int, allowed_exchanges: Sequence[str] | None) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._allowed = allowed_exchanges
+        self._newest: Encoder | None = None
+
+    def make(self, frame_max: int) -> Encoder:
+        """The encoder of a connection whose frames have that size."""
+        self._newest = Encoder(frame_max=frame_max, max_body_bytes=self._max_body_bytes, allowed_exchanges=self._allowed)
+        return self._newest
+
+    def limit(self, max_body_bytes: int) -> None:
+        """Take another limit of a payload."""
+        self._max_body_bytes = max_body_bytes
+        if self._newest:
+            self._newest.max_body_bytes = max_body_bytes
 
 
 class _Plain:

@@ -11,6 +11,10 @@ WIDEST: Final = 4
 """Bytes of a character in a text that is not ASCII, at the most (PEP 393)."""
 ENTRY: Final = 640
 """Bytes of an entry of a cache beside what is given as its size."""
+CHECKED: Final = 32
+"""Bytes that one of a content takes while it is checked. Measured: 27 by objects of one property with an empty name (Python 3.11.7)."""
+CHECKING: Final = 96 << 20
+"""Bytes that the process takes which checks them, contracts of 256 KiB included."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -42,3 +46,8 @@ def of_text(text: str | None) -> int:
     if not text:
         return 0
     return len(text) if text.isascii() else WIDEST * len(text)
+
+
+def of_check(size: int) -> int:
+    """Bytes that the process which checks a content against contracts may take, at the most; there is one, which checks one at a time."""
+    return CHECKING + CHECKED * size

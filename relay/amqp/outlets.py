@@ -25,7 +25,7 @@ from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
 from relay.amqp.refusals import EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.amqp.routes import Route
-from relay.encoding import Encoded, Encodes, encode_batch
+from relay.encoding import Encoded, Encoder, encode_batch
 from relay.message import CONFIRMED, PublishResult
 
 Slot = tuple[Job, int]
@@ -58,7 +58,7 @@ class Line(Protocol):
 class Outlet:
     """What waits for one route and what is in flight to it, in the order of the calls."""
 
-    def __init__(self, route: Route, *, line: Line, encoder: Encodes, clock: Callable[[], float], emit: events.Sink) -> None:
+    def __init__(self, route: Route, *, line: Line, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
         self.route = route
         self.exchange = route[0]
         self.channel: int | None = None
@@ -272,6 +272,8 @@ class Outlet:
             result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
         else:
             result = self._encoder.encode(claim)
+            if job.refused and not isinstance(result, PublishResult):
+                result = job.refused.get(index, result)
         if isinstance(result, PublishResult):
             job.decide(index, result)
             return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
+from typing import Protocol
 
 from relay import broker_events, events
 from relay.amqp.channel_limit import ChannelLimit
@@ -14,7 +16,7 @@ from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
 from relay.amqp.session import Session
 from relay.amqp.supervisor import Supervisor
-from relay.encoding import Encodes
+from relay.encoding import Encoder
 from relay.message import Batch, Portion, PublishResult, Verdict
 from relay.secret import Secret
 
@@ -23,6 +25,21 @@ _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped befo
 
 COUNTED = 0.1
 """Seconds in which the broker mostly still counts a channel that was closed, where it counts them."""
+
+
+class Checks(Protocol):
+    """What has a say before messages are written."""
+
+    def concerned(self, batch: Batch) -> list[int]:
+        """Places of the messages that it has a say on."""
+
+    async def check(
+        self, batch: Batch, places: Sequence[int], hand_over: Callable[[Sequence[int], Mapping[int, PublishResult]], None]
+    ) -> None:
+        """Check these messages; hand over each place as soon as it was, with the results of those that are not to be sent."""
+
+    async def aclose(self) -> None:
+        """End what checks; legal at any time, and again."""
 
 
 class RabbitPublisher:
@@ -35,6 +52,7 @@ class RabbitPublisher:
         urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost, or what gives one; tried in turn, each with all its hosts.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
+        checks: looks at messages before they are written, None: nobody does.
         emit: sink of events.
         heartbeat: seconds; a dead peer is noticed within three times that and three seconds.
         patience: seconds after which a batch hands over what is decided so far.
@@ -48,8 +66,9 @@ class RabbitPublisher:
         *,
         urls: Sequence[Secret],
         name: str,
-        encoder: Callable[[int], Encodes],
+        encoder: Callable[[int], Encoder],
         emit: events.Sink,
+        checks: Checks | None = None,
         heartbeat: int = 10,
         patience: float = 0.25,
         open_channels: int = 100,
@@ -58,6 +77,9 @@ class RabbitPublisher:
         if not urls:
             raise ValueError("Give at least one AMQP URL.")
         self._encoder = encoder
+        self._checks = checks
+        self._checking: dict[tuple[Job, str], float] = {}
+        """Exchanges with messages of a batch that wait for their check, and since when."""
         self._emit = emit
         self._patience = patience
         self._open_channels = open_channels
@@ -89,22 +111,26 @@ class RabbitPublisher:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        if self._checks is not None:
+            await self._checks.aclose()
 
     async def wait_ready(self) -> None:
         """Return once `ready` is true."""
         await self._ready.wait()
 
     def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
-        """Write a batch, in the order of the calls within each exchange; yield portions of results."""
+        """Write a batch, in the order of the calls within each exchange but for what is checked; yield portions of results."""
         job = Job(batch, self._clock)
+        wait: Sequence[int] = ()
         if self._holding:
             job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
         elif self._session is None:
             job.give_up(written=None, unwritten=PublishResult(Verdict.UNWRITTEN, "broker_down", self._down.sentence))
         else:
             self._jobs[job] = None
-            self._session.submit(job)
-        return self._portions(job)
+            wait = self._checks.concerned(batch) if self._checks else ()
+            self._session.submit(job, sorted({*range(len(batch.claims))} - {*wait}) if wait else None)
+        return self._portions(job, wait)
 
     def hold(self) -> None:
         """Write nothing new, for good: what was not written is UNWRITTEN, the rest waits for its confirm.
@@ -121,8 +147,11 @@ class RabbitPublisher:
             job.give_up(written=_CUT, unwritten=_CUT_UNWRITTEN)
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, of each exchange that has one."""
-        return self._session.silent() if self._session else {}
+        """Seconds since the oldest write without a confirm, or check without an end, of each exchange that has one."""
+        silent, now = self._session.silent() if self._session else {}, self._clock()
+        for (_, exchange), since in self._checking.items():
+            silent[exchange] = max(now - since, silent.get(exchange, 0.0))
+        return silent
 
     def in_flight(self) -> dict[str, int]:
         """Messages handed over and not decided, by exchange."""
@@ -178,10 +207,38 @@ class RabbitPublisher:
         if self._session:
             self._session.pump()
 
-    async def _portions(self, job: Job) -> AsyncGenerator[Portion, None]:
+    async def _portions(self, job: Job, wait: Sequence[int]) -> AsyncGenerator[Portion, None]:
+        checking = asyncio.create_task(self._check(job, wait)) if wait else None
         try:
             async with aclosing(job.portions(self._patience)) as portions:
                 async for portion in portions:
                     yield portion
         finally:
             self._jobs.pop(job, None)
+            if checking is not None:
+                checking.cancel()
+                with suppress(asyncio.CancelledError):
+                    await checking
+
+    async def _check(self, job: Job, wait: Sequence[int]) -> None:
+        """Submit messages once they are checked; those that are refused too, since another reason may come before."""
+        assert self._checks is not None
+        left = Counter((job, job.claims[place].exchange) for place in wait)
+        self._checking |= dict.fromkeys(left, self._clock())
+
+        def hand_over(places: Sequence[int], refused: Mapping[int, PublishResult]) -> None:
+            job.refused |= refused
+            left.subtract((job, job.claims[place].exchange) for place in places)
+            for key in [key for key, count in left.items() if not count]:
+                self._checking.pop(key, None)
+            if self._session and not job.done:
+                self._session.submit(job, places)
+
+        try:
+            await self._checks.check(job.batch, wait, hand_over)
+        except Exception:
+            job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
+            raise
+        finally:
+            for key in left:
+                self._checking.pop(key, None)

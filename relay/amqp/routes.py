@@ -11,7 +11,7 @@ its channel goes apart, where it can repeat nothing but its like:
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -26,18 +26,31 @@ LARGE: Final = 1 << 20
 _payload, _options, _attempts = (itemgetter(Claim._fields.index(name)) for name in ("payload", "options", "attempts"))
 
 
-def by_route(batch: Batch, user: str | None) -> dict[Route, Sequence[int]]:
-    """Places of a batch's messages by their route, in their order; `user` is who is logged in, None where that is not known."""
+def by_route(batch: Batch, user: str | None, places: Collection[int] | None = None) -> dict[Route, Sequence[int]]:
+    """Places of a batch's messages by their route, in their order.
+
+    Args:
+        batch: the messages.
+        user: who is logged in, None where that is not known.
+        places: which of them, None for all.
+
+    """
     claims = batch.claims
+    if places is not None:
+        return _grouped((place, (claims[place].exchange, _goes_apart(claims[place], user))) for place in places)
     # Most batches hold nothing of the kind, which passes in C tell.
     large = max(map(len, map(_payload, claims)), default=0) > LARGE
     looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
     apart = {place for place, claim in enumerate(claims) if _goes_apart(claim, user)} if looks else set[int]()
     if len(batch.exchanges) == 1 and not apart:
         return {(exchange, False): range(len(claims)) for exchange in batch.exchanges}
+    return _grouped((place, (claim.exchange, place in apart)) for place, claim in enumerate(claims))
+
+
+def _grouped(routes: Iterable[tuple[int, Route]]) -> dict[Route, Sequence[int]]:
     groups: dict[Route, list[int]] = {}
-    for place, claim in enumerate(claims):
-        groups.setdefault((claim.exchange, place in apart), []).append(place)
+    for place, route in routes:
+        groups.setdefault(route, []).append(place)
     return dict(groups)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from relay import events
@@ -12,7 +12,7 @@ from relay.amqp.confirms import Return
 from relay.amqp.jobs import Job
 from relay.amqp.outlets import Outlet
 from relay.amqp.routes import Route, by_route
-from relay.encoding import Encodes
+from relay.encoding import Encoder
 
 OUTLETS_PER_CHANNEL: Final = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
@@ -46,7 +46,7 @@ class Session:
         *,
         pipe: Pipe,
         user: str | None,
-        encoder: Encodes,
+        encoder: Encoder,
         channel_max: int,
         open_channels: int,
         clock: Callable[[], float],
@@ -80,11 +80,11 @@ class Session:
         self._last_channel = 0
         self.blocked = False
 
-    def submit(self, job: Job) -> None:
-        """Take a batch; what may be written is written before this returns."""
-        for route, places in by_route(job.batch, self._user).items():
+    def submit(self, job: Job, places: Collection[int] | None = None) -> None:
+        """Take a batch, or these messages of it; what may be written is written before this returns."""
+        for route, several in by_route(job.batch, self._user, places).items():
             outlet = self._outlet(route)
-            outlet.submit([(job, place) for place in places])
+            outlet.submit([(job, place) for place in several])
             self._ready[outlet] = None
         self.pump()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from relay.contracts.explanation import Violation
@@ -81,6 +81,10 @@ class Contracts:
 
     def __len__(self) -> int:
         return sum(map(len, self._exchanges.values()))
+
+    def concern(self, exchanges: Collection[str]) -> bool:
+        """Whether any of these exchanges has one."""
+        return not self._exchanges.keys().isdisjoint(exchanges)
 
     def count(self, mode: str) -> int:
         """How many of this mode hold."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import jsonschema_rs
 from pydantic_core import from_json
 
+from relay.contracts.effort import inline_bytes
 from relay.contracts.explanation import DIALECT, Explainer, Violation, compile_schema
 from relay.contracts.weight import HEAVIEST, weight
 from relay.errors import RelayError
@@ -35,13 +36,15 @@ class Schema:
     """
 
     def __init__(self, document: Any) -> None:
-        _check(document)
+        heavy = _check(document)
         try:
             self.valid = compile_schema(document).is_valid
         except jsonschema_rs.ValidationError as error:
             raise SchemaError(_sentence(error)) from None
         except ValueError:
             raise SchemaError("The schema nests too deep; flatten it with $defs and $ref.") from None
+        self.inline_bytes = inline_bytes(document, heavy)
+        """Bytes up to which a content is checked between other work."""
         self._document = document
         self._explainer: Explainer | None = None
 
@@ -83,7 +86,8 @@ def parsed(content: bytes | str) -> Any:
         return _TOO_LONG if "out of range" in words else _NOT_JSON
 
 
-def _check(document: Any) -> None:
+def _check(document: Any) -> int:
+    """Refuse what is no contract; return its weight."""
     if not isinstance(document, dict | bool):
         raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
@@ -101,6 +105,7 @@ def _check(document: Any) -> None:
             f"The schema asks for more than {HEAVIEST} checks of one value, because references lead to the same schemas again and again; "
             "say each thing once."
         )
+    return heavy
 
 
 def _sentence(error: jsonschema_rs.ValidationError) -> str:

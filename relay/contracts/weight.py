@@ -26,7 +26,7 @@ class _Scale:
     def __init__(self, document: Any) -> None:
         self._document = document
         self._known: dict[int, int] = {}
-        self._anchors = {f"#{name}": found for found in _objects(document) for name in _names(found)}
+        self._anchors = {f"#{name}": found for found in objects(document) for name in _names(found)}
 
     def of(self, schema: Any) -> int:
         if not isinstance(schema, Mapping | list):
@@ -80,7 +80,7 @@ def at(document: Any, path: tuple[str, ...]) -> Any:
     return found
 
 
-def _objects(document: Any) -> Iterator[Mapping[str, Any]]:
+def objects(document: Any) -> Iterator[Mapping[str, Any]]:
     """Every object of a document, itself included."""
     left = [document]
     while left:

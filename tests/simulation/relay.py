@@ -111,7 +111,13 @@ class App(Relay):
         url = self._settings.amqp_url.get_secret_value()
         clock = self._clock.monotonic
         return RabbitPublisher(
-            urls=[url], name=self._settings.name, encoder=self._gates.make, emit=self._emit, open_channels=3, clock=clock
+            urls=[url],
+            name=self._settings.name,
+            encoder=self._encoders.make,
+            checks=self._gate,
+            emit=self._emit,
+            open_channels=3,
+            clock=clock,
         )
 
     def _make_listener(self) -> Listener:

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
-from relay.contracts.gate import Gate, Gates
+from relay.amqp.jobs import Job
+from relay.contracts.apart import Checker, End, Judged
+from relay.contracts.effort import LARGEST
+from relay.contracts.events import ContractBroken, ContractUnusable
+from relay.contracts.explanation import Violation
+from relay.contracts.gate import Gate
 from relay.contracts.registry import Contract, Contracts, holding
-from relay.encoding import Encoded
-from relay.message import Cut, PublishResult, Verdict
+from relay.contracts.schema import Schema
+from relay.message import Claim, Cut, PublishResult, Verdict
 from relay.metrics import Metrics
-from tests.support.publishing import Seen, claim
+from tests.support.bench import Bench
+from tests.support.publishing import Seen, batch, claim
 
 pytestmark = pytest.mark.ids("A37")
 INTEGER, TEXT = '{"type": "integer"}', '{"type": "string"}'
@@ -26,29 +31,60 @@ def row(schema: Any = INTEGER, *, exchange: str = "orders", key: str = "#", vers
     return Contract(exchange, key, version, mode, schema if isinstance(schema, str) else json.dumps(schema))
 
 
-def gate(*rows: Contract) -> tuple[Gate, Seen]:
+class Scripted(Checker):
+    """Answers what a test wants, and notes what it was asked."""
+
+    def __init__(self, *answers: Judged) -> None:
+        super().__init__()
+        self.answers = [*answers]
+        self.asked: list[tuple[str, list[str]]] = []
+
+    async def judge(self, exchange: str, content: bytes, schemas: Any) -> Judged:  # noqa: ARG002
+        """Say the next answer, by default that all is well."""
+        self.asked.append((exchange, schemas))
+        return self.answers.pop(0) if self.answers else Judged([None] * len(schemas), None)
+
+
+def gate(*rows: Contract, checker: Checker | None = None) -> tuple[Gate, Seen]:
     """A gate with these contracts, and what it tells."""
     seen = Seen()
-    gates = Gates(max_body_bytes=1 << 20, allowed_exchanges=["orders", "audit"], emit=seen)
-    gates.hold(rows)
-    return gates.make(131_072), seen
+    made = Gate(seen, checker=checker)
+    made.hold(rows)
+    return made, seen
 
 
-def verdict(made: Encoded | PublishResult) -> str:
+def refusal(one: Gate, message: Claim) -> PublishResult | None:
+    """What it says of a message."""
+    return one.refusal(message, one._contracts.of(message.exchange, message.routing_key))
+
+
+def verdict(one: Gate, message: Claim) -> str:
     """The code of a refusal, or that it is sent."""
-    return made.code if isinstance(made, PublishResult) else "sent"
+    found = refusal(one, message)
+    return found.code if found else "sent"
+
+
+async def checked(one: Gate, *messages: Claim) -> list[list[str]]:
+    """Check a batch; return what is handed over at once: ids that pass, and codes of those that do not."""
+    made, handed = batch(messages), list[list[str]]()
+    await one.check(
+        made,
+        one.concerned(made),
+        lambda places, refused: handed.append([refused[at].code if at in refused else made.claims[at].id for at in places]),
+    )
+    return handed
 
 
 def test_what_breaks_an_enforced_contract_is_never_written() -> None:
     """With the contract, the pointer, the rule and the reason in its sentence; its neighbours are sent."""
     one, _ = gate(row({"properties": {"n": {"type": "integer"}}}, key="order.*", version=3))
 
-    refused = one.encode(claim("orders", "order.paid", b'{"n": "x"}'))
+    refused = refusal(one, claim("orders", "order.paid", b'{"n": "x"}'))
 
     sentence = 'content breaks contract "orders" "order.*" version 3 at "/n", rule type: it is not of type integer'
     assert PublishResult(Verdict.INVALID, "contract_violated", sentence) == refused
     others = [("orders", "order.paid", b'{"n": 1}'), ("orders", "order", b'{"n": "x"}'), ("audit", "order.paid", b'{"n": "x"}')]
-    assert ["sent"] * 3 == [verdict(one.encode(claim(*other))) for other in others]
+    assert ["sent"] * 3 == [verdict(one, claim(*other)) for other in others]
 
 
 def test_what_breaks_a_contract_on_trial_is_sent_and_told_of() -> None:
@@ -56,7 +92,7 @@ def test_what_breaks_a_contract_on_trial_is_sent_and_told_of() -> None:
     one, seen = gate(row(mode="warn"))
     broken = claim("orders", "paid", b'"x"')
 
-    assert "sent" == verdict(one.encode(broken))
+    assert "sent" == verdict(one, broken)
     [told] = seen.of(ContractBroken)
     sentence = 'content breaks contract "orders" "#" version 1 at "", rule type: it is not of type integer'
     assert (broken.id, "orders", "paid", sentence) == (told.id, told.exchange, told.routing_key, told.detail)
@@ -83,21 +119,19 @@ def test_every_pattern_that_matches_must_be_kept() -> None:
     """The general one and the special one."""
     one, _ = gate(row({"required": ["id"]}), row({"required": ["paid"]}, key="order.paid"))
 
-    sent = [
-        verdict(one.encode(claim("orders", key, body))) for key in ("order.paid", "order.new") for body in (b'{"id": 1}', b'{"paid": 1}')
-    ]
+    sent = [verdict(one, claim("orders", key, body)) for key in ("order.paid", "order.new") for body in (b'{"id": 1}', b'{"paid": 1}')]
     assert ["contract_violated", "contract_violated", "sent", "contract_violated"] == sent
-    assert "sent" == verdict(one.encode(claim("orders", "order.paid", b'{"id": 1, "paid": 1}')))
+    assert "sent" == verdict(one, claim("orders", "order.paid", b'{"id": 1, "paid": 1}'))
 
 
 def test_a_binary_body_breaks_a_contract() -> None:
     """Whatever it holds: a contract is about JSON in content."""
     one, seen = gate(row("true"), row("true", exchange="audit", mode="warn"))
 
-    refused = one.encode(claim("orders", "paid", b"1", binary=True))
+    refused = refusal(one, claim("orders", "paid", b"1", binary=True))
     assert isinstance(refused, PublishResult)
     assert refused.detail.endswith('at "", rule body: it is in the column body, and the contract is about JSON in content')
-    assert "sent" == verdict(one.encode(claim("audit", "paid", b"1", binary=True)))
+    assert "sent" == verdict(one, claim("audit", "paid", b"1", binary=True))
     assert 1 == len(seen.of(ContractBroken))
 
 
@@ -106,38 +140,29 @@ def test_a_binary_body_breaks_a_contract() -> None:
     [
         (claim("orders", payload=Cut(b'"x')), "body_too_large"),
         (claim("orders", payload=b'"x"', options='{"nonsense": 1}'), "option_unknown"),
-        (claim("secret", payload=b'"x"'), "exchange_forbidden"),
+        (claim("é" * 200, payload=b'"x"'), "name_too_long"),
     ],
 )
 def test_what_cannot_be_sent_at_all_is_told_as_before(made: Any, code: str) -> None:
-    """The encoder speaks first."""
-    one, _ = gate(row(), row(exchange="secret"))
-    assert code == verdict(one.encode(made))
+    """The encoder speaks first, and a contract of what it takes."""
+    bench = Bench()
+    job = Job(batch([made, claim("orders")]), bench.clock)
+    job.refused = dict.fromkeys(range(2), PublishResult(Verdict.INVALID, "contract_violated"))
+    bench.session.submit(job)
+
+    assert [code, "contract_violated"] == [result.code for result in job.results if result]
+    assert [] == bench.pipe.methods()
 
 
-def test_without_contracts_nothing_stands_before_the_encoder() -> None:
-    """The encoder's own method is what the connection calls, from the beginning and once the last contract is gone."""
+def test_without_contracts_nothing_stands_before_a_batch() -> None:
+    """From the beginning, for other exchanges, and once the last contract is gone."""
     one, _ = gate()
-    assert one.encode == one.encoder.encode
+    assert [] == one.concerned(batch([claim("orders")]))
 
-    one.hold(Contracts([row()]))
-    assert "contract_violated" == verdict(one.encode(claim("orders", payload=b'"x"')))
-    one.hold(Contracts())
-    assert one.encode == one.encoder.encode
-
-
-def test_a_change_reaches_the_connection_that_stands_and_those_to_come() -> None:
-    """As the limit of a payload does."""
-    seen = Seen()
-    gates = Gates(max_body_bytes=100, allowed_exchanges=None, emit=seen)
-    standing = gates.make(131_072)
-    gates.hold([row()])
-    gates.limit(3)
-
-    for one in (standing, gates.make(131_072)):
-        assert "contract_violated" == verdict(one.encode(claim("orders", payload=b'"x"')))
-        assert "body_too_large" == verdict(one.encode(claim("orders", payload=b"1234")))
-    assert [ContractsHeld(enforced=1, warned=0)] == seen.of(ContractsHeld)
+    one.hold([row()])
+    assert [1] == one.concerned(batch([claim("audit"), claim("orders")]))
+    one.hold([])
+    assert [] == one.concerned(batch([claim("orders")]))
 
 
 @pytest.mark.parametrize(
@@ -153,14 +178,12 @@ def test_a_contract_that_this_relay_cannot_read_stops_nothing(unknown: Contract,
     """Its messages go unchecked, which is told and shown; the others are checked."""
     one, seen = gate(unknown, row(exchange="audit"))
 
-    assert "sent" == verdict(one.encode(claim("orders", payload=b'"x"')))
-    assert "contract_violated" == verdict(one.encode(claim("audit", payload=b'"x"')))
+    assert "sent" == verdict(one, claim("orders", payload=b'"x"'))
+    assert "contract_violated" == verdict(one, claim("audit", payload=b'"x"'))
     [told] = seen.of(ContractUnusable)
     assert sentence in told.error
     assert ("orders", "#", 1) == (told.exchange, told.routing_key, told.version)
-    gates = Gates(max_body_bytes=1, allowed_exchanges=None, emit=seen)
-    gates.hold([unknown])
-    assert [f'"orders" "#" version 1: {told.error}'] == gates.unusable
+    assert [f'"orders" "#" version 1: {told.error}'] == one.unusable
 
 
 def test_names_of_a_contract_are_fit_for_a_log() -> None:
@@ -168,7 +191,7 @@ def test_names_of_a_contract_are_fit_for_a_log() -> None:
     canary = secrets.token_hex(8)
     one, _ = gate(row(exchange="orders", key="#", schema={"required": ["\x1b[2J"]}), row("false", key="é\n.#"))
 
-    refused = one.encode(claim("orders", "é\n", json.dumps({canary: canary}).encode()))
+    refused = refusal(one, claim("orders", "é\n", json.dumps({canary: canary}).encode()))
     assert isinstance(refused, PublishResult)
     assert refused.detail.isascii()
     assert refused.detail.isprintable()
@@ -183,7 +206,7 @@ def test_many_routing_keys_are_not_remembered_for_ever() -> None:
     assert len(contracts._known["orders"]) <= 4096
 
 
-def test_a_check_of_a_small_message_takes_little() -> None:
+async def test_a_check_of_a_small_message_takes_little() -> None:
     """Goal: 15 microseconds. Counted on 2 busy cores: 2; the best of some rounds, since a machine may be busy."""
     schema = {
         "type": "object",
@@ -206,31 +229,107 @@ def test_a_check_of_a_small_message_takes_little() -> None:
         "sku": "ABC-1234",
     }
     one, _ = gate(row(schema))
-    message = claim("orders", "order.paid", json.dumps(body).encode())
-    assert "sent" == verdict(one.encode(message))
+    made = batch([claim("orders", "order.paid", json.dumps(body).encode())] * 500)
 
-    def seconds(encode: Any) -> float:
+    async def seconds() -> float:
+        passed: list[int] = []
         began = time.perf_counter()
-        for _ in range(500):
-            encode(message)
+        await one.check(made, one.concerned(made), lambda places, _: passed.extend(places))
+        assert [*range(500)] == passed
         return (time.perf_counter() - began) / 500
 
-    checked, plain = (min(seconds(encode) for _ in range(10)) for encode in (one.encode, one.encoder.encode))
-    assert checked - plain < 15e-6
+    assert min([await seconds() for _ in range(10)]) < 15e-6
 
 
 def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
     """By mode as they are now, also those that cannot be read; by exchange what was told of, from the first message on."""
     metrics = Metrics()
-    gates = Gates(max_body_bytes=1 << 20, allowed_exchanges=None, emit=metrics.sink)
+    one = Gate(metrics.sink)
     now = [row(mode="warn"), row(key="x", mode="shadow"), row(key="y", schema="{")]
     for rows in (now, [row(key="a"), row(key="b")], now):
-        gates.hold(rows)
-    one = gates.make(131_072)
+        one.hold(rows)
     for _ in range(3):
-        one.encode(claim("orders", payload=b'"x"'))
+        refusal(one, claim("orders", payload=b'"x"'))
 
     page = metrics.render()[0].decode()
     figures = {"enforce": 0, "warn": 1, "unusable": 2}
     assert all(f'relay_contracts{{mode="{mode}"}} {figure:.1f}\n' in page for mode, figure in figures.items())
     assert 'relay_contract_warnings_total{exchange="orders"} 3.0\n' in page
+
+
+async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
+    """Each is handed over when its check has ended, after everything else."""
+    checker = Scripted()
+    one, _ = gate(row({"type": ["integer", "string"]}), checker=checker)
+    large, small = claim("orders", payload=b'"%s"' % (b"x" * LARGEST)), claim("orders", payload=b'"x"')
+
+    assert [[small.id], [large.id]] == await checked(one, large, small)
+    assert [("orders", ['{"type": ["integer", "string"]}'])] == checker.asked
+
+
+@pytest.mark.parametrize(
+    ("schema", "most"),
+    [
+        ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(60)}}, LARGEST),
+        ({"pattern": "^[A-Z]{3}-[0-9]{4}$"}, LARGEST),
+        ({"enum": [f"state {n}" for n in range(1000)]}, LARGEST),
+        ({"uniqueItems": False}, LARGEST),
+        ({"properties": {"n": {"multipleOf": 0.01}}}, 2048),
+        ({"items": {"uniqueItems": True}}, 2048),
+        ({"pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}, 2048),
+        ({"patternProperties": {r"(a)\1": True}}, 2048),
+        ({"enum": [{"a": n} for n in range(8000)]}, 32),
+        ({"patternProperties": {f"x{n}$": False for n in range(1000)}}, 1024),
+    ],
+)
+def test_how_much_is_checked_in_place_hangs_on_the_schema(schema: Any, most: int) -> None:
+    """64 KiB, and less where a content can make a check slow."""
+    found = Schema(schema).inline_bytes
+    assert found == LARGEST if most == LARGEST else found <= most
+
+
+async def test_an_exchange_whose_check_took_long_goes_apart_for_a_while() -> None:
+    """Whatever made it slow: it did so once."""
+    now, checker, steps = [0.0], Scripted(), [0.0]
+
+    def clock() -> float:
+        now[0] += steps[0]
+        return now[0]
+
+    one = Gate(Seen(), checker=checker, clock=clock)
+    one.hold([row(), row(exchange="audit")])
+    steps[0] = 0.06
+    await checked(one, claim("orders", payload=b"1"))
+    steps[0] = 0.0
+    await checked(one, claim("orders", payload=b"1"), claim("audit", payload=b"1"), claim("orders", payload=b"1", binary=True))
+    assert ["orders"] == [exchange for exchange, _ in checker.asked]
+
+    now[0] += 61
+    await checked(one, claim("orders", payload=b"1"))
+    assert 1 == len(checker.asked)
+
+
+@pytest.mark.parametrize(("end", "refused"), [(End.TIME, Verdict.INVALID), (End.MEMORY, Verdict.INVALID), (End.LOST, Verdict.REFUSED)])
+async def test_a_check_without_an_end_ends_the_message(end: End, refused: Verdict) -> None:
+    """With a code of its own; an attempt where nothing shows that the message is to blame."""
+    one, seen = gate(row(), row(key="big", mode="warn"), checker=Scripted(Judged([], end)))
+    made = batch([claim("orders", "big", b'"%s"' % (b"x" * LARGEST))])
+    results: dict[int, PublishResult] = {}
+    await one.check(made, [0], lambda _, refusals: results.update(refusals))
+
+    assert {
+        0: PublishResult(refused, "contract_unchecked", f'content was not checked against contract "orders" "#" version 1: {end}')
+    } == results
+    assert [] == seen.of(ContractBroken)
+
+
+async def test_a_contract_on_trial_costs_no_enforced_one_its_check() -> None:
+    """It comes last, and its message goes out."""
+    checker = Scripted(Judged([None], End.TIME), Judged([Violation("", "type", "it is not of type integer")], End.TIME))
+    one, seen = gate(row("true", key="#", mode="warn"), row(key="big"), checker=checker)
+    large = claim("orders", "big", b'"%s"' % (b"x" * LARGEST))
+
+    assert [[large.id], ["contract_violated"]] == await checked(one, large, large)
+    assert [[INTEGER, "true"]] * 2 == [schemas for _, schemas in checker.asked]
+    [told] = seen.of(ContractBroken)
+    assert 'content was not checked against contract "orders" "#" version 1: its check takes too much time' == told.detail

@@ -1,0 +1,142 @@
+"""Checks of large contents in a process beside the relay, one at a time: it is started when one comes, and ends when none has for a while.
+
+The library holds the interpreter's lock for as long as it checks, so a thread would keep everything else waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from relay.contracts.explanation import Violation
+from relay.contracts.process import NO_MEMORY
+from relay.memory import of_check
+
+_SECONDS: Final = 10
+"""Processor seconds that a check may take, and as many again as the content has MiB: ten times what the usual large one takes."""
+_PATIENCE: Final = 20
+"""Times as long that it may take by the clock, on a machine that has more to do."""
+_IDLE: Final = 10.0
+"""Seconds after which a process that checks nothing ends, and its memory is free."""
+_PIECE: Final = 1 << 20
+"""Bytes of a content that are handed over at once, so that no second copy of it stands in a buffer."""
+
+
+class End(StrEnum):
+    """Why a check did not come to its end."""
+
+    TIME = "its check takes too much time"
+    MEMORY = "its check takes too much memory"
+    LOST = "the process that checks it ended, or could not be started"
+    """Nothing of it is the message's fault for certain."""
+
+
+class Judged(NamedTuple):
+    """What a check has found."""
+
+    found: Sequence[Violation | None]
+    """For each of the first schemas, all of them where `end` is None."""
+    end: End | None
+
+
+def seconds_for(size: int) -> int:
+    """Processor seconds that the check of a content of so many bytes may take."""
+    return _SECONDS + (size >> 20)
+
+
+class Checker:
+    """Checks contents in a process of its own; exchanges take turns."""
+
+    def __init__(self) -> None:
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        self._busy = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> Judged:
+        """How a content breaks these schemas; never raises for what stands in it."""
+        turn = self._turns.setdefault(exchange, asyncio.Lock())
+        async with turn, self._busy:
+            self._keep()
+            try:
+                return await self._judged(content, schemas)
+            finally:
+                # Also where it was cut off: what it answers then would be taken for the answer to the next one.
+                self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
+
+    async def aclose(self) -> None:
+        """End the process; legal at any time, and again."""
+        self._keep()
+        process = self._process
+        self._end()
+        if process is not None:
+            await process.wait()
+
+    async def _judged(self, content: bytes, schemas: Sequence[str]) -> Judged:
+        found: list[Violation | None] = []
+        process = None
+        try:
+            process = await self._started()
+            async with asyncio.timeout(seconds_for(len(content)) * _PATIENCE):
+                await _ask(process, content, schemas)
+                while len(found) < len(schemas) and (line := await _stdout(process).readline()):
+                    answer = json.loads(line)
+                    found.append(answer and Violation._make(answer))
+        except (OSError, TimeoutError):
+            pass
+        except BaseException:
+            self._end()
+            raise
+        if len(found) == len(schemas):
+            return Judged(found, None)
+        return Judged(found, await self._ended(process))
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            # In a session of its own, so that a Ctrl-C is the relay's; without secrets in its environment; what it prints is not kept.
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "relay.contracts.process",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, start_new_session=True,
+            )  # fmt: skip
+        return self._process
+
+    async def _ended(self, process: asyncio.subprocess.Process | None) -> End:
+        self._end()
+        code = None if process is None else await process.wait()
+        if code == -signal.SIGPROF:
+            return End.TIME
+        return End.MEMORY if code in (NO_MEMORY, -signal.SIGABRT) else End.LOST
+
+    def _keep(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+
+
+async def _ask(process: asyncio.subprocess.Process, content: bytes, schemas: Sequence[str]) -> None:
+    assert process.stdin is not None
+    size = len(content)
+    request = {"size": size, "seconds": seconds_for(size), "memory": of_check(size), "schemas": schemas}
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    for start in range(0, size, _PIECE):
+        process.stdin.write(content[start : start + _PIECE])
+        await process.stdin.drain()
+    await process.stdin.drain()
+
+
+def _stdout(process: asyncio.subprocess.Process) -> asyncio.StreamReader:
+    assert process.stdout is not None
+    return process.stdout

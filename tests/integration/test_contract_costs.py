@@ -1,0 +1,138 @@
+"""What the content of a message may cost a relay that checks it against a contract: no neighbour's time, no lock, bounded memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from relay.memory import of_check
+from tests.support.broker import Topology
+from tests.support.queue import Queue, until
+from tests.support.relays import RelayProcess, Relays, peak_memory
+from tests.support.servers import Say
+
+pytestmark = [pytest.mark.ids("A37"), pytest.mark.slow]
+HOSTILE = (
+    "INSERT INTO queue_message (exchange, routing_key, content)"
+    " SELECT %s, %s, jsonb_agg(repeat('9', 60)::numeric + n) FROM generate_series(1, %s) n"
+)
+"""Many long integers, all different: by `uniqueItems` each is compared with each. 8,000 of them take about two minutes."""
+LOCK_SECONDS = 3
+MIB = 1 << 20
+
+
+async def enforce(queue: Queue, exchange: str, schema: object, mode: str = "enforce") -> None:
+    """Have a contract hold for all messages of an exchange."""
+    await queue.sql("SELECT queue_message_contract_add(%s, '#', %s)", exchange, json.dumps(schema))
+    await queue.sql("SELECT queue_message_contract_mode(%s, '#', %s)", exchange, mode)
+
+
+def checking(relay: RelayProcess) -> list[int]:
+    """Processes in which this relay checks contents."""
+    return [int(pid) for pid in Path(f"/proc/{relay.pid}/task/{relay.pid}/children").read_text().split()]
+
+
+@pytest.mark.timeout(180)
+async def test_neighbours_go_out_while_the_worst_content_is_checked(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """Each within two seconds and under locks that hold, also where such contents fill the window; these end at their first attempt."""
+    await queue.sql("SELECT queue_message_config_set('lock_seconds', %s)", str(LOCK_SECONDS))
+    slow, quick = await topology.declare(), await topology.declare(f"quick {queue.url.rpartition('/')[2]}", routing_key="quick")
+    await enforce(queue, slow.exchange, {"uniqueItems": True})
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(MIB)})
+    for _ in range(3):
+        await queue.sql(HOSTILE, slow.exchange, slow.routing_key, 8000)
+    await until(lambda: bool(checking(relay)))
+    # Now the window is full, and the relay has yet to notice that an exchange is silent.
+    await queue.insert(exchange=quick.exchange, routing_key=quick.routing_key)
+    await until(lambda: delivered(queue, quick.exchange, 1))
+    took: list[float] = []
+    while await queue.waiting():
+        began = time.monotonic()
+        await queue.insert(exchange=quick.exchange, routing_key=quick.routing_key)
+        await until(lambda: delivered(queue, quick.exchange, len(took) + 2))
+        took.append(time.monotonic() - began)
+    say(f"{len(took)} neighbours meanwhile, the slowest took {max(took):.2f} s")
+
+    assert len(took) > 10
+    assert max(took) < 2
+    assert [] == relay.of("lock_lost") + relay.of("locks_swept")
+    sentence = f'content was not checked against contract "{slow.exchange}" "#" version 1: its check takes too much time'
+    assert [("rejected", "contract_unchecked", 1, sentence)] * 3 == await queue.sql(
+        "SELECT result, error_code, attempts, error_detail FROM queue_message_archive WHERE exchange = %s", slow.exchange
+    )
+
+
+async def delivered(queue: Queue, exchange: str, count: int) -> bool:
+    """Whether so many messages of an exchange went out."""
+    arrived = "SELECT count(*) >= %s FROM queue_message_archive WHERE result = 'success' AND exchange = %s"
+    return bool(await queue.value(arrived, count, exchange))
+
+
+@pytest.mark.timeout(180)
+async def test_what_is_only_on_trial_goes_out_however_long_its_check_takes(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str
+) -> None:
+    """And is told of."""
+    inbox = await topology.declare()
+    await enforce(queue, inbox.exchange, {"uniqueItems": True}, "warn")
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    await queue.sql(HOSTILE, inbox.exchange, inbox.routing_key, 8000)
+    await queue.settled(seconds=120)
+
+    assert [("success", 1)] == await queue.sql("SELECT result, attempts FROM queue_message_archive")
+    assert "its check takes too much time" in (await relay.logged("contract_broken"))["detail"]
+
+
+@pytest.mark.timeout(180)
+async def test_a_process_that_checks_may_be_killed_and_nothing_is_lost(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str
+) -> None:
+    """It counts as an attempt; a stop of the relay ends the process, and counts as none."""
+    await queue.sql("SELECT queue_message_config_set('backoff_base', '1')")
+    inbox = await topology.declare()
+    await enforce(queue, inbox.exchange, {"uniqueItems": True})
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    [id_] = [str(row[0]) for row in await queue.sql(HOSTILE + " RETURNING id", inbox.exchange, inbox.routing_key, 8000)]
+    await until(lambda: bool(checking(relay)))
+    os.kill(checking(relay)[0], signal.SIGKILL)
+
+    async def waits() -> bool:
+        return "contract_unchecked" in str((await queue.row(id_))["last_error"])
+
+    await until(waits, 30)
+    await until(lambda: bool(checking(relay)), 30)
+    [process] = checking(relay)
+    assert 0 == await relay.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert [(1, None)] == await queue.sql("SELECT attempts, lock_expires_at FROM queue_message")
+
+
+@pytest.mark.timeout(180)
+async def test_checks_take_no_more_memory_than_the_formula_says(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """However many large contents are due at once: the relay itself parses none, and one process does it one at a time."""
+    inbox = await topology.declare()
+    await enforce(queue, inbox.exchange, {"items": {"type": "object"}})
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(8 * MIB)})
+    rest = peak_memory(relay.pid)
+    content = "SELECT %s, %s, jsonb_agg(jsonb_build_object('', 0)) FROM generate_series(1, 400000)"
+    for _ in range(6):
+        await queue.sql(f"INSERT INTO queue_message (exchange, routing_key, content) {content}", inbox.exchange, inbox.routing_key)
+    size, peak = await queue.value("SELECT max(octet_length(content::text)) FROM queue_message"), 0
+    while await queue.waiting():
+        peak = max([peak, *(peak_memory(process) for process in checking(relay))])
+    more = peak_memory(relay.pid) - rest
+    say(f"{size / MIB:.1f} MiB each: the relay {more / MIB:.0f} MiB more than at rest, the process {peak / MIB:.0f} MiB")
+
+    assert [("success", 6)] == await queue.sql("SELECT result, count(*) FROM queue_message_archive GROUP BY 1")
+    assert more < 20 * MIB + 5 * (8 * MIB + size)
+    assert 0 < peak < of_check(size)
