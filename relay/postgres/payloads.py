@@ -26,15 +26,15 @@ USUAL = 32 << 20
 
 
 class Piece(NamedTuple):
-    """A part of a payload."""
+    """A part of a payload and of the options behind it."""
 
     octets: bytes
     length: int
     """Bytes of all of the payload."""
     served: float
     """Seconds that the server needed."""
-    options: bytes | None
-    """With the first piece: the message's options, as much of them as shows that they are too long."""
+    options: int | None
+    """Bytes of the message's options, which follow the payload: as much of them as shows that they are too long. None: it has none."""
 
 
 Read = Callable[[Claim, int, int], Awaitable[Piece | None]]
@@ -175,21 +175,19 @@ class Fetcher:
 
     async def _whole(self, claim: Claim) -> Claim | None:
         """With all of it, or what shows that it is too large; None where it is lost, or where the rest of it would come in vain."""
-        options = claim.options
         pieces: list[bytes] = []
-        have = 0
+        have, whole = 0, self._most + 1
         while True:
-            asked, began = min(self._pace.piece, self._most + 1 - have), time.monotonic()
+            asked, began = min(self._pace.piece, whole - have), time.monotonic()
             answer = await self._read(claim, have + 1, asked)
             if answer is None:
                 return None
-            pieces.append(answer.octets)
-            options = options if have else answer.options
-            have += len(answer.octets)
             if answer.length > self._most:
-                return claim._replace(payload=Cut(answer.octets), options=options)
-            if have >= answer.length:
-                return claim._replace(payload=b"".join(pieces), options=options)
+                return claim._replace(payload=Cut(answer.octets), options=None)
+            pieces.append(answer.octets)
+            have, whole = have + len(answer.octets), answer.length + (answer.options or 0)
+            if have >= whole:
+                return _joined(claim, pieces, answer)
             self._pace.came(asked, time.monotonic() - began, served=answer.served, goal=min(GOAL, self._half * SHARE))
             await self._renew_in_time()
             if self._in_vain:
@@ -213,3 +211,11 @@ class Fetcher:
         with suppress(StoreError):
             self._taken_over = not await self._renew(self._held)
             self._renew_at = began + self._half
+
+
+def _joined(claim: Claim, pieces: Sequence[bytes], last: Piece) -> Claim:
+    """With payload and options, of which most messages have none."""
+    octets = b"".join(pieces)
+    if not last.options:
+        return claim._replace(payload=octets, options=None)
+    return claim._replace(payload=octets[: last.length], options=octets[last.length :])

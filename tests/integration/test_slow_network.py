@@ -62,6 +62,36 @@ async def test_a_payload_may_take_longer_than_its_lock(queue: Queue, make_store:
 
 
 @pytest.mark.slow
+@pytest.mark.ids("C9")
+async def test_options_may_take_longer_than_their_lock(queue: Queue, make_store: MakeStore, database_url: str) -> None:
+    """3 MB of digits at half a megabyte a second under a lock of 3 s come in pieces, behind a large payload, and whole."""
+    payload = LARGE + 1
+    numbers = "(SELECT jsonb_agg((m || 'e-300')::numeric) FROM generate_series(1, 10000) AS m)"
+    options = f"jsonb_build_object('headers', jsonb_build_object('a', {numbers}))"
+    await queue.sql(
+        f"INSERT INTO queue_message (exchange, body, options) SELECT 'orders', convert_to(repeat('x', %s), 'UTF8'), {options}", payload
+    )
+    async with Proxy.before(database_url) as proxy:
+        store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
+        await store.register()
+        proxy.rate = MIB // 2
+        reporting = asyncio.create_task(heartbeats(store))
+        batch = await store.batch()
+        left = batch.deadline - time.monotonic()
+        reporting.cancel()
+        took = await reporting
+        proxy.rate = 0
+        await store.aclose()
+
+    assert left > 0, "it is handed on with time to send it"
+    [claim] = batch.claims
+    assert b"x" * payload == claim.payload
+    assert await queue.value("SELECT options::text FROM queue_message") == (claim.options or b"").decode()
+    assert [(1, True)] == await queue.sql("SELECT attempts, lock_expires_at > now() FROM queue_message")
+    assert len(took) > 5, f"the relay did not report itself meanwhile: {took}"
+
+
+@pytest.mark.slow
 async def test_payloads_for_which_a_lock_leaves_no_time_go_back_as_if_never_claimed(
     queue: Queue, make_store: MakeStore, database_url: str
 ) -> None:

@@ -1,11 +1,14 @@
--- A piece of a payload that did not travel with its claim, while the lock is ours, how long all of it is, and the seconds that the server
--- needed: of a long content it prints all for each piece. With the first piece come the options, as much of them as shows that they are
--- too long.
-SELECT substring(printed FROM %(start)s::int FOR %(length)s::int), octet_length(printed),
-    extract(epoch FROM clock_timestamp() - statement_timestamp())::float8,
-    CASE WHEN %(start)s = 1 AND options <> '{}' THEN substring(convert_to(options::text, 'UTF8') FOR %(longest)s) END
+-- A piece of what did not travel with its claim, while the lock is ours: of the payload, and of the options behind it, as much of these as shows
+-- that they are too long. How long both are, and the seconds that the server needed: of a long content it prints all for each piece.
+-- They are not joined as a whole, which might be more than the gigabyte that a value may have.
+SELECT substring(printed FROM %(start)s::int FOR %(length)s::int) || coalesce(
+        substring(behind FROM greatest(%(start)s::int - octet_length(printed), 1)
+            FOR greatest(least(%(length)s::int, %(start)s::int + %(length)s::int - 1 - octet_length(printed)), 0)),
+        ''),
+    octet_length(printed), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8, octet_length(behind)
 FROM (
-    SELECT coalesce(body, convert_to(content::text, 'UTF8')) AS printed, options
+    SELECT coalesce(body, convert_to(content::text, 'UTF8')) AS printed,
+        CASE WHEN options <> '{}' THEN substring(convert_to(options::text, 'UTF8') FOR %(longest)s) END AS behind
     FROM @schema@.queue_message
     WHERE xid = ANY(ARRAY[%(xid)s::text::xid8]) AND seq = %(seq)s AND lock_token = %(token)s::uuid
     OFFSET 0
