@@ -1,0 +1,131 @@
+"""Many keys at once: a flood of them slows no fold, and keeps no key waiting that was due before."""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+import pytest
+
+from tests.support.keyed import contents, fates, fold, keyed, other, queued
+from tests.support.plans import explain
+from tests.support.queue import Queue
+from tests.support.servers import Say
+
+KINDS = pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
+FLOOD = """
+    INSERT INTO queue_message_keyed (exchange, content, available_at, {kind})
+    SELECT 'flood', to_jsonb(n), now() - interval '1 s' * %s, %s || n %% %s FROM generate_series(1, %s) AS n
+"""
+SLOW = """
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RAISE EXCEPTION 'not today'; END $$;
+    CREATE TRIGGER slow BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION slow()
+"""
+TEN = b"SELECT queue_message_fold(most => %(most)s)"
+TAKE = "INSERT INTO queue_message (id, exchange) VALUES (%s, 'elsewhere')"
+
+
+async def flood(queue: Queue, kind: str, count: int, *, keys: int | None = None, age: float = 60) -> None:
+    """Insert so many messages under as many keys, or fewer, that have been due for so many seconds."""
+    await queue.sql(FLOOD.format(kind=kind), age, f"{age}-", keys or count, count)
+
+
+async def seconds(queue: Queue, kind: str, keys: int) -> float:
+    """How long 3,000 messages under so many keys take; the shorter of two times."""
+    taken = []
+    for _ in range(2):
+        await flood(queue, kind, 3000, keys=keys)
+        begun = time.monotonic()
+        while await fold(queue):
+            pass
+        taken.append(time.monotonic() - begun)
+        await queue.sql("TRUNCATE queue_message")
+    return min(taken)
+
+
+@KINDS
+async def test_a_message_of_its_own_key_costs_about_what_one_of_a_shared_key_does(queue: Queue, kind: str, say: Say) -> None:
+    """One by one they took ten to twenty times as long."""
+    await seconds(queue, kind, 3000)
+    own, shared = await seconds(queue, kind, 3000), await seconds(queue, kind, 1)
+    say(f"{kind}: {3000 / own:,.0f} messages a second of as many keys, {3000 / shared:,.0f} of one key")
+    assert own < 6 * shared
+
+
+@KINDS
+@pytest.mark.parametrize("flooding", ["coalesce_key", "bundle_key"])
+async def test_a_key_that_was_due_first_leaves_first_however_fast_others_come(queue: Queue, kind: str, flooding: str) -> None:
+    """Also where the others were inserted before it, and come faster than folds take them."""
+    await flood(queue, flooding, 30)
+    first = await keyed(queue, content="first", available_at=await queue.value("SELECT now() - interval '1 hour'"), **{kind: "first"})
+    await flood(queue, flooding, 30, age=50)
+    await queue.sql("SELECT queue_message_fold(most => 10)")
+    assert 10 == await queue.waiting()
+    assert "keyed" != await queue.value("SELECT min(state) FROM queue_message_state WHERE id = %s", first)
+
+
+@KINDS
+async def test_a_flood_that_goes_on_leaves_no_key_behind(queue: Queue, kind: str) -> None:
+    """Each fold takes ten of thirty new ones; the hundred that were due before have left after ten of them."""
+    await flood(queue, kind, 100, age=600)
+    for age in range(10, 0, -1):
+        await flood(queue, kind, 30, age=age)
+        await queue.sql("SELECT queue_message_fold(most => 10)")
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE available_at < now() - interval '5 min'")
+
+
+async def test_no_limit_lets_an_older_version_through(queue: Queue) -> None:
+    """The newest goes with the first of them, and what is left says that it was replaced."""
+    ids = [await keyed(queue, coalesce_key="c", content=n) for n in range(7)]
+    for _ in range(4):
+        await queue.sql("SELECT queue_message_fold(most => 2)")
+        assert [(ids[-1], 6)] == await queued(queue)
+    assert dict.fromkeys(ids[:-1], other(ids[-1])) == await fates(queue)
+
+
+@KINDS
+@pytest.mark.parametrize("keys", [1, 20_000], ids=["one key", "many keys"])
+async def test_a_fold_reads_as_much_whatever_waits_behind_it(queue: Queue, kind: str, keys: int) -> None:
+    """With the plans that the session made, and the numbers that were counted, while nearly nothing waited."""
+    read = []
+    for count in (20, 500, 20_000):
+        await flood(queue, kind, count, keys=min(keys, count))
+        if count == 20:
+            await queue.sql("ANALYZE queue_message_keyed_row, queue_message, queue_message_coalesced")
+        read.append((await explain(queue.connection, TEN, {"most": 10}, {})).pages)
+    assert read[2] < 2 * read[1] + 500
+
+
+@KINDS
+async def test_a_call_ends_after_two_seconds_and_the_next_goes_on(queue: Queue, kind: str) -> None:
+    """Here each key is refused by itself, after 20 ms; what was not tried is due as before."""
+    await queue.sql(SLOW)
+    await flood(queue, kind, 300)
+    assert 0 == await fold(queue)
+    tried = await queue.value("SELECT count(*) FROM queue_message_keyed_failing")
+    assert 0 < tried < 300
+    assert await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at < now()") == 300 - tried
+    await queue.sql("DROP TRIGGER slow ON queue_message")
+    assert 300 - tried == await fold(queue)
+
+
+@KINDS
+async def test_what_is_in_the_way_of_one_key_is_in_that_of_no_other(queue: Queue, kind: str) -> None:
+    """Among many: what the queue refuses, what a trigger refuses, and ids that are taken or that an open transaction inserts."""
+    ids = [await keyed(queue, content=n, **{kind: f"k{n}"}) for n in range(60)]
+    await queue.sql("UPDATE queue_message_keyed_row SET options = '{\"priority\": 300}' WHERE id = ANY (%s::uuid[])", ids[3:5])
+    await queue.sql(
+        SLOW.replace("PERFORM pg_sleep(0.02);", "IF NEW.content IN ('17', '[17]') THEN").replace("today';", "today'; END IF; RETURN NEW;")
+    )
+    await queue.sql(TAKE, ids[30])
+    async with await psycopg.AsyncConnection.connect(queue.url) as foe:
+        await foe.execute(TAKE, (ids[50],))
+        assert 59 == await fold(queue, "1 min")
+        await foe.rollback()
+    sent = [content[0] if isinstance(content, list) else content for content in await contents(queue) if content != {}]
+    assert [n for n in range(60) if n not in {3, 4, 17}] == sorted(sent)
+    assert ["rejected"] * 2 == [(await fates(queue))[id_][0] for id_ in ids[3:5]]
+    assert [("not today",)] == await queue.sql("SELECT why FROM queue_message_keyed_failing")
+    if kind == "coalesce_key":
+        new = {n: id_ for id_, n in await queued(queue) if n != {}}
+        assert [30, 50] == sorted(n for n in new if new[n] != ids[n])
