@@ -138,7 +138,11 @@ class Session:
                 sentence = self._store_error(error)
                 if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
                     await self._drop()
-                raise sentence from error
+                try:
+                    raise sentence from error
+                finally:
+                    # It would hold this frame, and this frame it: what the server said, megabytes perhaps, would wait for the collector.
+                    del sentence
             except TimeoutError as error:
                 await self._drop()
                 raise StoreError(_SILENT.format(*error.args), unanswered=True) from error

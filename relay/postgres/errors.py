@@ -6,6 +6,10 @@ import re
 
 import psycopg
 
+LONGEST = 1000
+"""Characters that are kept of what the server says: a trigger of the application's may quote a whole payload."""
+_READ = 4 * LONGEST
+"""Characters that are read of it, so that no password is cut off before its end is found."""
 READ_ONLY = "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)"
 FROZEN = (
     "PostgreSQL is a primary that default_transaction_read_only keeps from writing: turn it off with ALTER ROLE, ALTER DATABASE or "
@@ -57,9 +61,9 @@ _CONNECTING = (
 
 def reason(error: psycopg.Error) -> str:
     """The server's primary message, else the driver's first line, which may repeat a connection string; never DETAIL, which quotes rows."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    text = veiled(" ".join((error.diag.message_primary or lines[0]).split()).rstrip("."), error.sqlstate)
-    return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)
+    words = error.diag.message_primary or str(error)[:_READ].strip().partition("\n")[0] or type(error).__name__
+    text = veiled(" ".join(words[:_READ].split()).rstrip("."), error.sqlstate)
+    return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)[:LONGEST]
 
 
 def veiled(message: str, sqlstate: str | None) -> str:

@@ -11,6 +11,8 @@ from relay.message import CONFIRMED, PublishResult, Verdict
 
 LONGEST: Final = 500
 """Characters of an exception's text that are kept."""
+_READ: Final = 4 * LONGEST
+"""Characters of it that are read, before control characters become one space."""
 _DEFAULT_CODES: Final = {Verdict.INVALID: "handler_rejected"}
 """Of a handler that gives none."""
 STOPPED: Final = PublishResult(Verdict.UNWRITTEN, "stopped", "The worker stopped before it was handled.")
@@ -74,7 +76,7 @@ def place(error: BaseException, home: str) -> str:
 def _words(error: BaseException) -> str:
     """Its text; an exception may fail even at that."""
     try:
-        return str(error)
+        return str(error)[:_READ]
     except Exception:  # noqa: BLE001 - whatever its `__str__` does
         return "its text cannot be had"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from aio_pika.abc import AbstractChannel
 
+from relay.memory import KEPT
 from relay.option_rules import LONGEST
 from tests.support.broker import Declared, Topology
 from tests.support.inboxes import Start, publish, received
@@ -17,6 +18,8 @@ from tests.support.servers import Say
 pytestmark = pytest.mark.ids("C9")
 MIB = 1 << 20
 WINDOW_BYTES = MIB
+REASON = 4096
+"""Bytes of a reason in a row, at the most: the sentence about a routing key and an exchange of 255 bytes that no terminal prints."""
 OWN = 20 * MIB
 """What a relay takes beside the messages in hand: caches, buffers, and what Python keeps."""
 COPIES = 5
@@ -37,6 +40,15 @@ ROWS = {
     "wide keys": (5000, "'{}'", "n || repeat('x', 1000) || '\U0001f600'", 6000, 5000 * 4100),
 }  # fmt: skip
 """How many, their options and their key, the bytes that one takes, and those of what is read beside claims: a page of keys."""
+
+
+QUOTES = """
+    CREATE FUNCTION quote() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', coalesce(NEW.content::text, ''); END $$;
+    CREATE TRIGGER quote BEFORE {} ON queue_message FOR EACH ROW WHEN (length(NEW.content::text) > 1000) EXECUTE FUNCTION quote();
+"""
+"""A trigger of the application's that repeats a content in its error."""
+QUOTED = "jsonb_build_object('a', repeat('://', {}))"
+"""What it repeats: the beginning of many connection strings without an end."""
 
 
 def used(process: RelayProcess, rest: int, say: Say) -> int:
@@ -121,3 +133,92 @@ async def handle(message):
     await until(answered, 60)
     assert used(worker, rest, say) < OWN + COPIES * (WINDOW_BYTES + 2 * size)
     assert [(True,)] == await inbox_queue.sql("SELECT bool_and(octet_length(data) = %s) FROM page", size)
+
+
+async def longest(queue: Queue) -> int:
+    """Bytes of the longest reason in a row."""
+    return int(await queue.value("SELECT max(octet_length(error_detail)) FROM queue_message_archive"))
+
+
+async def test_reasons_that_names_of_a_message_make_long_take_little(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """A window of messages that no queue takes, whose keys are written with four characters for each byte."""
+    inbox, count = await topology.declare(), 4000
+    await queue.sql("SELECT queue_message_config_set('unroutable', 'reject')")
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    rest = peak_memory(relay.pid)
+    insert = "INSERT INTO queue_message (exchange, routing_key, content) SELECT %s, repeat(chr(1), 255), '{}' FROM generate_series(1, %s)"
+    await queue.sql(insert, inbox.exchange, count)
+    await queue.settled(seconds=60)
+
+    assert used(relay, rest, say) < OWN + COPIES * count * (KEPT + REASON)
+    assert [("rejected", "unroutable", count)] == await queue.sql(
+        "SELECT result, error_code, count(*) FROM queue_message_archive GROUP BY 1, 2"
+    )
+    assert await longest(queue) < REASON
+
+
+async def test_a_relay_keeps_little_of_what_a_trigger_quotes(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """Refused claims of 40 contents of 3 MB; neighbours go out."""
+    inbox = await topology.declare()
+    relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(WINDOW_BYTES)})
+    rest = peak_memory(relay.pid)
+    await queue.sql(QUOTES.format("UPDATE"))
+    await queue.sql(
+        INSERT.format("'{}'", "NULL", 40).replace("'{}', '{}'", f"{QUOTED.format(MIB)}, '{{}}'"), inbox.exchange, inbox.routing_key
+    )
+    await queue.insert(20, exchange=inbox.exchange, routing_key=inbox.routing_key)
+    await queue.settled(40, seconds=60)
+    told = await relay.logged("message_refused")
+
+    assert used(relay, rest, say) < OWN + COPIES * WINDOW_BYTES
+    assert len(str(told)) < REASON
+
+
+async def test_a_receiver_keeps_little_of_what_a_trigger_quotes(
+    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, say: Say
+) -> None:
+    """Ten payloads of 3 MB end on the dead side, each with a short reason."""
+    bound = 4 * MIB
+    receiver = await start_receive(inbox.queue, settings={"RELAY_RECEIVE_BYTES": str(bound)})
+    rest = peak_memory(receiver.pid)
+    await inbox_queue.sql(QUOTES.format("INSERT"))
+    await publish(channel, inbox, [b'"%s"' % (b"://" * MIB)] * 10, ids=[f"m{number}" for number in range(10)])
+
+    async def dead() -> bool:
+        return bool(await inbox_queue.value("SELECT count(*) = 10 FROM queue_message_dead WHERE error_code = 'row_refused'"))
+
+    await until(dead, 60)
+    assert used(receiver, rest, say) < OWN + COPIES * 2 * bound
+    assert await longest(inbox_queue) < REASON
+
+
+async def test_a_worker_keeps_little_of_what_handlers_raise(relays: Relays, inbox_queue: Queue, tmp_path: Path, say: Say) -> None:
+    """Texts of 8 MB, of exceptions that handlers raise at once again and again; one of them is in memory for each handler that runs."""
+    size, count, at_once = 8 * MIB, 60, 5
+    (tmp_path / "handlers.py").write_text(
+        f"""
+from relay.worker import Reject, Retry
+
+async def handle(message):
+    text = "x" * {size} if message.content % 2 else "\\x01\\n" * {size // 2}
+    raise (Reject, Retry, ValueError)[message.content % 3](text)
+"""
+    )
+    await inbox_queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
+    await inbox_queue.sql(
+        "INSERT INTO queue_message (exchange, routing_key, content) SELECT '', '', n::text::jsonb FROM generate_series(1, %s) n", count
+    )
+    settings = {"RELAY_WORK_CONCURRENCY": str(at_once)}
+    command = ("work", "handlers:handle")
+    worker = await relays.start(database=inbox_queue.url, broker="amqp://nobody:x@127.0.0.1:1/", settings=settings, command=command)
+    rest = peak_memory(worker.pid)
+    await inbox_queue.settled(seconds=60)
+
+    assert used(worker, rest, say) < OWN + COPIES * at_once * size
+    codes = "SELECT error_code, count(*) FROM queue_message_dead GROUP BY 1 ORDER BY 1"
+    assert [("handler_failed", 40), ("handler_rejected", 20)] == await inbox_queue.sql(codes)
+    assert await longest(inbox_queue) < REASON
