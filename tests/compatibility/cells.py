@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 from tests.support.doc_tables import ROOT
 
 BORDER_FAULTS = (
-    "broker_objects", "broker_refusals", "foreign_locks", "logins", "missing_exchanges", "poison_pairs", "poison_storm",
+    "broker_limits", "broker_objects", "broker_refusals", "foreign_locks", "logins", "missing_exchanges", "poison_pairs", "poison_storm",
 )  # fmt: skip
 """What a broker refuses, limits or loses, and messages that it takes badly."""
 BORDER_TABLES = (

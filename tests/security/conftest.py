@@ -8,7 +8,7 @@ import pytest
 
 from relay import local
 from relay.local.rabbitmq import Certificates
-from tests.support.certificates import Authority, TlsPostgres, may_encrypt
+from tests.support.certificates import Authority, TlsPostgres
 from tests.support.elsewhere import ADDRESS
 from tests.support.named_outboxes import Outbox, named_outboxes
 from tests.support.servers import Databases, Say
@@ -39,8 +39,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def tls_postgres(say: Say, authority: Authority) -> Iterator[TlsPostgres]:
     """A private PostgreSQL with TLS, for the name localhost."""
     with local.postgres(say=say, private=True) as server:
-        if not may_encrypt(server):
-            pytest.skip(f"PostgreSQL of {server.bin} is built without TLS")
         yield TlsPostgres(server, authority)
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
+import pytest
 import trustme
 
 from relay.local.postgres import Postgres
@@ -43,16 +44,13 @@ class Authority:
         return Certificates(certificate, key, self.file)
 
 
-def may_encrypt(server: Postgres) -> bool:
-    """Whether it is built with TLS."""
-    with psycopg.connect(server.url) as connection:
-        return connection.execute("SELECT current_setting('ssl_library')").fetchone() != ("",)
-
-
 class TlsPostgres:
-    """A running private server with TLS; `show` makes it show another certificate."""
+    """A running private server with TLS, or a test that is skipped; `show` makes it show another certificate."""
 
     def __init__(self, server: Postgres, authority: Authority) -> None:
+        with psycopg.connect(server.url) as connection:
+            if connection.execute("SELECT current_setting('ssl_library')").fetchone() == ("",):
+                pytest.skip(f"PostgreSQL of {server.bin} is built without TLS")
         self.server = server
         self._data = server.folder / "data"
         self._owner = self._data.stat()
