@@ -45,9 +45,11 @@ def _exact_text(value: Any, name: str) -> str:
 def check_json(text: str) -> None:
     """ValueError with a sentence where the text is not JSON as PostgreSQL takes it."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_int=float)
-        # An escape may spell half of a surrogate pair.
-        json.dumps(value, ensure_ascii=False).encode()
+        # Of a number nothing is asked but its place: made into one, a long one takes long, and millions take memory.
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=len, parse_float=len)
+        # An escape may spell half of a surrogate pair, and a text of Python's may hold one.
+        if not text.isascii() or "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"content is not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except RecursionError:
