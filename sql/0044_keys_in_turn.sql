@@ -350,3 +350,114 @@ BEGIN
 END
 $body$;
 DROP FUNCTION @schema@.queue_message_fold_each(bigint[], bigint[], timestamptz);
+
+-- Why options are too long as text, as relay/encoding.py has it; NULL if they are not. Some bytes of a number are 16,000 of text: what takes up to
+-- 4 KiB cannot be too long and is not printed. The size of a compressed value says nothing. Numbers first and one by one, because PostgreSQL prints no
+-- more than a gigabyte.
+CREATE FUNCTION @schema@.queue_message_options_length_problem(options jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+#variable_conflict use_variable
+BEGIN
+    RETURN CASE
+        WHEN pg_catalog.pg_column_size(options) <= 4096 AND pg_catalog.pg_column_compression(options) IS NULL THEN NULL
+        WHEN (SELECT sum(octet_length(number::text)) > 8388608 FROM pg_catalog.jsonb_path_query(options,
+                'strict $.** ? (@.type() == "number")'::pg_catalog.jsonpath) AS number) OR octet_length(options::text) > 8388608
+            THEN 'options is longer than 8388608 bytes as text; write numbers of that many digits as strings' END;
+END
+$$;
+
+-- The sentence that says why these options can never be sent; NULL if they can. As before, but options have a limit as
+-- text. Short ones of the common kind stay below it: they hold no list, and a number with a name takes 17 bytes.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_options_error(options jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    spelling text;
+    name text;
+    value jsonb;
+    problem text;
+    headers jsonb;
+    cc jsonb;
+    bcc jsonb;
+BEGIN
+    -- Before anything else is set up: for most options this is all.
+    IF jsonb_typeof(options) = 'object' AND pg_catalog.pg_column_size(options) <= 8192
+        AND pg_catalog.pg_column_compression(options) IS NULL AND @schema@.queue_message_options_common(options)
+    THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(options) <> 'object' THEN
+        RETURN 'options must be a JSON object';
+    END IF;
+    headers := coalesce(nullif(options -> 'headers', 'null'), '{}');
+    cc := coalesce(nullif(options -> 'CC', 'null'), nullif(options -> 'cc', 'null'));
+    bcc := coalesce(nullif(options -> 'BCC', 'null'), nullif(options -> 'bcc', 'null'));
+    FOR spelling, value IN SELECT each.key, each.value FROM jsonb_each(options) AS each LOOP
+        name := @schema@.queue_message_option_name(spelling);
+        IF name IS NULL THEN
+            RETURN 'options has the unknown option ' || @schema@.queue_message_printable(spelling) || '; known are appId, BCC, CC, '
+                'contentEncoding, contentType, correlationId, deliveryMode, expiration, headers, immediate, mandatory, messageId, '
+                'persistent, priority, replyTo, timestamp, type, userId, also in snake_case';
+        END IF;
+        CONTINUE WHEN value = 'null';
+        problem := @schema@.queue_message_option_problem(name, value);
+        IF problem IS NOT NULL THEN
+            RETURN 'options.' || spelling || ' must ' || problem;
+        ELSIF spelling <> name AND options -> name <> 'null' AND options -> name <> value THEN
+            RETURN 'options.' || name || ' and options.' || spelling || ' differ; give one of them';
+        END IF;
+    END LOOP;
+    IF headers = '{}' AND cc IS NULL AND bcc IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN coalesce(@schema@.queue_message_routing_problem(headers, 'CC', cc), @schema@.queue_message_routing_problem(headers, 'BCC', bcc),
+        @schema@.queue_message_headers_problem(@schema@.queue_message_select(@schema@.queue_message_select(headers, 'CC', cc), 'BCC', bcc)),
+        @schema@.queue_message_options_length_problem(options));
+END
+$$;
+
+-- Roles of a prefix that this outbox would take over: their members, and why it may not have them, null if it may. Not listed are former roles
+-- with rights here, whose members gain nothing. The same holds for members of this outbox's own former roles that
+-- are admitted today. Roles that somebody made for this outbox, empty and with members, are taken.
+DROP FUNCTION @schema@.queue_message_prefix_roles(text);
+CREATE FUNCTION @schema@.queue_message_prefix_roles(prefix text)
+    RETURNS TABLE (role text, left_over boolean, members text, problem text, own boolean)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    WITH found AS (
+        SELECT DISTINCT r.*, coalesce(shobj_description(r.oid, 'pg_authid') LIKE 'outbox-relay: %', false) AS marked,
+            prefix = ANY (@schema@.queue_message_former_prefixes())
+                AND shobj_description(r.oid, 'pg_authid') IS NOT DISTINCT FROM @schema@.queue_message_role_mark(p.role) AS own,
+            (SELECT present.oid FROM pg_roles present WHERE present.rolname = @schema@.queue_message_role(p.role)) AS present
+        FROM @schema@.queue_message_privileges() p JOIN pg_roles r ON r.rolname = prefix || '_' || substr(p.role, 15)
+        WHERE r.rolname NOT IN (SELECT g.former FROM @schema@.queue_message_former_grants() g WHERE g.place <> 'SCHEMA')
+    ), membership AS (
+        SELECT m.roleid, m.member FROM pg_auth_members m WHERE coalesce((to_jsonb(m) ->> 'inherit_option')::boolean OR (to_jsonb(m) ->> 'set_option')::boolean, true)
+    ), counted AS (
+        SELECT f.*, (SELECT string_agg(DISTINCT quote_ident(who.rolname), ', ') FROM membership m JOIN pg_roles who ON who.oid = m.member
+                     WHERE m.roleid = f.oid AND who.rolname <> current_user AND who.oid NOT IN (SELECT o.oid FROM found o)
+                         AND NOT (f.own AND EXISTS (SELECT FROM membership today WHERE today.roleid = f.present AND today.member = who.oid))) AS members
+        FROM found f
+    )
+    SELECT c.rolname, c.marked AND NOT c.rolcanlogin, c.members, CASE
+        WHEN c.rolcanlogin THEN 'can log in'
+        WHEN c.rolsuper OR c.rolcreaterole OR c.rolcreatedb OR c.rolreplication OR c.rolbypassrls THEN 'has attributes'
+        WHEN EXISTS (SELECT FROM membership m WHERE m.member = c.oid AND m.roleid NOT IN (SELECT o.oid FROM found o)) THEN 'is a member of other roles'
+        WHEN EXISTS (SELECT FROM pg_shdepend s WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = c.oid AND (s.deptype = 'o'
+            OR s.deptype = 'a' AND s.dbid <> 0 AND s.classid <> 'pg_namespace'::regclass)) THEN 'has rights of its own'
+        WHEN c.own AND c.members IS NOT NULL THEN 'has members that are admitted no more: ' || c.members
+        WHEN c.marked AND c.members IS NOT NULL THEN 'has members of an outbox that is gone: ' || c.members END, c.own
+    FROM counted c ORDER BY c.rolname
+$body$;
+
+-- Why the roles of this outbox may not begin with a prefix, with what to do; null if they may.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_prefix_problem(prefix text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT CASE WHEN elsewhere IS NOT NULL
+        THEN format('Roles that begin with %s have rights in %s already, and an outbox needs roles of its own: choose another RELAY_ROLE_PREFIX.',
+            prefix, elsewhere)
+        ELSE (SELECT format(CASE WHEN bool_and(r.own) THEN 'This outbox had roles before that are there still (%s): choose another RELAY_ROLE_PREFIX%s.'
+                ELSE 'Roles are there already that are not this outbox''s (%s): choose another RELAY_ROLE_PREFIX%s.' END,
+            string_agg(format('%I %s', r.role, r.problem), '; '),
+            CASE WHEN bool_and(r.own) THEN ', or drop them: DROP ROLE ' ELSE ', or drop what an outbox that is gone left behind: DROP ROLE ' END
+                || string_agg(quote_ident(r.role), ', ') FILTER (WHERE r.left_over))
+        FROM @schema@.queue_message_prefix_roles(prefix) r WHERE r.problem IS NOT NULL HAVING count(*) > 0) END
+    FROM @schema@.queue_message_roles_elsewhere(prefix) AS elsewhere
+$body$;

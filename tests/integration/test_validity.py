@@ -302,6 +302,36 @@ def _calls(connection: psycopg.Connection[Any], *statements: str) -> Counter[str
         return Counter(dict(connection.execute(counted).fetchall())) - before
 
 
+DIGITS = "(SELECT jsonb_object_agg('h' || n, '1e-16380'::jsonb) FROM generate_series(1, {}) AS n)"
+"""Headers of so many numbers: some kilobytes as jsonb, 16 kB each as text."""
+LONG = {
+    "object": f"jsonb_build_object('headers', {DIGITS})",
+    "list": f"jsonb_build_object('headers', jsonb_build_object('l', (SELECT jsonb_agg(e.value) FROM jsonb_each({DIGITS}) AS e)))",
+    "header of the relay's own": f"jsonb_build_object('headers', jsonb_build_object('x-relay-id', {DIGITS}))",
+    "compressed": "(SELECT options FROM packed)",
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("way", ["INSERT", "UPDATE"])
+def test_options_that_no_relay_sends_are_refused(shared_connection: psycopg.Connection[Any], kind: str, way: str) -> None:
+    """512 numbers have 8 MiB as text, and one less is taken; options that a table holds compressed are measured too."""
+    for numbers, taken in ((511, True), (520, False)):
+        options = LONG[kind].format(numbers)
+        with shared_connection.transaction(force_rollback=True):
+            shared_connection.execute(f"CREATE TEMP TABLE packed AS SELECT {LONG['object'].format(numbers)} AS options".encode())
+            if way == "INSERT":
+                statement = f"INSERT INTO queue_message (exchange, options) VALUES ('orders', {options})"
+            else:
+                shared_connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+                statement = f"UPDATE queue_message SET options = {options}"
+            if taken:
+                shared_connection.execute(statement.encode())
+                continue
+            with pytest.raises(psycopg.errors.CheckViolation, match="options is longer than 8388608 bytes as text; write numbers of that"):
+                shared_connection.execute(statement.encode())
+
+
 def _sentence_of_database(connection: psycopg.Connection[Any], text: str) -> str | None:
     [(sentence,)] = connection.execute("SELECT queue_message_options_error(%s::jsonb)", (text,))
     return None if sentence is None else str(sentence)
