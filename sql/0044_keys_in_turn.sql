@@ -461,3 +461,37 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
         FROM @schema@.queue_message_prefix_roles(prefix) r WHERE r.problem IS NOT NULL HAVING count(*) > 0) END
     FROM @schema@.queue_message_roles_elsewhere(prefix) AS elsewhere
 $body$;
+
+-- As before, and the audit says which of those with the id it was. Enqueues the message that was archived at a place again and returns the new message's id. An open transaction that inserts the same id is waited for
+-- for 5 seconds.
+-- A deadline that has passed is left out, or the new message would only be rejected as expired. What was found to be unprintable stays so;
+-- the INSERT would take seconds to find it again, and PostgreSQL's own words for it are those of a server without memory.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_replay_at(
+    message uuid, xid xid8, seq bigint, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $body$
+#variable_conflict use_variable
+DECLARE
+    old record;
+    new_id uuid := CASE WHEN same_id THEN message ELSE @schema@.queue_message_uuid() END;
+BEGIN
+    SELECT * INTO old FROM (SELECT * FROM @schema@.queue_message_archive a WHERE a.id = message OFFSET 0) a
+    WHERE (a.xid, a.seq) = (queue_message_replay_at.xid, queue_message_replay_at.seq);
+    IF EXISTS (SELECT FROM @schema@.queue_message m WHERE m.id = message) AND (same_id OR old.id IS NULL) THEN
+        RAISE EXCEPTION 'Message % is still in the queue; it goes out from there.', message USING ERRCODE = 'object_in_use';
+    ELSIF old.id IS NULL THEN
+        RAISE EXCEPTION 'No archived message has the id %.', message || coalesce(format('@%s/%s', xid, seq), '') USING ERRCODE = 'no_data_found';
+    ELSIF old.error_code = 'content_unprintable' THEN
+        PERFORM @schema@.queue_message_refuse_unprintable(message);
+    END IF;
+    INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
+    VALUES (new_id, old.exchange, old.routing_key, old.content, old.body, old.options, old.ordering_key,
+            CASE WHEN old.expires_at > now() AND isfinite(old.expires_at) THEN old.expires_at END, message);
+    INSERT INTO @schema@.queue_message_audit (acted_by, action, subject, became)
+    VALUES (@schema@.queue_message_signed(by), 'replay', message, jsonb_build_object('id', new_id, 'place', format('%s/%s', old.xid, old.seq)));
+    IF old.result IN ('rejected', 'failed', 'lock_expired') THEN
+        INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
+        VALUES (old.xid, old.seq, @schema@.queue_message_signed(by), 'replayed as ' || new_id) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN new_id;
+END
+$body$;

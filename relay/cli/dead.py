@@ -82,7 +82,8 @@ def replay_dead(
         opened.rows("lock_replays")
         made = {message: opened.row("replay_message", **message._asdict(), same_id=same_id)["id"] for message in dict.fromkeys(messages)}
         # Afterwards: a watch that replayed one at the same moment has committed by now, as both acknowledge it.
-        if not again and (before := opened.rows("find_replayed", ids=[message.id for message in made])):
+        ids, xids, seqs = map(list, zip(*made, strict=True))
+        if not again and (before := opened.rows("find_replayed", ids=ids, xids=xids, seqs=seqs)):
             _refuse(before, as_json=as_json)
     if as_json:
         _show_replayed(replayed=[{"id": message.id, "replayed_as": new} for message, new in made.items()])
@@ -126,7 +127,10 @@ def _acknowledge(opened: Console, message: Archived, note: str) -> int:
 
 def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:
     """End the command, whose transaction rolls back."""
-    reasons = {row["id"]: f"it was replayed as {row['replayed_as']} at {words(row['replayed_at'])} already" for row in before}
+    reasons = {
+        str(Archived(row["id"], row["xid"], row["seq"])): f"it was replayed as {row['replayed_as']} at {words(row['replayed_at'])} already"
+        for row in before
+    }
     if as_json:
         _show_replayed(refusals=[{"id": message, "reason": reason} for message, reason in reasons.items()])
     for message, reason in reasons.items():

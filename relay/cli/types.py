@@ -39,6 +39,10 @@ class Archived(NamedTuple):
         id_, xid, seq = found.groups()
         return cls(UUID(id_), xid, int(seq) if seq else None)
 
+    def __str__(self) -> str:
+        """As `of` reads it."""
+        return f"{self.id}@{self.xid}/{self.seq}" if self.xid else str(self.id)
+
 
 MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of messages.")]
 ArchivedMessages = Annotated[

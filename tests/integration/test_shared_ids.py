@@ -75,6 +75,44 @@ def test_a_watch_replays_the_message_that_it_answers(cli: Cli, seeded: Seeded, s
     assert [(meant,)] == seeded.run(WAITING)
 
 
+@pytest.mark.parametrize("way", ["command", "watch", "filter"])
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_replay_of_one_does_not_count_for_the_other(cli: Cli, seeded: Seeded, shared: str, way: str, *, sent: bool) -> None:
+    """The other stays unanswered, also for a watch, and may be replayed; the one itself only with --again, by place alone."""
+    if way == "command":
+        cli("dead", "replay", _place(seeded, "ours"))
+    elif way == "watch":
+        seeded.run("SELECT queue_message_dead_replay(id, xid, seq, 1) FROM queue_message_archive WHERE routing_key = 'ours'")
+    else:
+        cli("replay", "--result", "failed", "--routing-key", "ours")
+    if sent:
+        seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+    unanswered = [] if way == "filter" else ["theirs"]
+    assert unanswered == [row["routing_key"] for row in cli.json("dead", "list")][: len(unanswered)]
+    ours, theirs = [
+        f"{shared}@{xid}/{seq}"
+        for xid, seq in seeded.run("SELECT xid::text, seq FROM queue_message_archive WHERE id = %s ORDER BY routing_key", shared)
+    ]
+    assert f"message {ours} was refused: it was replayed as" in cli.refused("dead", "replay", ours, code=1)
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message WHERE routing_key = 'theirs'")
+    cli("dead", "replay", theirs)
+    assert [(1,)] == seeded.run("SELECT count(*) FROM queue_message WHERE routing_key = 'theirs'")
+    assert f"message {theirs} was refused" in cli.refused("dead", "replay", theirs, code=1)
+
+
+def test_a_watch_acknowledges_the_one_that_it_handled(cli: Cli, seeded: Seeded, shared: str) -> None:
+    """And leaves the other, though it was replayed and has the same id."""
+    cli("dead", "replay", _place(seeded, "ours"))
+    cli("dead", "watch", "--once", "--ack", "--command", "true", "--routing-key", "ours")
+    assert ["theirs"] == [row["routing_key"] for row in cli.json("dead", "list")]
+    cli("dead", "watch", "--once", "--ack", "--command", "true")
+    assert [] == cli.json("dead", "list")
+    notes = (
+        "SELECT routing_key, note LIKE 'replayed as %%' FROM queue_message_dead_ack JOIN queue_message_archive USING (xid, seq) ORDER BY 1"
+    )
+    assert [("ours", True), ("theirs", False)] == [(key, bool(replayed)) for key, replayed in seeded.run(notes)]
+
+
 def test_a_replay_by_filter_replays_each_message_with_the_id(cli: Cli, seeded: Seeded, shared: str) -> None:
     """And not the newest twice."""
     cli("replay", "--result", "failed")

@@ -1,15 +1,23 @@
--- Which archived messages another transaction has replayed: when, and as what. Meant is the newest that was archived under an id; with the
--- same id a replay counts if it waits still or went out. The audit knows of replays that retention has dropped.
-WITH newest AS MATERIALIZED (
-    SELECT DISTINCT ON (id) id, archived_at, state = 'success' AND replay_of = id AS sent_again FROM @schema@.queue_message_state
-    WHERE id = ANY(%(ids)s) AND archived_at IS NOT NULL ORDER BY id, archived_xid DESC, archived_at DESC
-), replays AS (
-    SELECT replay_of AS id, id AS replayed_as, created_at AS replayed_at, coalesce(archived_at, 'infinity') AS known_until
-    FROM @schema@.queue_message_state WHERE replay_of = ANY(%(ids)s) AND xid <> pg_current_xact_id()
-    UNION ALL
-    SELECT subject::uuid, (became ->> 'id')::uuid, acted_at, acted_at FROM @schema@.queue_message_audit AS audit
+-- Which archived messages another transaction has replayed: when, and as what. Meant is the one at a place, or without one the newest that was
+-- archived under an id; with the same id a replay counts if it waits still or went out. Where several messages have one id, a replay counts for the
+-- place that the audit has of it. The audit knows of replays that retention has dropped; before migration 44 it knew no places.
+WITH meant AS MATERIALIZED (
+    SELECT DISTINCT ON (asked.id, asked.xid, asked.seq) asked.id, asked.xid::text AS xid, asked.seq, format('%%s/%%s', kept.xid, kept.seq) AS place,
+        kept.archived_at, kept.state = 'success' AND kept.replay_of = kept.id AS sent_again
+    FROM unnest(%(ids)s::uuid[], %(xids)s::text[]::xid8[], %(seqs)s::bigint[]) AS asked (id, xid, seq) JOIN @schema@.queue_message_state AS kept
+        ON kept.id = asked.id AND (asked.xid IS NULL OR kept.xid = asked.xid AND kept.seq = asked.seq)
+    WHERE kept.id = ANY(%(ids)s) AND kept.archived_at IS NOT NULL ORDER BY asked.id, asked.xid, asked.seq, kept.archived_xid DESC, kept.archived_at DESC
+), noted AS MATERIALIZED (
+    SELECT subject::uuid AS id, (became ->> 'id')::uuid AS replayed_as, acted_at, became ->> 'place' AS place FROM @schema@.queue_message_audit AS audit
     WHERE action = 'replay' AND subject = ANY(%(ids)s::text[]) AND audit.xmin <> pg_current_xact_id()::xid
+), replays AS (
+    SELECT sent.replay_of AS id, sent.id AS replayed_as, sent.created_at AS replayed_at, coalesce(sent.archived_at, 'infinity') AS known_until,
+        (SELECT max(noted.place) FROM noted WHERE noted.id = sent.replay_of AND noted.replayed_as = sent.id AND sent.id <> sent.replay_of) AS place
+    FROM @schema@.queue_message_state AS sent WHERE sent.replay_of = ANY(%(ids)s) AND sent.xid <> pg_current_xact_id()
+    UNION ALL
+    SELECT id, replayed_as, acted_at, acted_at, place FROM noted
 )
-SELECT DISTINCT ON (newest.id) newest.id, replayed_as, replayed_at
-FROM newest JOIN replays ON replays.id = newest.id AND (replayed_as <> newest.id OR known_until > newest.archived_at OR sent_again)
-ORDER BY newest.id, replayed_at DESC
+SELECT DISTINCT ON (meant.id, meant.xid, meant.seq) meant.id, meant.xid, meant.seq, replayed_as, replayed_at
+FROM meant JOIN replays ON replays.id = meant.id AND (replayed_as <> meant.id OR known_until > meant.archived_at OR sent_again)
+    AND (meant.xid IS NULL OR coalesce(replays.place, meant.place) = meant.place)
+ORDER BY meant.id, meant.xid, meant.seq, replayed_at DESC
