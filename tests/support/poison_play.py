@@ -87,10 +87,11 @@ class Play:
         return states
 
     async def _await(self, owed: set[tuple[str, str]]) -> None:
-        """Expect ids at the ends of kinds soon; what has not come is shown with where it is."""
+        """Expect ids at the ends of kinds soon; what has not come is shown with where it is, and whether it was late or lost."""
         missing = sorted(await self.arrivals.wait_for(owed, PROMPT))[:10]
         shown = [f"{kind}: {self.sent[id_]}, {await self.queue.sql(WHERE, id_)}" for kind, id_ in missing]
-        assert not missing, f"{self.name}: of {len(owed)} are missing after {PROMPT:g} s: {shown}, {self.relay.lines[-3:]}"
+        late = f"{len(missing) - len(await self.arrivals.wait_for(missing, AT_LAST))} of them came later" if missing else ""
+        assert not missing, f"{self.name}: of {len(owed)} are missing after {PROMPT:g} s: {shown}, {late}, {self.relay.lines[-3:]}"
 
     def _waits(self, row: Row) -> bool:
         return row.target["exchange"] == self.world.paused
