@@ -130,3 +130,9 @@ class Fields(BaseSettings):
     pipeline_database_url: Conninfo | None = setting(
         None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of the role `etl`", shown="`RELAY_DATABASE_URL`"
     )
+    pipeline_connections: int = whole(
+        8, 1, 1000, "Connections to PostgreSQL that the tasks of a pipeline's job have open at a time, whatever their number"
+    )
+    pipeline_snapshot_seconds: float = seconds(
+        30, 0.1, 3600, "How long one statement of a verification may last, and so hold up the queue's clean-up, before it is made smaller"
+    )

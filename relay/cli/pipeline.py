@@ -65,11 +65,14 @@ def metrics(
 
 @app.command()
 def verify(
-    *, again: Annotated[bool, typer.Option("--again", help="Also what was verified before.")] = False, as_json: Json = False
+    *,
+    again: Annotated[bool, typer.Option("--again", help="Also what was verified before.")] = False,
+    master: Master = None,
+    as_json: Json = False,
 ) -> None:
     """Compare each closed day with the lake, row by row where it differs; exit 5 if one does."""
-    with workplace() as place:
-        result = _verify(place, again=again)
+    with workplace() as place, spark("verify", master) as session:
+        result = _verify(place, session, again=again)
     finish(result, as_json=as_json, words=_verified)
 
 
@@ -114,11 +117,10 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Export, metrics and verify, one after the other: what a scheduler runs."""
-    with workplace() as place:
-        with spark("run", master) as session:
-            exported = _export(place, session, batch_rows=batch_rows)
-            computed = _metrics(place, session, target=target, top_keys=top_keys)
-        verified = _verify(place)
+    with workplace() as place, spark("run", master) as session:
+        exported = _export(place, session, batch_rows=batch_rows)
+        computed = _metrics(place, session, target=target, top_keys=top_keys)
+        verified = _verify(place, session)
     if as_json:
         show_json({"export": plain(exported), "metrics": plain(computed), "verify": plain(verified)})
     else:
@@ -169,10 +171,10 @@ def _metrics(
     return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again, **given)
 
 
-def _verify(place: Workplace, *, again: bool = False) -> Any:
+def _verify(place: Workplace, session: Callable[[], SparkSession], *, again: bool = False) -> Any:
     from relay.pipeline import verify as job  # noqa: PLC0415 - see relay.cli.main
 
-    return job.run(lake=place.lake, database=place.database, say=say, again=again)
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again)
 
 
 def _exported(done: Any) -> str:

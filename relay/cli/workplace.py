@@ -64,7 +64,12 @@ def _opened() -> Iterator[Workplace]:
         from relay.pipeline.lake import Lake  # noqa: PLC0415 - as above
     except ImportError as error:
         raise PipelineError(f"The pipeline is not installed ({error.name} is missing): pip install 'outbox-relay[pipeline]'.") from error
-    with Database(chosen.pipeline_conninfo, schema=chosen.schema_name) as database:
+    with Database(
+        chosen.pipeline_conninfo,
+        schema=chosen.schema_name,
+        connections=chosen.pipeline_connections,
+        snapshot_seconds=chosen.pipeline_snapshot_seconds,
+    ) as database:
         yield Workplace(Lake(chosen.lake_url, chosen.lake_storage), database)
 
 

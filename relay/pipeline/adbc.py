@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from relay.errors import PipelineError, UnreachableError
 from relay.pipeline.archive import OUT_OF_BOUNDS
+from relay.pipeline.tasks import named
 from relay.postgres.errors import veiled
 from relay.postgres.pinned import PIN
 
@@ -56,7 +57,7 @@ def connected(conninfo: str) -> Iterator[Connection]:
     from adbc_driver_postgresql import StatementOptions, dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with sentences():
-        connection = dbapi.connect(conninfo, autocommit=True)
+        connection = dbapi.connect(named(conninfo), autocommit=True)
     with connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BYTES_OF_A_BATCH)})
         opened = Connection(cursor)

@@ -62,6 +62,11 @@ class Column(NamedTuple):
         return pa.field(self.name, _ARROW.get(self.kind, pa.string()), nullable=self.name not in NOT_NULL)
 
     @property
+    def is_gained(self) -> bool:
+        """Whether rows of this lake may be older than it."""
+        return self.older is not None and self.below > 0
+
+    @property
     def readable(self) -> sql.Composable:
         """The column's value, null where PostgreSQL has no text of it: a statement that meets such a value fails for all rows."""
         name = sql.Identifier(self.name)

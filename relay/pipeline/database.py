@@ -17,8 +17,10 @@ from relay.pipeline.archive import Column, check_names
 from relay.postgres.errors import no_connection, reason
 from relay.postgres.pinned import ENCODING, pin
 
+NAME = "outbox-relay pipeline"
+"""What the pipeline's connections are called in pg_stat_activity, unless the conninfo has a name."""
 _USUAL = {
-    "application_name": "relay pipeline",
+    "application_name": NAME,
     "connect_timeout": "10",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -49,10 +51,14 @@ class Database:
     Args:
         conninfo: a URL or conninfo of libpq; empty leaves everything to `PG*`.
         schema: where the queue's tables live.
+        connections: how many a job's tasks have open at a time, whatever their number; this one is apart.
+        snapshot_seconds: how long a verification's statement may see what it saw at its beginning, and so hold up the queue's clean-up.
     """
 
-    def __init__(self, conninfo: str, *, schema: str = "public") -> None:
+    def __init__(self, conninfo: str, *, schema: str = "public", connections: int = 8, snapshot_seconds: float = 30) -> None:
         self.schema = schema
+        self.connections = connections
+        self.snapshot_seconds = snapshot_seconds
         self._conninfo = conninfo
         self._connection: psycopg.Connection[Any] | None = None
 
@@ -95,11 +101,12 @@ class Database:
         check_names(columns)
         return columns
 
-    def complete_conninfo(self) -> str:
-        """Conninfo that means the same on another machine: what `PG*`, a service or a password file said is written out."""
+    def complete_conninfo(self, job: str) -> str:
+        """Conninfo for the tasks of a job, also on another machine: what `PG*`, a service or a password file said is written out."""
         with self.connection() as connection:
             info = connection.info
-            known = {**info.get_parameters(), **_parts(self._conninfo), **({"password": info.password} if info.password else {})}
+            secret = {"password": info.password} if info.password else {}
+            known = {**info.get_parameters(), "application_name": f"{NAME} {job}", **_parts(self._conninfo), **secret}
             return make_conninfo(
                 "", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | {"client_encoding": ENCODING}
             )

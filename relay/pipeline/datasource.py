@@ -109,7 +109,7 @@ class Archive(DataSource):
 
     def _asked(self) -> tuple[str, str, list[Column]]:
         with self._database() as database:
-            return database.complete_conninfo(), database.statement("read_live").decode().replace("%%", "%"), database.columns()
+            return database.complete_conninfo("archive"), database.statement("read_live").decode().replace("%%", "%"), database.columns()
 
 
 class PushingArchive(Archive):

@@ -204,7 +204,7 @@ class _Export:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
         chosen = cuts(batch, slots=spread.slots(self.spark()), largest=self.file_rows)
         chosen += whole(self.cluster.next, foreign, self.file_rows)
-        written = spread.copy(self.spark(), self._reading(handle, batch, chosen))
+        written = spread.copy(self.spark(), self._reading(handle, batch, chosen), self.database.connections)
         try:
             check_same(self.cluster, clusters.read(self.database))
         except BaseException:
@@ -228,7 +228,7 @@ class _Export:
         columns, broken = select_list(self.prepared.columns).as_string(None), fault(self.prepared.columns).as_string(None)
         select = self.database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", columns).replace("@fault@", broken)
         return Reading(
-            conninfo=self.database.complete_conninfo(),
+            conninfo=self.database.complete_conninfo("export"),
             check=self.database.statement("read_cluster").decode(),
             expected=(self.cluster.system_identifier, self.cluster.timeline, self.cluster.database, batch.end),
             select=select,

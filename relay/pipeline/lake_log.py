@@ -22,6 +22,8 @@ class File(NamedTuple):
     rows: int
     newest: int | None
     """Its highest `archived_xid`; None where the log does not say."""
+    oldest: int | None = None
+    """And its lowest."""
 
 
 def files(handle: DeltaTable) -> list[File]:
@@ -32,7 +34,7 @@ def files(handle: DeltaTable) -> list[File]:
         return actions[name].to_pylist() if name in actions.column_names else [None] * actions.num_rows
 
     days = map(_day, column(f"partition.{DAY.name}"))
-    fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"))
+    fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"), column("min.archived_xid"))
     return list(map(File._make, zip(*fields, strict=True)))
 
 

@@ -48,8 +48,8 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
         return None
     spans = _spans(first, last, count // RECEIPTS_A_TASK + 1)
     select = rendered("read_receipts", database.schema).decode().replace("%%", "%")
-    reading = _Table(database.complete_conninfo(), select, tuple(spans))
-    return by_number(spark, len(spans), reading.read, DDL)
+    reading = _Table(database.complete_conninfo("reconcile"), select, tuple(spans))
+    return by_number(spark, len(spans), reading.read, DDL, most=database.connections)
 
 
 def of_files(spark: SparkSession, place: Place, *, since: datetime) -> DataFrame | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relay.errors import PipelineError
 from relay.pipeline.lake_files import DataFile, delete_written
 from relay.pipeline.source import RESULT_DDL, Reading, task
-from relay.pipeline.tasks import by_number, failure
+from relay.pipeline.tasks import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -29,22 +27,18 @@ class Written:
         return sum(file.rows for file in self.files)
 
 
-def copy(spark: SparkSession, reading: Reading) -> Written:
-    """Copy every cut, each in a task; after a failure none of its files is left.
+def copy(spark: SparkSession, reading: Reading, most: int) -> Written:
+    """Copy every cut, in at most so many tasks; after a failure none of its files is left.
 
     Raises:
         PipelineError: with the sentence of the task that failed, or Spark's first line.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     try:
-        rows = by_number(spark, len(reading.cuts), task(reading), RESULT_DDL).collect()
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            _cancel(spark)
+        rows = collected(spark, len(reading.cuts), task(reading), RESULT_DDL, most=most)
+    except BaseException:
         delete_written(reading.place, reading.table, reading.name)
-        if not isinstance(error, Exception):
-            raise
-        raise failure(error) or _of_spark(error) from error
+        raise
     files = tuple(_file(row) for row in rows if row.path is not None)
     return Written(files, sum(row.known or 0 for row in rows), sum(row.differing or 0 for row in rows))
 
@@ -54,16 +48,5 @@ def slots(spark: SparkSession) -> int:
     return max(1, spark.sparkContext.defaultParallelism)
 
 
-def _cancel(spark: SparkSession) -> None:
-    """End what an interrupt has left running, else its tasks would go on to write."""
-    with suppress(Exception):
-        spark.sparkContext.cancelAllJobs()
-
-
 def _file(row: Row) -> DataFile:
     return DataFile(row.path, row.day, row.size, row.rows, row.stats)
-
-
-def _of_spark(error: Exception) -> PipelineError:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-    return PipelineError(f"Spark could not run the export: see its logs and run it again ({line}).")

@@ -4,30 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import LakeError, PipelineError, UnreachableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
 Read = Callable[[int], Iterator[pa.RecordBatch]]
 _MARK = re.compile(r"\[relay (\w+)\] (.*?) \[end\]", re.DOTALL)
+_PART: ContextVar[str | None] = ContextVar("part", default=None)
+"""Which task of how many this is, in a process of Spark's that goes through several."""
+_LONGEST = 63
+"""Bytes of a name that PostgreSQL keeps."""
 _KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError)}
 
 
-def by_number(spark: SparkSession, count: int, read: Read, schema: StructType | str) -> DataFrame:
-    """What `read`, which travels to the tasks, gives for each number below `count`, in a task each; see `failure` for its errors."""
-    return spark.range(0, count, 1, max(1, count)).mapInArrow(in_task(read), schema)
+def by_number(spark: SparkSession, count: int, read: Read, schema: StructType | str, *, most: int | None = None) -> DataFrame:
+    """What `read`, which travels to the tasks, gives for each number below `count`; see `failure` for its errors.
+
+    Each number has a task of its own, or one of `most` tasks, each of which takes its numbers one after the other.
+    """
+    tasks = max(1, count if most is None else min(count, most))
+    return spark.range(0, count, 1, tasks).mapInArrow(in_task(read, tasks), schema)
 
 
-def in_task(read: Read) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def collected(spark: SparkSession, count: int, read: Read, schema: StructType | str, *, most: int) -> list[Row]:
+    """The rows of `by_number`, which must be few; after an interrupt no task goes on.
+
+    Raises:
+        PipelineError: with the sentence of the task that failed, or Spark's first line.
+        UnreachableError, LakeError: as in the task.
+    """
+    try:
+        return by_number(spark, count, read, schema, most=most).collect()
+    except Exception as error:
+        raise failure(error) or _of_spark(error) from error
+    except BaseException:
+        with suppress(Exception):
+            spark.sparkContext.cancelAllJobs()
+        raise
+
+
+def in_task(read: Read, tasks: int = 1) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` over the numbers."""
 
     def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _PART.set(_part(tasks))
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             try:
                 yield from read(number)
@@ -38,8 +67,28 @@ def in_task(read: Read) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
     return run
 
 
+def named(conninfo: str) -> str:
+    """The conninfo of a task's connection, whose name in pg_stat_activity ends with which task of how many this is: `… verify 3/8`."""
+    if (part := _PART.get()) is None:
+        return conninfo
+    name = str(conninfo_to_dict(conninfo).get("application_name") or "")
+    return make_conninfo(conninfo, application_name=f"{name[: _LONGEST - len(part)]}{part}")
+
+
+def _part(tasks: int) -> str | None:
+    from pyspark import TaskContext  # noqa: PLC0415 - Spark only where it is used
+
+    context = TaskContext.get()
+    return None if context is None else f" {context.partitionId() + 1}/{tasks}"
+
+
 def failure(error: Exception) -> PipelineError | None:
     """The error of a task that Spark has wrapped into its own; None if it is Spark's."""
     if (found := _MARK.search(str(error))) is None:
         return None
     return _KINDS.get(found[1], PipelineError)(found[2])
+
+
+def _of_spark(error: Exception) -> PipelineError:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return PipelineError(f"Spark could not run the job: see its logs and run it again ({line}).")

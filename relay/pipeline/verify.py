@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake import DeltaTable
 
@@ -14,34 +14,30 @@ from relay.errors import LakeError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import gained
 from relay.pipeline.archive_table import TABLE, offset_of
-from relay.pipeline.checksum import Sum, differing, total
+from relay.pipeline.carried import Carrier
+from relay.pipeline.checksum import FORM, Sum, total
+from relay.pipeline.comparison import Comparison, Finding, Found, together
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
-from relay.pipeline.partitions import DEAD, Digests, Partition, Sides
+from relay.pipeline.lake_log import files
+from relay.pipeline.partitions import DEAD, Partition, Range
+from relay.pipeline.ranges import ROWS, Plan
 from relay.pipeline.words import many
 
-FINDINGS = 20
-"""Rows that are named."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 DIFFERS = 5
 """Exit code of a job that found a difference."""
-_CHUNK = 512
-"""Buckets of dead messages that are looked at together."""
+_AT_ONCE = 64
+"""Ranges that are planned and compared before anything is said of them."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`."""
-
-    kind: str
-    xid: int
-    seq: int
-
-
-@dataclass(frozen=True)
 class Compared:
-    """One partition; rows and checksum are PostgreSQL's.
+    """One partition; rows and checksum are PostgreSQL's, of dead messages those of what is new.
 
     state: `verified`; `unchanged`, verified before and nothing added; `unexported`, equal but something was added that is not in the lake;
     or `differs`.
@@ -77,8 +73,26 @@ class Verified:
         return DIFFERS if self.differing else 0
 
 
-def run(*, lake: Lake, database: Database, say: Progress, again: bool = False, now: datetime | None = None) -> Verified:
-    """Compare what is over and exported, and tell PostgreSQL; days that were verified and not added to since only `again`.
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Progress,
+    spark: Callable[[], SparkSession] | None = None,
+    again: bool = False,
+    now: datetime | None = None,
+    rows: int = ROWS,
+) -> Verified:
+    """Compare what is over and exported, and tell PostgreSQL; what was verified and not added to since only `again`.
+
+    Args:
+        lake: the one side.
+        database: the other.
+        say: hears of each partition.
+        spark: starts, or returns, the session whose tasks compare ranges where there are many; without it this process does.
+        again: also what was verified before.
+        now: instead of PostgreSQL's time.
+        rows: about how many rows are compared at once.
 
     Raises:
         LakeError: nothing was exported yet, or the lake is not readable here.
@@ -87,27 +101,38 @@ def run(*, lake: Lake, database: Database, say: Progress, again: bool = False, n
             does, or where the login lacks a permission.
     """
     begin = time.monotonic()
-    verifier = _Verifier(lake, database, again=again)
+    verifier = _Verifier(lake, database, say, spark, again=again, rows=rows)
     found = []
     for one in verifier.compare_all(now):
         say(_line(one))
         found.append(one)
-    rows = sum(one.rows for one in found if one.state != "unchanged")
-    return Verified(tuple(found), rows, time.monotonic() - begin)
+    compared = sum(one.rows for one in found if one.state != "unchanged")
+    return Verified(tuple(found), compared, time.monotonic() - begin)
 
 
 class _Known(NamedTuple):
-    """What PostgreSQL remembers of a day's verification."""
+    """What PostgreSQL remembers of a partition's verification; all of it is null where there was none."""
 
-    verified: bool
-    below: int
-    rows: int
-    checksum: int
-    lake: str
+    verified: bool = False
+    below: int = 0
+    rows: int = 0
+    checksum: int = 0
+    lake: str = ""
+    form: int = FORM
+
+
+class _Task(NamedTuple):
+    """A partition with the ranges of it that are to be compared; none where `known` says it all."""
+
+    partition: Partition
+    ranges: Sequence[Range]
+    known: _Known
 
 
 class _Verifier:
-    def __init__(self, lake: Lake, database: Database, *, again: bool) -> None:
+    def __init__(
+        self, lake: Lake, database: Database, say: Progress, spark: Callable[[], SparkSession] | None, *, again: bool, rows: int
+    ) -> None:
         handle = lake.opened(TABLE)
         _check(handle, database)
         if not (below := offset_of(handle)):
@@ -116,67 +141,98 @@ class _Verifier:
         self._below = below
         self._database = database
         self._again = again
-        self._sides = Sides(database, lake, below=below, columns=gained.compared(handle, database.columns()))
+        self._plan = Plan(database, files(handle), below, rows)
+        columns = tuple(gained.compared(handle, database.columns()))
+        comparison = Comparison(
+            database.complete_conninfo("verify"), database.schema, columns, lake.place, seconds=database.snapshot_seconds
+        )
+        self._carrier = Carrier(comparison, spark, say, database.connections)
 
     def compare_all(self, now: datetime | None) -> Iterator[Compared]:
+        for tasks in _grouped(self._tasks(now)):
+            found = iter(self._carrier.compare([one for task in tasks for one in task.ranges]))
+            for task in tasks:
+                every = [next(found) for _ in task.ranges]
+                if (compared := self._judged(task, every)) is not None:
+                    yield compared
+
+    def _tasks(self, now: datetime | None) -> Iterator[_Task]:
         for name, day, *known in self._database.fetch("list_closed_days", {"schema": self._database.schema, "now": now}):
-            partition = Partition.of_day(name, day)
-            found = self._before(partition, _Known(*known)) or self._day(partition)
-            if found is not None:
-                yield found
-        (oldest,) = self._database.one("read_oldest_dead", {"below": str(self._below)})
-        yield self._dead(Partition.of_dead(oldest))
+            partition, before = Partition.of_day(name, day), _Known(*known)
+            holds = self._holds(before) and self._newest(partition) < before.below
+            yield _Task(partition, [] if holds else self._plan.ranges(partition), before)
+        yield self._dead()
 
-    def _before(self, partition: Partition, known: _Known) -> Compared | None:
-        """What an earlier verification said, if it was against this lake and nothing was added since."""
-        if self._again or not known.verified or known.lake != self._lake_id or self._newest(partition) >= known.below:
+    def _dead(self) -> _Task:
+        """Dead messages stay for as long as they are kept: those that were verified before are not read again."""
+        rows = self._database.fetch("read_compared", {"partition": DEAD})
+        known = next((_Known(*row) for row in rows), _Known())
+        known = known if self._holds(known) and known.below <= self._below else _Known()
+        (oldest,) = self._database.one("read_oldest_dead", {"mark": str(known.below), "below": str(self._below)})
+        partition = Partition.of_dead(oldest)
+        return _Task(partition, self._plan.ranges(partition, known.below), known)
+
+    def _holds(self, known: _Known) -> bool:
+        """Whether an earlier verification still says something: one of this lake, by the same checksum."""
+        return not self._again and known.verified and known.lake == self._lake_id and known.form == FORM
+
+    def _judged(self, task: _Task, every: Sequence[Found]) -> Compared | None:
+        if task.partition.name == DEAD:
+            return self._of_dead(task, every)
+        return self._of_day(task, together(every)) if task.ranges else self._unchanged(task)
+
+    def _unchanged(self, task: _Task) -> Compared:
+        rows, checksum = task.known.rows, str(int(task.known.checksum))
+        return Compared(task.partition.name, "unchanged", rows, checksum, rows, checksum, task.known.below)
+
+    def _of_day(self, task: _Task, found: Found) -> Compared | None:
+        """A day; None if retention has dropped it meanwhile."""
+        name = task.partition.name
+        if found.differs and self._database.one("read_gone", {"schema": self._database.schema, "partition": name})[0]:
             return None
-        same = Sum(known.rows, int(known.checksum))
-        return Compared(partition.name, "unchanged", same.rows, str(same.checksum), same.rows, str(same.checksum), known.below)
+        state = "differs" if found.differs else "verified" if self._newest(task.partition) < self._below else "unexported"
+        self._record(name, found, found.ours, self._below, verified=state == "verified")
+        return self._compared(name, state, found)
 
-    def _day(self, partition: Partition) -> Compared | None:
-        """Compare a day; None if retention has dropped it meanwhile."""
-        whole = self._newest(partition) < self._below
-        ours, theirs = self._sides.sums(partition)
-        if not (buckets := differing(ours, theirs)):
-            return self._record(partition, "verified" if whole else "unexported", total(ours), total(theirs))
-        findings = _findings(*self._sides.digests(partition, buckets[:FINDINGS]))
-        (gone,) = self._database.one("read_gone", {"schema": self._database.schema, "partition": partition.name})
-        return None if gone else self._record(partition, "differs", total(ours), total(theirs), findings[:FINDINGS])
-
-    def _dead(self, partition: Partition) -> Compared:
-        """Rows that only the lake has are those that retention has deleted."""
-        ours, theirs = self._sides.sums(partition)
-        buckets, findings = differing(ours, theirs), list[Finding]()
-        for start in range(0, len(buckets), _CHUNK):
-            found = _findings(*self._sides.digests(partition, buckets[start : start + _CHUNK]))
-            findings += [one for one in found if one.kind != "extra"]
-            if len(findings) >= FINDINGS:
-                break
-        return self._record(partition, "differs" if findings else "verified", total(ours), total(theirs), findings[:FINDINGS])
+    def _of_dead(self, task: _Task, every: Sequence[Found]) -> Compared:
+        """Dead messages: those below the first range that differs are verified, unless what came with a dump differs."""
+        found = together(every)
+        pairs = list(zip(task.ranges, every, strict=True))
+        border = min((one.cut.low for one, what in pairs if what.differs), default=self._below)
+        below = total(what.ours for one, what in pairs if one.cut.low < border and not one.foreign)
+        known = Sum(task.known.rows, int(task.known.checksum))
+        self._record(DEAD, found, total([known, below]), border, verified=border > 0)
+        if found.ours.rows == found.theirs.rows == 0 < task.known.below:
+            return self._unchanged(task)
+        return self._compared(DEAD, "differs" if found.differs else "verified", found)
 
     def _newest(self, partition: Partition) -> int:
         """The last transaction that archived something there, 0 for none."""
         return next((xid for (xid,) in self._database.fetch("read_newest_archived", partition.values())), 0)
 
-    def _record(self, partition: Partition, state: str, ours: Sum, theirs: Sum, findings: Sequence[Finding] = ()) -> Compared:
-        difference = _difference(ours, theirs, findings) if state == "differs" else None
+    def _record(self, name: str, found: Found, rows: Sum, below: int, *, verified: bool) -> None:
         values = {
-            "partition": partition.name, "rows": ours.rows, "checksum": ours.checksum, "below": str(self._below),
-            "verified": state == "verified", "difference": difference, "lake": self._lake_id,
+            "partition": name, "rows": rows.rows, "checksum": rows.checksum, "below": str(below), "verified": verified,
+            "difference": _difference(found) if found.differs else None, "lake": self._lake_id, "form": FORM,
         }  # fmt: skip
         self._database.fetch("record_comparison", values)
-        return Compared(
-            partition.name,
-            state,
-            ours.rows,
-            str(ours.checksum),
-            theirs.rows,
-            str(theirs.checksum),
-            self._below,
-            difference,
-            tuple(findings),
-        )
+
+    def _compared(self, name: str, state: str, found: Found) -> Compared:
+        sums = (found.ours.rows, str(found.ours.checksum), found.theirs.rows, str(found.theirs.checksum))
+        difference = _difference(found) if found.differs else None
+        return Compared(name, state, *sums, self._below, difference, found.findings)
+
+
+def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
+    """Partitions together until they have enough ranges."""
+    group = list[_Task]()
+    for task in tasks:
+        group.append(task)
+        if sum(len(one.ranges) for one in group) >= _AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _check(handle: DeltaTable, database: Database) -> None:
@@ -187,22 +243,14 @@ def _check(handle: DeltaTable, database: Database) -> None:
         raise clusters.refusal(found)
 
 
-def _findings(ours: Digests, theirs: Digests) -> list[Finding]:
-    """Rows of one side alone, by identity; one whose identity is on both sides alone is different."""
-    here = {(xid, seq) for xid, seq, _ in ours - theirs}
-    there = {(xid, seq) for xid, seq, _ in theirs - ours}
-    kinds = (("missing", here - there), ("extra", there - here), ("different", here & there))
-    return [Finding(kind, *identity) for kind, identities in kinds for identity in sorted(identities)]
-
-
-def _difference(ours: Sum, theirs: Sum, findings: Sequence[Finding]) -> str:
+def _difference(found: Found) -> str:
     """One sentence on what differs."""
-    rows = f"PostgreSQL has {many(ours.rows, 'row')} and the lake {theirs.rows}"
+    rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
     kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
     named = [
-        f"{words}: {', '.join(f'({one.xid}, {one.seq})' for one in findings if one.kind == kind)}"
+        f"{words}: {', '.join(f'({one.xid}, {one.seq})' for one in found.findings if one.kind == kind)}"
         for kind, words in kinds.items()
-        if any(one.kind == kind for one in findings)
+        if any(one.kind == kind for one in found.findings)
     ]
     return "; ".join([rows, *named])
 

@@ -129,7 +129,7 @@ def test_the_pipelines_connections_are_pinned(hostile: str) -> None:
     """That of the jobs and that of Spark's tasks, where texts travel in the client's encoding."""
     with Database(hostile) as database, database.connection() as connection:
         assert EXPECTED == connection.execute(SHOWN.encode()).fetchone()
-        complete = database.complete_conninfo()
+        complete = database.complete_conninfo("test")
     with adbc.connected(complete) as task:
         assert EXPECTED == tuple(task.one(SHOWN))
         assert "→" == task.one("SELECT chr(8594)")[0]

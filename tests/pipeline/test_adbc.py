@@ -15,7 +15,7 @@ HEAD = "[libpq] Execution error [PGRES_FATAL_ERROR]: "
 def test_a_value_that_postgresql_quotes_while_rows_travel_is_not_told(database: Database, first: int) -> None:
     """The driver has no SQLSTATE for it then, as it has when the statement begins."""
     statement = f"SELECT (CASE WHEN n < {first} THEN '1' ELSE 'secret' END)::int FROM generate_series(1, 50000) AS n"
-    with pytest.raises(PipelineError) as told, adbc.connected(database.complete_conninfo()) as connection:
+    with pytest.raises(PipelineError) as told, adbc.connected(database.complete_conninfo("test")) as connection:
         list(connection.batches(statement))
     assert str(told.value).endswith('ERROR: invalid input syntax for type integer: "…").')
 

@@ -74,6 +74,6 @@ def test_what_the_environment_said_is_written_out_for_other_machines(database_ur
         monkeypatch.setenv({"dbname": "PGDATABASE"}.get(name, f"PG{name.upper()}"), str(value))
 
     with Database("") as database:
-        complete = conninfo_to_dict(database.complete_conninfo())
+        complete = conninfo_to_dict(database.complete_conninfo("test"))
 
     assert conninfo_to_dict(database_url).items() <= {name: str(value) for name, value in complete.items()}.items()

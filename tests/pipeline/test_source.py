@@ -28,7 +28,7 @@ def reading(lake: Lake, database: Database, archived: Archived) -> Reading:
     select = database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", select_list(columns).as_string(None))
     select = select.replace("@fault@", fault(columns).as_string(None))
     return Reading(
-        conninfo=database.complete_conninfo(),
+        conninfo=database.complete_conninfo("test"),
         check=database.statement("read_cluster").decode(),
         expected=(cluster.system_identifier, cluster.timeline, cluster.database, cluster.safe),
         select=select,

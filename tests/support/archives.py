@@ -26,7 +26,7 @@ BULK = """
         claimed_at, published_at, confirmed_at, archived_at)
     SELECT pg_current_xact_id(), coalesce(%(first)s, (SELECT coalesce(max(seq), 0) + 1 FROM queue_message_archive)) + n, gen_random_uuid(),
         'exchange-' || n %% 5, 'key-' || n %% 50, jsonb_build_object('number', n, 'text', repeat('x', 100)), '{}',
-        %(at)s - interval '3 s', 1, 'success', 'relay-1', %(at)s - interval '2 s', %(at)s - interval '1 s', %(at)s, %(at)s
+        %(at)s - interval '3 s', 1, %(result)s, 'relay-1', %(at)s - interval '2 s', %(at)s - interval '1 s', %(at)s, %(at)s
     FROM generate_series(0, %(count)s - 1) AS n
 """
 UNPRINTABLE = """
@@ -46,10 +46,12 @@ def insert(connection: psycopg.Connection[Any], *rows: Row, leave_out: str = "")
     return [_insert(connection, row, leave_out) for row in rows]
 
 
-def insert_many(connection: psycopg.Connection[Any], count: int, *, archived_at: datetime = SETTLED, first: int | None = None) -> None:
-    """Archive so many successes at once, of five exchanges and fifty keys; `first` is the lowest seq."""
+def insert_many(
+    connection: psycopg.Connection[Any], count: int, *, archived_at: datetime = SETTLED, first: int | None = None, result: str = "success"
+) -> None:
+    """Archive so many messages at once, of five exchanges and fifty keys; `first` is the lowest seq."""
     connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [archived_at])
-    connection.execute(BULK, {"count": count, "at": archived_at, "first": first})
+    connection.execute(BULK, {"count": count, "at": archived_at, "first": first, "result": result})
 
 
 def insert_unprintable(connection: psycopg.Connection[Any], text: str = "") -> None:

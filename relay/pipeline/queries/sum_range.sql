@@ -1,0 +1,7 @@
+-- Rows and checksum of a range of a partition, and the next transaction as this statement sees it: rows with an id from there on came with
+-- another cluster's dump, all of which the export took when it began. foreign asks for these alone.
+SELECT count(*), coalesce(sum(@digest@), 0), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+FROM @schema@.queue_message_archive
+WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at <= %(last)s
+    AND archived_xid >= greatest(%(low)s::text::xid8, CASE WHEN %(foreign)s THEN pg_snapshot_xmax(pg_current_snapshot()) END)
+    AND archived_xid < %(high)s::text::xid8 AND (seq %% %(parts)s + %(parts)s) %% %(parts)s = %(part)s
