@@ -14,8 +14,8 @@ from relay.pipeline.archive import INSTANT
 from relay.pipeline.cuts import BEYOND, Cut
 
 DEAD = "queue_message_dead"
-LAST = (1 << 64) - 1
-"""The last transaction id that there is; no lake has the second half of them."""
+END = 1 << 64
+"""Above every transaction id that there can be; no lake has the second half of them."""
 _DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expired")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,12 +66,13 @@ class Range:
     @classmethod
     def of_foreign(cls, partition: Partition, files: tuple[str, ...]) -> Self:
         """The rows of a partition that came with another cluster's dump."""
-        return cls(partition, Cut(0, LAST), files, foreign=True)
+        return cls(partition, Cut(0, END), files, foreign=True)
 
     def values(self) -> dict[str, object]:
         """Parameters of the statements on it."""
         cut = self.cut
-        bounds = {"low": str(cut.low), "high": str(cut.high), "part": cut.part, "parts": cut.parts, "foreign": self.foreign}
+        high = None if cut.high == END else str(cut.high)
+        bounds = {"low": str(cut.low), "high": high, "part": cut.part, "parts": cut.parts, "foreign": self.foreign}
         return {**self.partition.values(), **bounds}
 
     def divided(self, parts: int) -> list[Self]:

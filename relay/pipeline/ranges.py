@@ -9,7 +9,7 @@ from functools import cached_property
 from relay.pipeline.cuts import STEP, Batch, Cut, batch_of, cuts
 from relay.pipeline.database import Database
 from relay.pipeline.lake_log import File
-from relay.pipeline.partitions import LAST, Partition, Range
+from relay.pipeline.partitions import END, Partition, Range
 
 ROWS = 250_000
 """About how many rows are compared at once."""
@@ -31,7 +31,7 @@ class Plan:
         """All rows of a partition from a transaction on, each once."""
         files = [file for file in self.files if partition.touches(file.day)]
         found = [Range(partition, cut, _within(files, cut)) for cut in self._cuts(partition, start)]
-        beyond = _within(files, Cut(self.below, LAST))
+        beyond = _within(files, Cut(self.below, END))
         return [*found, Range.of_foreign(partition, beyond)] if beyond or self._has_foreign else found
 
     @cached_property

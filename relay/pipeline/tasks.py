@@ -56,7 +56,7 @@ def in_task(read: Read, tasks: int = 1) -> Callable[[Iterable[pa.RecordBatch]], 
     """The function for `mapInArrow` over the numbers."""
 
     def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _PART.set(_part(tasks))
+        _note_part(tasks)
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             try:
                 yield from read(number)
@@ -75,11 +75,12 @@ def named(conninfo: str) -> str:
     return make_conninfo(conninfo, application_name=f"{name[: _LONGEST - len(part)]}{part}")
 
 
-def _part(tasks: int) -> str | None:
+def _note_part(tasks: int) -> None:
+    """Let `named` know; a function of its own because the variable does not travel, as what a nested function names would have to."""
     from pyspark import TaskContext  # noqa: PLC0415 - Spark only where it is used
 
     context = TaskContext.get()
-    return None if context is None else f" {context.partitionId() + 1}/{tasks}"
+    _PART.set(None if context is None else f" {context.partitionId() + 1}/{tasks}")
 
 
 def failure(error: Exception) -> PipelineError | None:

@@ -55,7 +55,7 @@ def test_a_lost_connection_is_opened_anew(database: Database, database_url: str)
     """The statement that meets the loss fails, the next one runs."""
     database.columns()
     with psycopg.connect(database_url, autocommit=True) as owner:
-        owner.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'relay pipeline'")
+        owner.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'outbox-relay pipeline'")
 
     with pytest.raises(UnreachableError):
         database.columns()

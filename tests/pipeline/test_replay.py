@@ -371,7 +371,7 @@ def test_a_replay_that_is_killed_again_and_again_enqueues_each_message_once(
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         # A statement that was under way ends in the server all the same.
-        while sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'relay pipeline' AND state <> 'idle'")[0][0]:
+        while sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outbox-relay pipeline' AND state <> 'idle'")[0][0]:
             pass
     begun = sql(count)[0][0]
 

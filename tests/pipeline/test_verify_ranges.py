@@ -135,15 +135,16 @@ def test_dead_messages_are_compared_from_the_beginning_where_nothing_holds(
     assert [3] == [one.rows for one in verify.run(lake=other, database=database, say=lambda _: None).partitions if one.partition == DEAD]
 
 
+@pytest.mark.parametrize("position", [FUTURE["archived_xid"], str((1 << 64) - 1)])
 def test_dead_messages_of_another_clusters_dump_are_compared_each_time(
-    lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived
+    lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived, position: str
 ) -> None:
     """Their ids stand above every mark: one that was put back later, and is not in the lake, is not deleted."""
     archived({"result": "failed"}, FUTURE)
     export(lake, database, foreign=True)
     assert [("verified", 2), ("verified", 1)] == [(one.state, one.rows) for one in (verified()[DEAD] for _ in range(2))]
 
-    [(xid, seq)] = archived(FUTURE)
+    [(xid, seq)] = archived({"result": "failed", "archived_xid": position})
 
     assert [("missing", xid, seq)] == list(verified()[DEAD].findings)
     assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")

@@ -4,4 +4,4 @@ SELECT count(*), coalesce(sum(@digest@), 0), pg_snapshot_xmax(pg_current_snapsho
 FROM @schema@.queue_message_archive
 WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at <= %(last)s
     AND archived_xid >= greatest(%(low)s::text::xid8, CASE WHEN %(foreign)s THEN pg_snapshot_xmax(pg_current_snapshot()) END)
-    AND archived_xid < %(high)s::text::xid8 AND (seq %% %(parts)s + %(parts)s) %% %(parts)s = %(part)s
+    AND (%(high)s::text IS NULL OR archived_xid < %(high)s::text::xid8) AND (seq %% %(parts)s + %(parts)s) %% %(parts)s = %(part)s

@@ -1,0 +1,113 @@
+"""How many connections a job's tasks have open, and what those are called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from relay.pipeline import export, verify
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.tasks import by_number, named
+from tests.support import archives, exporting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.conftest import Archived
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DAYS = 50
+OPEN = """SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ ' [0-9]+/[0-9]+$'"""
+
+
+@contextmanager
+def watched(url: str) -> Iterator[list[list[str]]]:
+    """Names of the connections that tasks have open, looked at again and again."""
+    seen, end = list[list[str]](), threading.Event()
+
+    def watch() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not end.wait(0.002):
+                seen.append([name for (name,) in connection.execute(OPEN.encode()).fetchall()])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.fixture
+def days(lake: Lake, database: Database, archived: Archived) -> None:
+    """Fifty days, of one range each."""
+    archived(*({"archived_at": archives.SETTLED + timedelta(days=day)} for day in range(DAYS)))
+    exporting.export(lake, database)
+
+
+@pytest.mark.usefixtures("days")
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_verification_opens_no_more_than_was_set(spark: SparkSession, lake: Lake, database_url: str, most: int) -> None:
+    """Each task goes through its ranges, and says which of how many it is."""
+    with Database(database_url, connections=most) as database, watched(database_url) as seen:
+        found = verify.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None)
+
+    assert (DAYS, 0) == (found.rows, found.exit_code)
+    assert max(map(len, seen)) <= most
+    assert {f"outbox-relay pipeline verify {part}/{most}" for part in range(1, most + 1)} == {name for names in seen for name in names}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("days")
+def test_nor_where_there_are_many_slots(lake: Lake, database_url: str) -> None:
+    """As the command does it, by its setting."""
+    env = {**os.environ, "RELAY_DATABASE_URL": database_url, "RELAY_LAKE_URL": lake.place.url, "RELAY_PIPELINE_CONNECTIONS": "3"}
+    code = "from relay.cli.main import main; main()"
+    with watched(database_url) as seen:
+        words = [sys.executable, "-c", code, "pipeline", "verify", "--master", "local[16]"]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stderr
+    assert 2 <= max(map(len, seen)) <= 3
+    assert {f"outbox-relay pipeline verify {part}/3" for part in (1, 2, 3)} == {name for names in seen for name in names}
+
+
+def test_an_export_opens_no_more_than_was_set(spark: SparkSession, lake: Lake, database_url: str) -> None:
+    """However many files it makes."""
+    with psycopg.connect(database_url) as owner:
+        for _ in range(8):
+            archives.insert_many(owner, 5_000)
+            owner.commit()
+    with Database(database_url, connections=1) as database, watched(database_url) as seen:
+        done = export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, file_rows=5_000)
+
+    assert (40_000, 8) == (done.rows, done.files)
+    assert 1 == max(map(len, seen))
+    assert {"outbox-relay pipeline export 1/1"} == {name for names in seen for name in names}
+
+
+def test_a_name_is_never_longer_than_postgresql_keeps(spark: SparkSession) -> None:
+    """One of the user's own is cut, the part is not; outside of a task it is as it is."""
+    conninfo = f"application_name={'a' * 70} dbname=shop"
+
+    def read(_: int) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"conninfo": named(conninfo)}])
+
+    names = [str(conninfo_to_dict(row.conninfo)["application_name"]) for row in by_number(spark, 2, read, "conninfo string").collect()]
+
+    assert [f"{'a' * 59} 1/2", f"{'a' * 59} 2/2"] == sorted(names)
+    assert conninfo == named(conninfo)
