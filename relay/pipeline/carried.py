@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,9 @@ class Carrier:
 def _compared(comparison: Comparison, ranges: Sequence[Range], number: int) -> Iterator[pa.RecordBatch]:
     """A range in a task. Whole numbers of any size travel as text."""
     found = comparison.compare(ranges[number])
-    yield pa.RecordBatch.from_pylist([{"number": number, "found": json.dumps(found)}], schema=_SCHEMA)
+    findings = [astuple(one) for one in found.findings]
+    text = json.dumps([found.ours, found.theirs, found.differs, findings])
+    yield pa.RecordBatch.from_pylist([{"number": number, "found": text}], schema=_SCHEMA)
 
 
 def _read(text: str) -> Found:

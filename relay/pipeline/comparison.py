@@ -36,7 +36,8 @@ _Digests = Counter[tuple[int, int, int]]
 """xid, seq and digest of rows."""
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding:
     """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`."""
 
     kind: str

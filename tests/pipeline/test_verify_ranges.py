@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from relay.pipeline import verify
-from relay.pipeline.comparison import Comparison, Found
+from relay.pipeline.comparison import Comparison, Finding, Found
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.partitions import DEAD, Range
@@ -108,7 +108,7 @@ def test_dead_messages_that_differ_leave_older_ones_verified(
 
     for _ in range(2):
         found = verified()[DEAD]
-        assert ("differs", [("missing", xid, seq)]) == (found.state, list(found.findings))
+        assert ("differs", (Finding("missing", xid, seq),)) == (found.state, found.findings)
         assert [(at, mark, 2, True)] == sql(STATE, DEAD)
     assert [(2,)] == sql("SELECT queue_message_delete_dead(now(), true)")
     archived({"result": "failed"})
@@ -146,7 +146,7 @@ def test_dead_messages_of_another_clusters_dump_are_compared_each_time(
 
     [(xid, seq)] = archived({"result": "failed", "archived_xid": position})
 
-    assert [("missing", xid, seq)] == list(verified()[DEAD].findings)
+    assert (Finding("missing", xid, seq),) == verified()[DEAD].findings
     assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
 
 
