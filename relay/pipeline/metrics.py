@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from relay.errors import PipelineError
-from relay.pipeline import stats, stats_database, stats_lake, transforms
+from relay.pipeline import lake_state, stats, stats_database, stats_lake, transforms
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.parts import Parts
@@ -80,11 +80,13 @@ def run(
         say(f"{_named(days)}: {many(stale.messages(days), 'message')} to count")
         numbers = _compute(stale.parts(lake, days), spark(), days, target_ms, top_keys)
         windows += _write(lake, database, days, numbers, stale.version or 0)
+    copied = _copy(lake, database, say)
+    lake_state.record(lake, database)
     return Computed(
         days=len(stale.days),
         messages=stale.messages(stale.days),
         windows=windows,
-        copied_days=_copy(lake, database, say),
+        copied_days=copied,
         first_day=min(stale.days, default=None),
         last_day=max(stale.days, default=None),
         archive_version=stale.version,

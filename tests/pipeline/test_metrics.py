@@ -77,6 +77,21 @@ def test_numbers_are_the_same_in_lake_and_postgresql(run: Run, lake: Lake, datab
         assert 1 == lake.opened(f"stats_{grain}").transaction_version(stats_lake.APPLICATION)
 
 
+def test_postgresql_is_told_what_the_lake_has(run: Run, lake: Lake, database_url: str) -> None:
+    """Files and rows of each table as the run left them, and when the numbers changed."""
+    append(lake, *ROWS)
+
+    run()
+
+    with psycopg.connect(database_url) as connection:
+        state = connection.execute("SELECT rows, files, exported_at <= computed_at FROM queue_message_lake_state").fetchone()
+    assert (
+        len(ROWS),
+        sum(len(lake.opened(name).file_uris()) for name in ("archive", "stats_window", "stats_hour", "stats_day")),
+        True,
+    ) == state
+
+
 def test_a_second_run_changes_nothing(run: Run, lake: Lake, database_url: str) -> None:
     """Neither the lake's versions nor a row of PostgreSQL; not even when every day is computed again."""
     append(lake, *ROWS)

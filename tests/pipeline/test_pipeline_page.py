@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from relay.pipeline import stats
+from relay.pipeline.archive import DAY
 from relay.pipeline.lake import Lake
 from tests.support import docs, lake_rows
 
@@ -16,14 +18,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-DAY = datetime(2026, 11, 18, 12, tzinfo=UTC)
+NOVEMBER = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 
 @pytest.fixture
 def filled(lake: Lake) -> Lake:
     """Three successes and a dead message of that day, and a success of the day before."""
-    rows = [lake_rows.row(number, at=DAY) for number in range(1, 4)]
-    lake_rows.append(lake, *rows, lake_rows.dead(4, "unroutable", at=DAY), lake_rows.row(5, at=DAY.replace(day=17)))
+    rows = [lake_rows.row(number, at=NOVEMBER) for number in range(1, 4)]
+    lake_rows.append(lake, *rows, lake_rows.dead(4, "unroutable", at=NOVEMBER), lake_rows.row(5, at=NOVEMBER.replace(day=17)))
     return lake
 
 
@@ -52,6 +54,19 @@ def test_readers_without_spark_see_the_rows(filled: Lake, capsys: pytest.Capture
     execute(name, filled)
 
     assert re.search(seen, capsys.readouterr().out, re.DOTALL)
+
+
+def test_failure_rates_are_one_query_on_the_lake(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    """By exchange and code, of what the exchange settled: two of three, and one of five without a code."""
+    rows = [lake_rows.row(1), *(lake_rows.dead(number, "a.b") for number in (2, 3)), lake_rows.dead(4, None, exchange="audit")]
+    rows += [lake_rows.row(number, exchange="audit") for number in range(5, 9)]
+    hours = stats.merge(stats.count(lake_rows.table(rows), target_ms=10), seconds=stats.HOUR_SECONDS)
+    handle = lake.create("stats_hour", stats.SCHEMA.append(DAY))
+    lake.append(handle, "stats_hour", hours.append_column(DAY, hours["start"].cast(DAY.type)).to_batches())
+
+    execute("failure-rates", lake)
+
+    assert re.search(r"shop\W+a\.b\W+2\W+66\.667 .*audit\W+1\W+20\.0 ", capsys.readouterr().out, re.DOTALL)
 
 
 @pytest.mark.spark

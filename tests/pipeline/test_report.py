@@ -67,15 +67,17 @@ def test_counts_come_from_the_numbers_by_time_and_exchange(lake: Lake, database:
 
     report = collected(lake, database)
 
-    assert Counts(3, 1, 1, 0, 0, 6, 2) == report.total.counts
-    assert report.total.wait is not None
-    assert 30 < report.total.wait.p99 <= 50
-    assert [(NOON, 4), (NOON + timedelta(hours=1, minutes=5), 1)] == [(one.start, one.figures.counts.settled) for one in report.moments]
-    assert [("billing", 1), ("shop", 4)] == [(one.name, one.figures.counts.settled) for one in report.exchanges]
+    assert Counts(3, 1, 1, 0, 0, 6, 2) == report.numbers.total.counts
+    assert report.numbers.total.wait is not None
+    assert 30 < report.numbers.total.wait.p99 <= 50
+    assert [(NOON, 4), (NOON + timedelta(hours=1, minutes=5), 1)] == [
+        (one.start, one.figures.counts.settled) for one in report.numbers.moments
+    ]
+    assert [("billing", 1), ("shop", 4)] == [(one.name, one.figures.counts.settled) for one in report.numbers.exchanges]
     assert {"billing": {13: 1}, "shop": {12: 4}} == {
-        one.name: {hour: number for hour, number in enumerate(one.hours) if number} for one in report.exchanges
+        one.name: {hour: number for hour, number in enumerate(one.hours) if number} for one in report.numbers.exchanges
     }
-    assert (10,) == report.targets_ms
+    assert (10,) == report.numbers.targets_ms
 
 
 def test_the_same_hour_of_several_days_is_one(lake: Lake, database: Database) -> None:
@@ -87,9 +89,9 @@ def test_the_same_hour_of_several_days_is_one(lake: Lake, database: Database) ->
     report = collected(lake, database, since=NOW - timedelta(days=7))
 
     assert timedelta(hours=1) == report.span.step
-    assert [3] == [one.hours[12] for one in report.exchanges]
-    assert [NOON - timedelta(days=3), NOON - timedelta(days=2), NOON - timedelta(days=1)] == [one.start for one in report.moments]
-    assert (10, 500) == report.targets_ms
+    assert [3] == [one.hours[12] for one in report.numbers.exchanges]
+    assert [NOON - timedelta(days=3), NOON - timedelta(days=2), NOON - timedelta(days=1)] == [one.start for one in report.numbers.moments]
+    assert (10, 500) == report.numbers.targets_ms
 
 
 def test_a_year_has_a_step_for_each_day(lake: Lake, database: Database) -> None:
@@ -98,7 +100,7 @@ def test_a_year_has_a_step_for_each_day(lake: Lake, database: Database) -> None:
 
     report = collected(lake, database, since=NOW - timedelta(days=365))
 
-    assert [(datetime(2026, 3, 2, tzinfo=UTC), 2)] == [(one.start, one.figures.counts.published) for one in report.moments]
+    assert [(datetime(2026, 3, 2, tzinfo=UTC), 2)] == [(one.start, one.figures.counts.published) for one in report.numbers.moments]
 
 
 def test_errors_have_their_latest_example(lake: Lake, database: Database) -> None:

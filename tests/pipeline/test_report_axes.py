@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from relay.pipeline.report import plots
+from relay.pipeline.report import heat, plots
 from relay.pipeline.report.data import span_of
-from relay.pipeline.report.model import Counts, Exchange, Figures, Latency, Moment, Report
+from relay.pipeline.report.model import Counts, DeadGroup, Exchange, Figures, Latency, Moment, Numbers, Report
 from relay.pipeline.report.svg import Plot
 from tests.support import reports
 from tests.support.plot_axes import faults
@@ -40,8 +41,18 @@ def figures(draw: st.DrawFn) -> Figures:
     return Figures(settled, *(draw(latencies()) for _ in range(3)))
 
 
+class Made(NamedTuple):
+    """A report that is named by its time alone where it fails."""
+
+    report: Report
+
+    def __repr__(self) -> str:
+        """The time that decides the labels."""
+        return repr(self.report.span)
+
+
 @st.composite
-def made(draw: st.DrawFn) -> Report:
+def made(draw: st.DrawFn) -> Made:
     """A report of any length with one to three steps that have messages."""
     until = reports.NOW + timedelta(minutes=draw(st.integers(0, 5 * 366 * 1440)))
     long = timedelta(minutes=draw(st.one_of(st.integers(1, 3 * 1440), st.integers(1, 3 * 366 * 1440))))
@@ -50,26 +61,31 @@ def made(draw: st.DrawFn) -> Report:
     places = sorted(draw(st.sets(st.integers(0, steps - 1), min_size=1, max_size=3)))
     moments = tuple(Moment(span.since + place * span.step, draw(figures())) for place in places)
     hours = tuple(draw(st.lists(counts, min_size=24, max_size=24)))
-    total = moments[0].figures
-    return replace(
-        reports.busy(),
-        span=span,
+    total, names = moments[0].figures, ("orders", "payments")
+    numbers = Numbers(
+        total,
         moments=moments,
-        total=total,
-        exchanges=tuple(Exchange(name, total, hours) for name in ("orders", "payments")),
+        exchanges=tuple(Exchange(name, total, hours) for name in names),
+        hours={moment.start.replace(minute=0): moment.figures.counts.settled for moment in moments},
+        dead=tuple(DeadGroup(name, "code", 1, {moments[0].start: draw(counts)}) for name in names),
     )
+    return Made(replace(reports.busy(), span=span, numbers=numbers))
 
 
 def drawn(report: Report) -> list[Plot | None]:
     """Every plot of a report."""
-    return [plots.throughput(report), plots.latency(report), plots.attainment(report), plots.heat(report)[0]]
+    numbers, dead = report.numbers, plots.dead(report)
+    over_time = [plots.throughput(report), plots.latency(report), plots.attainment(report), dead and dead[0]]
+    return [*over_time, heat.by_exchange(numbers.exchanges)[0], heat.by_day(report.span, numbers.hours)[0]]
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])  # what a second draws takes minutes to shrink
+# What a second draws takes minutes to shrink, and on a busy machine a draw takes long.
+@pytest.mark.timeout(300)
+@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(made())
-def test_every_axis_has_labels_that_stand_apart(report: Report) -> None:
+def test_every_axis_has_labels_that_stand_apart(one: Made) -> None:
     """Over generated lengths, counts and latencies, on a desktop and on a phone."""
-    found = [fault for plot in drawn(report) if plot for svg in (plot.wide, plot.narrow) for fault in faults(svg)]
+    found = [fault for plot in drawn(one.report) if plot for svg in (plot.wide, plot.narrow) for fault in faults(svg)]
 
     assert [] == found
 
@@ -79,7 +95,7 @@ def test_latencies_between_powers_of_ten_have_labels(p50: float) -> None:
     """A wait of 11 to 19 ms had an axis without any label."""
     measured = Latency(p50, p50 * 1.2, p50 * 1.4)
     moment = Moment(reports.SPAN.since, Figures(Counts(published=1), measured, measured, measured))
-    plot = plots.latency(replace(reports.busy(), moments=(moment,)))
+    plot = plots.latency(replace(reports.busy(), numbers=Numbers(moment.figures, moments=(moment,))))
 
     assert plot is not None
     assert [] == faults(plot.wide) + faults(plot.narrow)

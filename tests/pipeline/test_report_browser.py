@@ -102,6 +102,20 @@ def test_light_and_dark_differ(context: BrowserContext, pages: dict[str, Path]) 
     assert colours["light"] != colours["dark"]
 
 
+def test_the_contents_are_reached_by_key(context: BrowserContext, pages: dict[str, Path]) -> None:
+    """The first key leads to the first link, which shows that it is chosen, and Enter to its section."""
+    looked = Looked(context, pages["busy"], 1280, "light")
+
+    looked.page.keyboard.press("Tab")
+    chosen = looked.page.evaluate("[document.activeElement.hash, getComputedStyle(document.activeElement).outlineStyle]")
+    looked.page.keyboard.press("Tab")
+    looked.page.keyboard.press("Enter")
+
+    assert ["#totals", "solid"] == chosen
+    assert looked.page.url.endswith("#time")
+    looked.page.close()
+
+
 def test_it_prints_in_light(context: BrowserContext, pages: dict[str, Path], tmp_path: Path) -> None:
     """On paper the page is light whatever the screen is, and nothing is wider than the sheet."""
     looked = Looked(context, pages["hostile"], 720, "dark")

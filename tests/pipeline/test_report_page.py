@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from relay.pipeline.report import plots, text
+from relay.pipeline.report import heat, text
 from relay.pipeline.report.page import render
 from tests.support import reports
 
@@ -17,7 +17,7 @@ ALLOWED = set(
     re.findall(
         "[a-z0-9]+",
         "html head meta link title style body header main footer section h1 h2 p dl div dt dd small span figure figcaption ul li i bdi "
-        "code table caption thead tbody tr th td svg defs g path text tspan use clippath rect",
+        "code table caption thead tbody tr th td nav a svg defs g path text tspan use clippath rect",
     )
 )
 
@@ -96,10 +96,9 @@ def test_a_label_is_cut_at_its_width() -> None:
 
 def test_labels_of_exchanges_cannot_stand_for_each_other() -> None:
     """An exchange named like a stand-in of the plot's labels keeps its own name."""
-    one, *_ = reports.busy().exchanges
-    odd = replace(reports.busy(), exchanges=(replace(one, name="label-1-"), replace(one, name="second")))
+    one, *_ = reports.busy().numbers.exchanges
 
-    plot, _ = plots.heat(odd)
+    plot, _ = heat.by_exchange((replace(one, name="label-1-"), replace(one, name="second")))
 
     assert 1 == plot.wide.count(">label-1-</tspan>")
     assert 1 == plot.wide.count(">second</tspan>")
@@ -110,7 +109,9 @@ def test_the_page_needs_nothing_else(hostile: str) -> None:
     page = Page(hostile)
 
     assert {"script", "img", "iframe", "object", "base", "form"}.isdisjoint(page.tags)
-    assert {"data:,"} == {value for name, value in page.attributes if name in {"src", "href"} and "svg" not in str(value)}
+    linked = {str(value) for name, value in page.attributes if name in {"src", "href"}}
+    assert {"data:,"} == {value for value in linked if not value.startswith("#")}
+    assert {value[1:] for value in linked if value.startswith("#")} <= {str(value) for name, value in page.attributes if name == "id"}
     assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org/1999/xlink)", hostile)
     assert "default-src 'none'" in hostile
 
@@ -136,7 +137,7 @@ def test_numbers_of_a_week_are_on_the_page() -> None:
     report = reports.busy()
     words = " ".join(Page(render(report)).words.split())
 
-    assert f"{report.total.counts.published:,} messages published, {report.total.counts.dead} ended dead." in words
+    assert f"{report.numbers.total.counts.published:,} messages published, {report.numbers.total.counts.dead} ended dead." in words
     assert "43 dead letters wait to be acknowledged. 1 partition of the archive differs from the lake." in words
     assert "The day 2026-03-07 differs from the lake and is kept: 2 rows are missing in the lake: (812, 40), (812, 41)." in words
     assert "max_attemptsfailed222" in words

@@ -75,6 +75,7 @@ def expand_sql(statement: str) -> str:
     statement = re.sub(
         r"\$__timeGroupAlias\((\w+), \$__interval\)", rf'floor(extract(epoch FROM \1) / {step}) * {step} AS "time"', statement
     )
+    statement = statement.replace("$__timeFrom()", "now() - interval '1 hour'").replace("$__timeTo()", "now()")
     statement = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN now() - interval '1 hour' AND now()", statement)
     if "$" in statement:
         raise AssertionError(f"a macro that this does not know is left: {statement}")

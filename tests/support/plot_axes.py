@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, fromstring
 
@@ -57,8 +57,8 @@ def faults(svg: str) -> list[str]:
             found.append(f"{axis.name} has only {texts}")
         if len(set(texts)) < len(texts) and axis.name.endswith(" y"):  # along the time an hour comes again with the next day
             found.append(f"{axis.name} says {texts}")
-        found += [f"{axis.name}: {one.text} meets {other.text}" for one, other in pairwise(axis.labels) if one.meets(other)]
-    return found
+    labels = [box for axis in axes_of(svg) for box in axis.labels]
+    return found + [f"{one.text} meets {other.text}" for one, other in combinations(labels, 2) if one.meets(other)]
 
 
 def _labels(panel: Element, kind: str) -> Iterator[Box]:

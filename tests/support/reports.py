@@ -6,17 +6,23 @@ import math
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+from relay.pipeline.lake_state import TABLES, TableSize
 from relay.pipeline.report.model import (
     Counts,
+    DaySize,
+    DeadGroup,
     DeadMessage,
     Exchange,
     Failure,
     Figures,
+    Inventory,
     Latency,
     Moment,
+    Numbers,
     Partition,
     Quality,
     Report,
+    RoutingKey,
     SlowKey,
     Span,
     Unacknowledged,
@@ -50,20 +56,27 @@ def busy() -> Report:
     counts = _sum(moments)
     exchanges = tuple(_exchange(place, name, counts) for place, name in enumerate(_NAMES))
     total = Figures(counts, Latency(4.2, 61.0, 840.0), Latency(1.1, 3.9, 12.0), Latency(2.7, 14.0, 95.0))
+    numbers = Numbers(total, (5_000,), moments, exchanges, _hours(moments), _groups(), _keys())
     return Report(
-        NOW, "s3://company-lake/outbox/production", SPAN, total, (5_000,), moments, exchanges, _failures(), _slow(), _dead(),
-        _quality(counts.settled),
+        NOW, "s3://company-lake/outbox/production", SPAN, numbers, _before(numbers), _failures(), _slow(), _dead(),
+        _quality(counts.settled), _inventory(),
     )  # fmt: skip
 
 
 def hostile() -> Report:
     """The same with every text of an application's made to break the page."""
     report = busy()
-    figures = report.exchanges[0].figures
+    figures = report.numbers.exchanges[0].figures
+    numbers = replace(
+        report.numbers,
+        exchanges=tuple(Exchange(name, figures, tuple(range(24))) for name in HOSTILE * 3),
+        dead=tuple(DeadGroup(name, name, 7, {SPAN.since: 7}) for name in HOSTILE),
+        keys=tuple(RoutingKey(name, name, 10, 7) for name in HOSTILE),
+    )
     return replace(
         report,
         lake="/srv/<b>lake</b>",
-        exchanges=tuple(Exchange(name, figures, tuple(range(24))) for name in HOSTILE * 3),
+        numbers=numbers,
         failures=tuple(Failure("failed", text, 1, _ID.format(9), text, text, text, NOW) for text in HOSTILE),
         slow_keys=tuple(SlowKey(kind, text, 3, 4e3, 2e8) for text in HOSTILE for kind in ("routing", "ordering")),
         unacknowledged=Unacknowledged(
@@ -77,7 +90,7 @@ def quiet() -> Report:
     report = busy()
     quality = replace(report.quality, archive_rows=0, partitions=())
     return replace(
-        report, total=Figures(Counts()), targets_ms=(), moments=(), exchanges=(), failures=(), slow_keys=(),
+        report, numbers=Numbers(), before=Numbers(), failures=(), slow_keys=(),
         unacknowledged=Unacknowledged(0, None, ()), quality=quality,
     )  # fmt: skip
 
@@ -85,7 +98,7 @@ def quiet() -> Report:
 def empty() -> Report:
     """A lake that nothing was exported to."""
     report = quiet()
-    return replace(report, quality=Quality(0, None, None, None, False, ()))
+    return replace(report, quality=Quality(0, None, None, None, False, ()), inventory=Inventory((), (), None, None, None, None))
 
 
 def tiny() -> Report:
@@ -94,7 +107,50 @@ def tiny() -> Report:
     moment = Moment(SPAN.since, Figures(counts))
     exchange = Exchange("orders", Figures(counts), (0,) * 9 + (1,) + (0,) * 14)
     quality = replace(busy().quality, archive_rows=1)
-    return replace(quiet(), total=Figures(counts), targets_ms=(1000,), moments=(moment,), exchanges=(exchange,), quality=quality)
+    return replace(quiet(), numbers=Numbers(Figures(counts), (1000,), (moment,), (exchange,), {SPAN.since: 1}), quality=quality)
+
+
+def _before(numbers: Numbers) -> Numbers:
+    """The week before: a tenth less, without the last exchange, and one key that was not in trouble."""
+    total = replace(numbers.total, counts=_less(numbers.total.counts), wait=Latency(4.2, 48.0, 900.0))
+    exchanges = tuple(replace(one, figures=replace(one.figures, counts=_less(one.figures.counts))) for one in numbers.exchanges[:-1])
+    return replace(numbers, total=total, exchanges=exchanges, dead=numbers.dead[1:], keys=numbers.keys[1:])
+
+
+def _less(counts: Counts) -> Counts:
+    return Counts(**{field: getattr(counts, field) * 9 // 10 for field in Counts.__dataclass_fields__})
+
+
+def _hours(moments: tuple[Moment, ...]) -> dict[datetime, int]:
+    return {moment.start: moment.figures.counts.settled for moment in moments}
+
+
+def _groups() -> tuple[DeadGroup, ...]:
+    found = [("orders", "max_attempts", 37), ("payments", "no_exchange", 9), ("shipping.events", "unroutable", 5), ("audit", None, 3)]
+    found += [(name, f"code_{place}", 2) for place, name in enumerate(_NAMES)]
+    return tuple(
+        DeadGroup(exchange, code, each * 6, {SPAN.since + (84 + step) * SPAN.step: each for step in range(6)})
+        for exchange, code, each in found
+    )
+
+
+def _keys() -> tuple[RoutingKey, ...]:
+    return (
+        RoutingKey("orders", "order.created.eu", 90_000, 210),
+        RoutingKey("orders", "*other*", 40_000, 12),
+        RoutingKey("payments", "payment.captured", 54, 54),
+    )
+
+
+def _inventory() -> Inventory:
+    days = [DaySize(None, 274, 901_120, None, None, None)]
+    days += [DaySize(date(2026, 3, 9) - timedelta(days=ago), 96_000, 48_000_000, 1 + ago % 3, 96_000, 7_200_000 + ago) for ago in range(30)]
+    days += [DaySize(date(2026, 2, 7) - timedelta(days=ago), None, None, 1, 91_000, 7_000_000) for ago in range(20)]
+    tables = tuple(
+        TableSize(name, 65, 65 + place, 6_200_000 // (place * 900 + 1), 460_000_000 // (place * 90 + 1))
+        for place, name in enumerate(TABLES)
+    )
+    return Inventory(tuple(days), tables, NOW - timedelta(minutes=13), NOW - timedelta(minutes=12), None, NOW - timedelta(hours=2))
 
 
 def _moment(step: int) -> Moment:

@@ -1,9 +1,8 @@
-"""What the metrics counted within a span: read from the lake's numbers, added up over routing keys, a bounded number of rows at a time."""
+"""What the metrics counted within a span: read from the lake's numbers, a bounded number of rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,24 +15,14 @@ from relay.pipeline import histogram, stats
 from relay.pipeline.archive import INSTANT
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_errors import sentences
-from relay.pipeline.report.model import Counts, Exchange, Figures, Latency, Moment, Span
+from relay.pipeline.report.groups import Dead, Hours, Keys
+from relay.pipeline.report.model import Counts, Exchange, Figures, Latency, Moment, Numbers, Span
 
 _HELD = 20_000
 """Rows of numbers that are held before they are added up."""
-_DAY_US = stats.DAY_SECONDS * 1_000_000
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The numbers of a span; all empty where nothing was counted."""
-
-    total: Figures
-    targets_ms: tuple[int, ...]
-    moments: tuple[Moment, ...]
-    exchanges: tuple[Exchange, ...]
-
-
-def read(lake: Lake, span: Span) -> Counted:
+def read(lake: Lake, span: Span) -> Numbers:
     """Read what was counted in a span.
 
     Raises:
@@ -41,21 +30,20 @@ def read(lake: Lake, span: Span) -> Counted:
         UnreachableError: the object store does not answer.
     """
     table = "stats_window" if span.step < timedelta(hours=1) else "stats_hour"
-    step = int(span.step.total_seconds())
-    targets: set[int] = set()
-    over_time, by_hour = _Sum(step), _Sum(stats.HOUR_SECONDS)
+    over_time, hours, dead, keys = _Sum(int(span.step.total_seconds())), Hours(), Dead(span.step), Keys()
     for batch in _batches(lake, table, span):
         rows = pa.Table.from_batches([batch])
-        targets.update(pc.unique(rows["target_ms"]).to_pylist())
-        over_time.add(rows)
-        by_hour.add(rows.set_column(0, "start", _hour_of_day(rows["start"])))
-    steps = over_time.result()
-    hours = _hours(by_hour.result())
-    return Counted(
+        for part in (over_time, hours, dead, keys):
+            part.add(rows)
+    steps, step, by_exchange = over_time.result(), int(span.step.total_seconds()), hours.by_exchange()
+    return Numbers(
         total=_total(steps),
-        targets_ms=tuple(sorted(targets)),
+        targets_ms=tuple(sorted(over_time.targets_ms)),
         moments=tuple(Moment(row["start"].astimezone(UTC), _figures(row)) for row in _merged(steps, step, exchange="")),
-        exchanges=tuple(Exchange(row["exchange"], _figures(row), hours[row["exchange"]]) for row in _merged(steps, step, start=span.since)),
+        exchanges=tuple(Exchange(row["exchange"], _figures(row), by_exchange[row["exchange"]]) for row in _whole(steps)),
+        hours=hours.by_time(),
+        dead=dead.result(),
+        keys=keys.result(),
     )
 
 
@@ -65,9 +53,11 @@ class _Sum:
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
         self._parts: list[pa.Table] = []
+        self.targets_ms: set[int] = set()
 
     def add(self, rows: pa.Table) -> None:
         """Add rows; their keys and codes are forgotten."""
+        self.targets_ms.update(pc.unique(rows["target_ms"]).to_pylist())
         self._parts.append(_with(rows, routing_key="", codes="{}"))
         if sum(part.num_rows for part in self._parts) > _HELD:
             self._parts = [self.result()]
@@ -93,24 +83,14 @@ def _batches(lake: Lake, table: str, span: Span) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(stats.SCHEMA)
 
 
-def _hour_of_day(start: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same hour on the first day of all."""
-    since_day = pc.subtract(start.cast(pa.int64()), pc.floor_temporal(start, unit="day").cast(pa.int64()))
-    return since_day.cast(pa.int64()).cast(INSTANT)
-
-
-def _hours(by_hour: pa.Table) -> dict[str, tuple[int, ...]]:
-    found: dict[str, list[int]] = {}
-    for exchange, start, count in zip(
-        by_hour["exchange"].to_pylist(), by_hour["start"].cast(pa.int64()).to_pylist(), stats.messages(by_hour).to_pylist(), strict=True
-    ):
-        found.setdefault(exchange, [0] * 24)[start % _DAY_US // (stats.HOUR_SECONDS * 1_000_000)] += count
-    return {exchange: tuple(hours) for exchange, hours in found.items()}
-
-
 def _total(steps: pa.Table) -> Figures:
-    rows = list(_merged(steps, stats.WINDOW_SECONDS, start=datetime(2000, 1, 1, tzinfo=UTC), exchange=""))
+    rows = list(_whole(steps, exchange=""))
     return _figures(rows[0]) if rows else Figures(Counts())
+
+
+def _whole(steps: pa.Table, **same: object) -> Iterable[dict[str, Any]]:
+    """Add up all steps."""
+    return _merged(steps, stats.WINDOW_SECONDS, start=datetime(2000, 1, 1, tzinfo=UTC), **same)
 
 
 def _merged(rows: pa.Table, seconds: int, **same: object) -> Iterable[dict[str, Any]]:

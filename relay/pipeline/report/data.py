@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from relay.errors import PipelineError
+from relay.pipeline import lake_state
 from relay.pipeline.archive_table import OFFSET
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.report import counted, scanned
-from relay.pipeline.report.model import DeadMessage, Partition, Quality, Report, Span, Unacknowledged
+from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partition, Quality, Report, Span, Unacknowledged
 
 DEAD_LETTERS = 20
 """Dead letters that are listed."""
@@ -37,20 +38,18 @@ def collect(lake: Lake, database: Database, span: Span, *, now: datetime, say: C
     """Read everything that a report says; errors as `Lake.dataset` and `Database.fetch`."""
     say("asking PostgreSQL for dead letters and verification")
     unacknowledged = _unacknowledged(database)
-    numbers = counted.read(lake, span)
     rows = scanned.read(lake, span, say)
     return Report(
         made_at=now,
         lake=lake.place.url,
         span=span,
-        total=numbers.total,
-        targets_ms=numbers.targets_ms,
-        moments=numbers.moments,
-        exchanges=numbers.exchanges,
+        numbers=counted.read(lake, span),
+        before=counted.read(lake, span.before),
         failures=rows.failures,
         slow_keys=rows.slow_keys,
         unacknowledged=unacknowledged,
         quality=_quality(lake, database, rows.rows, now),
+        inventory=_inventory(lake, database),
     )
 
 
@@ -71,6 +70,20 @@ def _quality(lake: Lake, database: Database, rows: int, now: datetime) -> Qualit
         lag_seconds=_lag(lake, database),
         registered=registered,
         partitions=tuple(Partition(*verdict) for verdict in verdicts),
+    )
+
+
+def _inventory(lake: Lake, database: Database) -> Inventory:
+    there = lake_state.read(lake)
+    (compared_at,) = database.one("read_last_comparison")
+    here = {day: (rows, size) for day, rows, size in database.fetch("list_archive_sizes")}
+    lakes = {day.day: (day.files, day.rows, day.bytes) for day in there.days if day.name == "archive"}
+    days = sorted({*here, *lakes}, key=lambda day: day or date.max, reverse=True)
+    return Inventory(
+        days=tuple(DaySize(day, *here.get(day, (None, None)), *lakes.get(day, (None, None, None))) for day in days),
+        tables=there.tables(),
+        **{f"{job}_at": there.jobs.get(job) for job in ("exported", "computed", "compacted")},
+        compared_at=compared_at,
     )
 
 

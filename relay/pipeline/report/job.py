@@ -52,7 +52,7 @@ def run(
     say("drawing")
     page = render(report).encode()
     _write(Path(path), page)
-    counts = report.total.counts
+    counts = report.numbers.total.counts
     return Rendered(
         str(Path(path).absolute()), len(page), report.span.since, report.span.until, counts.settled, counts.dead,
         report.unacknowledged.total, len(report.quality.of("differs")),

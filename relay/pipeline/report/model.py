@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Literal
+
+from relay.pipeline.lake_state import TableSize
 
 Verdict = Literal["verified", "differs", "unverified", "open"]
 """What came out of comparing a partition: equal, not equal, not compared yet; open days still take messages and are compared later."""
@@ -21,6 +23,11 @@ class Span:
     since: datetime
     until: datetime
     step: timedelta
+
+    @property
+    def before(self) -> Span:
+        """The time of the same length that ends where this one begins."""
+        return Span(self.since - (self.until - self.since), self.since, self.step)
 
     @property
     def seconds(self) -> float:
@@ -59,6 +66,16 @@ class Counts:
         """All messages that came to an end."""
         return self.published + self.discarded + self.dead
 
+    @property
+    def tries_each(self) -> float:
+        """Attempts of a message on average."""
+        return self.attempts / self.settled if self.settled else 0.0
+
+    @property
+    def on_time(self) -> float | None:
+        """Share of the published messages that came within the target; None where none was."""
+        return self.within_target / self.published if self.published else None
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -88,6 +105,43 @@ class Exchange:
     name: str
     figures: Figures
     hours: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead messages of one exchange and code; `steps` counts them by the begin of each step that has any."""
+
+    exchange: str
+    code: str | None
+    messages: int
+    steps: Mapping[datetime, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingKey:
+    """A routing key of an exchange with dead messages; `*other*` stands for all keys that their days do not name."""
+
+    exchange: str
+    key: str
+    settled: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the metrics counted within a span; all empty where nothing was counted."""
+
+    total: Figures = Figures(Counts())
+    targets_ms: tuple[int, ...] = ()
+    """Targets that the metrics were computed with; more than one if the target was changed within the span."""
+    moments: tuple[Moment, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    hours: Mapping[datetime, int] = field(default_factory=dict)
+    """Settled messages by hour; hours without any are left out."""
+    dead: tuple[DeadGroup, ...] = ()
+    """The most messages first."""
+    keys: tuple[RoutingKey, ...] = ()
+    """The most dead messages first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +226,34 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True)
+class DaySize:
+    """One day of the archive, in PostgreSQL (as its statistics estimate the rows) and in the lake; None where it is not there.
+
+    `day` is None for the dead side, which PostgreSQL keeps apart and the lake within the days.
+    """
+
+    day: date | None
+    rows: int | None
+    bytes: int | None
+    lake_files: int | None
+    lake_rows: int | None
+    lake_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What there is of the archive and of the lake now, and when each job last changed it; None for never."""
+
+    days: tuple[DaySize, ...]
+    tables: tuple[TableSize, ...]
+    """Of the lake, by name."""
+    exported_at: datetime | None
+    computed_at: datetime | None
+    compacted_at: datetime | None
+    compared_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that the page says."""
 
@@ -179,15 +261,14 @@ class Report:
     lake: str
     """Where the lake is, without credentials."""
     span: Span
-    total: Figures
-    targets_ms: tuple[int, ...]
-    """Targets that the metrics were computed with; more than one if the target was changed within the span."""
-    moments: tuple[Moment, ...]
-    exchanges: tuple[Exchange, ...]
+    numbers: Numbers
+    before: Numbers
+    """Of the span of the same length that ends where this one begins."""
     failures: tuple[Failure, ...]
     slow_keys: tuple[SlowKey, ...]
     unacknowledged: Unacknowledged
     quality: Quality
+    inventory: Inventory
 
     @property
     def empty_lake(self) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
 
-from relay.pipeline.report import plots, tables
+from relay.pipeline.report import heat, plots, tables
 from relay.pipeline.report.model import Report
-from relay.pipeline.report.summary import cards, dead_words, empty, facts, state, verdict
+from relay.pipeline.report.summary import before, cards, compared, dead_words, empty, facts, inventory_facts, state, verdict
 from relay.pipeline.report.text import milliseconds, shown, when
 
 _THROUGHPUT_KEY = (
@@ -21,10 +22,25 @@ _THROUGHPUT_KEY = (
 _LATENCY_KEY = (("p50", "median"), ("p95", "up to p95"), ("p99", "up to p99"))
 
 
+_SECTIONS = (
+    ("totals", "In short", "cards"), ("time", "Messages over time", "throughput"), ("latency", "Latency", "latency"),
+    ("target", "On time", "attainment"), ("exchanges", "Exchanges", "heat"), ("days", "By day and hour", "days"),
+    ("ended-dead", "Dead messages", "dead_plot"), ("errors", "Top errors", ""), ("slow", "Slowest keys", "slow_routing"),
+    ("dead", "Dead letters not acknowledged", ""), ("quality", "Data quality", ""), ("lake", "State of the lake", ""),
+)  # fmt: skip
+"""Id and title of each section, and what it is left out without."""
+
+
 def render(report: Report) -> str:
     """Write a report as HTML; the same report gives the same text."""
     template = _environment().get_template("page.html.j2")
-    return template.render(page={**_words(report), **_plots(report), **_tables(report)})
+    page = {**_words(report), **_plots(report), **_tables(report)}
+    return template.render(page={**page, "contents": _contents(page)})
+
+
+def _contents(page: Mapping[str, Any]) -> dict[str, str]:
+    """Titles of the sections that there are, by id."""
+    return {id_: title for id_, title, part in _SECTIONS if not part or getattr(page[part], "rows", page[part])}
 
 
 def _environment() -> jinja2.Environment:
@@ -48,9 +64,11 @@ def _words(report: Report) -> dict[str, Any]:
         "state": state(report),
         "verdict": verdict(report),
         "empty": empty(report),
-        "cards": cards(report) if report.total.counts.settled else (),
+        "cards": cards(report) if report.numbers.total.counts.settled else (),
         "dead_words": dead_words(report),
+        "compared": compared(report),
         "facts": facts(report),
+        "inventory_facts": inventory_facts(report.inventory),
         "made_at": when(report.made_at),
         "lake": shown(report.lake, 200),
         "target_words": _target(report),
@@ -58,15 +76,19 @@ def _words(report: Report) -> dict[str, Any]:
 
 
 def _target(report: Report) -> str:
-    limits = " or ".join(milliseconds(target) for target in report.targets_ms)
-    changed = " (the target was changed within this time)" if len(report.targets_ms) > 1 else ""
+    limits = " or ".join(milliseconds(target) for target in report.numbers.targets_ms)
+    changed = " (the target was changed within this time)" if len(report.numbers.targets_ms) > 1 else ""
     return f"A message is on time if the broker confirms it within {limits} from when it was due{changed}."
 
 
 def _plots(report: Report) -> dict[str, Any]:
-    if not report.total.counts.settled:
-        return {"throughput": None, "latency": None, "attainment": None, "heat": None}
-    heat, heat_key = plots.heat(report)
+    if not report.numbers.total.counts.settled:
+        return dict.fromkeys(("throughput", "latency", "attainment", "heat", "days", "dead_plot"))
+    by_exchange, by_day, dead = (
+        heat.by_exchange(report.numbers.exchanges),
+        heat.by_day(report.span, report.numbers.hours),
+        plots.dead(report),
+    )
     latency = plots.latency(report)
     return {
         "throughput": plots.throughput(report),
@@ -75,18 +97,26 @@ def _plots(report: Report) -> dict[str, Any]:
         "latency_words": f"{latency.words} The scale is logarithmic." if latency else "",
         "latency_key": _LATENCY_KEY,
         "attainment": plots.attainment(report),
-        "heat": heat,
-        "heat_key": heat_key,
+        "heat": by_exchange[0],
+        "heat_key": by_exchange[1],
+        "days": by_day[0],
+        "days_key": by_day[1],
+        "dead_plot": dead and dead[0],
+        "dead_key": dead and dead[1],
     }
 
 
 def _tables(report: Report) -> dict[str, Any]:
     return {
-        "latency_table": tables.latency(report.total),
-        "exchanges": tables.exchanges(report.exchanges),
+        "latency_table": tables.latency(report.numbers.total, before(report)),
+        "exchanges": tables.exchanges(report.numbers.exchanges, report.before.exchanges),
+        "dead_groups": tables.dead_groups(report.numbers, report.before),
+        "failing_keys": tables.failing_keys(report.numbers, report.before),
         "failures": tables.failures(report.failures),
         "slow_routing": tables.slow_keys(report.slow_keys, "routing"),
         "slow_ordering": tables.slow_keys(report.slow_keys, "ordering"),
         "dead": tables.dead(report.unacknowledged),
         "partitions": tables.partitions(report.quality),
+        "day_sizes": tables.day_sizes(report.inventory),
+        "lake_tables": tables.lake_tables(report.inventory),
     }

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from relay.pipeline.report.model import Report
-from relay.pipeline.report.text import NOTHING, length, milliseconds, number, plural, rate, seconds, share, shown, when
+from relay.pipeline.report.model import Figures, Inventory, Report
+from relay.pipeline.report.text import (
+    NOTHING,
+    change,
+    length,
+    milliseconds,
+    number,
+    plural,
+    points,
+    rate,
+    seconds,
+    share,
+    shown,
+    size,
+    when,
+)
 
 State = Literal["good", "warn", "bad", "plain"]
 NAMED = 5
@@ -22,6 +36,8 @@ class Card(NamedTuple):
     value: str
     words: str
     state: State = "plain"
+    change: str = ""
+    """Since the time before."""
 
 
 class Fact(NamedTuple):
@@ -46,7 +62,7 @@ def state(report: Report) -> State:
 
 def verdict(report: Report) -> str:
     """The report in a few sentences."""
-    counts = report.total.counts
+    counts = report.numbers.total.counts
     said = [f"{plural(counts.published, 'message')} published, {number(counts.dead)} ended dead."] if counts.settled else []
     if report.empty_lake:
         said.append("The lake is empty.")
@@ -66,7 +82,7 @@ def verdict(report: Report) -> str:
 
 def empty(report: Report) -> Empty | None:
     """Why there are no numbers; None where there are."""
-    if report.total.counts.settled:
+    if report.numbers.total.counts.settled:
         return None
     if report.empty_lake:
         return Empty("The lake is empty", "Nothing was exported yet. Run `relay pipeline export`, then `relay pipeline metrics`.")
@@ -79,28 +95,67 @@ def empty(report: Report) -> Empty | None:
 
 def cards(report: Report) -> tuple[Card, ...]:
     """The numbers to see first; only for a report that counted something."""
-    counts, span = report.total.counts, report.span
-    peak = max(moment.figures.counts.published for moment in report.moments)
-    step, dead = length(span.step), report.unacknowledged.total
+    return (*_counts(report), *_in_time(report), *_now(report))
+
+
+def _counts(report: Report) -> Iterator[Card]:
+    counts, known, span = report.numbers.total.counts, before(report), report.span
+    peak = max(moment.figures.counts.published for moment in report.numbers.moments)
+    step = length(span.step)
     by_result = ", ".join(
         f"{number(value)} {name}" for name, value in
         (("rejected", counts.rejected), ("failed", counts.failed), ("lock expired", counts.lock_expired)) if value
     )  # fmt: skip
-    found = [
-        Card("Published", number(counts.published), f"{number(counts.discarded)} discarded"),
-        Card("Rate", rate(counts.published, span.seconds), f"{rate(peak, span.step.total_seconds())} in the busiest {step}"),
-        Card("Ended dead", number(counts.dead), by_result or "none", "warn" if counts.dead else "good"),
-        Card("Tries each", f"{counts.attempts / counts.settled:.2f}", "1.00 is every message at once"),
-    ]
-    if counts.published and report.targets_ms:
-        target = " or ".join(map(milliseconds, report.targets_ms))
-        found.append(Card("On time", share(counts.within_target, counts.published), f"confirmed within {target}"))
-    if report.total.wait:
-        found.append(Card("Wait, p95", milliseconds(report.total.wait.p95), "from due until claimed"))
-    found.append(Card("Not acknowledged", number(dead), "dead letters", "warn" if dead else "good"))
-    lag = report.quality.lag_seconds
-    found.append(Card("Export lag", NOTHING if lag is None else seconds(lag), "oldest message not in the lake", _lag_state(lag)))
-    return tuple(found)
+    there = known.counts.published if known else None
+    published, each = _than(counts.published, there, number), _than(counts.published, there, lambda messages: rate(messages, span.seconds))
+    yield Card("Published", number(counts.published), f"{number(counts.discarded)} discarded", change=published)
+    yield Card("Rate", rate(counts.published, span.seconds), f"{rate(peak, span.step.total_seconds())} in the busiest {step}", change=each)
+    dead = _than(counts.dead, known.counts.dead if known else None, number)
+    yield Card("Ended dead", number(counts.dead), by_result or "none", "warn" if counts.dead else "good", dead)
+    tries = _than(counts.tries_each, known.counts.tries_each if known else None, "{:.2f}".format)
+    yield Card("Tries each", f"{counts.tries_each:.2f}", "1.00 is every message at once", change=tries)
+
+
+def _in_time(report: Report) -> Iterator[Card]:
+    total, known = report.numbers.total, before(report)
+    counts = total.counts
+    if counts.published and report.numbers.targets_ms:
+        target = " or ".join(map(milliseconds, report.numbers.targets_ms))
+        changed = points(counts.on_time, known.counts.on_time) if known else ""
+        yield Card("On time", share(counts.within_target, counts.published), f"confirmed within {target}", change=changed)
+    if total.wait:
+        changed = _than(total.wait.p95, known.wait.p95 if known and known.wait else None, milliseconds)
+        yield Card("Wait, p95", milliseconds(total.wait.p95), "from due until claimed", change=changed)
+
+
+def _now(report: Report) -> Iterator[Card]:
+    """What is so at this moment, whatever the time of the report."""
+    dead, lag = report.unacknowledged.total, report.quality.lag_seconds
+    yield Card("Not acknowledged", number(dead), "dead letters", "warn" if dead else "good")
+    yield Card("Export lag", NOTHING if lag is None else seconds(lag), "oldest message not in the lake", _lag_state(lag))
+
+
+def compared(report: Report) -> str:
+    """What the changes are against."""
+    past, first = report.span.before, report.quality.first
+    time = f"the time before, {when(past.since)[:16]} to {when(past.until)[:16]}"
+    if not report.before.total.counts.settled:
+        return f"Nothing was counted in {time}: there is nothing to compare with."
+    short = f" The lake begins on {first}, so that time is not whole." if first and first > past.since.date() else ""
+    return f"Changes are against {time}.{short}"
+
+
+def before(report: Report) -> Figures | None:
+    """Figures of the time before; None where nothing was counted."""
+    return report.before.total if report.before.total.counts.settled else None
+
+
+def _than(now: float, before: float | None, say: Callable[[float], str]) -> str:
+    """How a figure has changed, and what it was; nothing where it is not known."""
+    if before is None:
+        return ""
+    said = change(now, before)
+    return f"{said}: {say(before)} before" if before and now != before else said
 
 
 def dead_words(report: Report) -> str:
@@ -147,7 +202,7 @@ def _unverified(report: Report) -> tuple[Fact, ...]:
 
 
 def _counted(report: Report) -> Fact:
-    counted, there = report.total.counts.settled, report.quality.archive_rows
+    counted, there = report.numbers.total.counts.settled, report.quality.archive_rows
     if counted == there:
         return Fact(f"The numbers count each of the {plural(there, 'message')} that the lake has of this time.", "good")
     return Fact(
@@ -172,3 +227,25 @@ def _retention(report: Report) -> Fact:
     if report.quality.registered:
         return Fact("Retention waits for the export: PostgreSQL drops only what was verified.")
     return Fact("Retention does not wait for the export: register it with `relay pipeline export --register`.", "warn")
+
+
+def inventory_facts(inventory: Inventory) -> tuple[Fact, ...]:
+    """How large lake and archive are, and when each job last did something."""
+    return (*_sizes(inventory), *_jobs(inventory))
+
+
+def _sizes(inventory: Inventory) -> Iterator[Fact]:
+    files, taken = sum(table.files for table in inventory.tables), sum(table.bytes for table in inventory.tables)
+    archive = next((table for table in inventory.tables if table.name == "archive"), None)
+    of = f", of which {size(archive.bytes)} hold the {plural(archive.rows, 'row')} of its archive" if archive else ""
+    yield Fact(f"The lake has {plural(files, 'file')} of {size(taken)} together{of}.")
+    here = [day for day in inventory.days if day.bytes is not None]
+    yield Fact(f"The archive in PostgreSQL has {plural(len(here), 'partition')} of {size(sum(day.bytes or 0 for day in here))} together.")
+
+
+def _jobs(inventory: Inventory) -> Iterator[Fact]:
+    for done, at, command in (
+        ("Last export of messages", inventory.exported_at, "export"), ("Last change of the numbers", inventory.computed_at, "metrics"),
+        ("Last comparison with PostgreSQL", inventory.compared_at, "verify"), ("Last compaction", inventory.compacted_at, "compact"),
+    ):  # fmt: skip
+        yield Fact(f"{done}: {when(at)}." if at else f"{done}: never yet. `relay pipeline {command}` does it.", "plain" if at else "warn")

@@ -24,7 +24,7 @@ COLOURS = {
     name: f"#00fe{number:02x}"
     for number, name in enumerate(
         ("ink", "muted", "grid", "published", "rejected", "failed", "lock-expired", "discarded", "p50", "p95", "p99",
-         *(f"heat-{level}" for level in range(6)))
+         *(f"heat-{level}" for level in range(6)), *(f"series-{place}" for place in range(6)))
     )
 }  # fmt: skip
 """Stand-ins that matplotlib takes for colours; the page has a CSS variable of each name for light and dark."""
@@ -113,10 +113,25 @@ def _for_page(text: str, name: str) -> str:
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)
     text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)  # hundredths of a point are finer than any screen
+    text = re.sub(r'(?<= d=")[MLz\d.\s-]+(?=")', lambda found: _shorter(found[0]), text)
     for colour, stand_in in COLOURS.items():
         text = text.replace(stand_in, f"var(--{colour})")
     text = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", text)
     return re.sub(r"font-family: [^;\"]*;? ?", "", text)
+
+
+def _shorter(path: str) -> str:
+    """The same straight lines in fewer letters: of a step that goes straight across or up only what changes."""
+    out, x, y = [], "", ""
+    for command, to_x, to_y in re.findall(r"([MLz])(?: (\S+) (\S+))?", path):
+        if command == "z":
+            out.append("z")
+            continue
+        across, up = f"{float(to_x):g}", f"{float(to_y):g}"
+        straight = f"V{up}" if across == x else f"H{across}" if up == y else f"L{across} {up}"
+        out.append(f"M{across} {up}" if command == "M" else straight)
+        x, y = across, up
+    return "".join(out)
 
 
 def _with_words(text: str, words: str, labels: Sequence[str]) -> Markup:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal, NamedTuple
 
-from relay.pipeline.report.model import Exchange, Failure, Figures, Latency, Partition, Quality, SlowKey, Unacknowledged
-from relay.pipeline.report.text import NOTHING, milliseconds, number, plural, share, shown, when
+from relay.pipeline.report.model import (
+    Counts,
+    Exchange,
+    Failure,
+    Figures,
+    Inventory,
+    Latency,
+    Numbers,
+    Partition,
+    Quality,
+    SlowKey,
+    Unacknowledged,
+)
+from relay.pipeline.report.text import NOTHING, change, milliseconds, number, percent, plural, points, share, shown, size, when
+from relay.pipeline.stats import OTHER
 
 Kind = Literal["text", "long", "number", "time", "id", "verdict"]
 """How a column is set."""
@@ -16,9 +29,22 @@ EXCHANGES = 25
 VERIFIED_DAYS = 14
 """Newest verified partitions that are listed; what needs a person is listed up to `WORRYING`."""
 WORRYING = 60
+GROUPS = 25
+KEYS = 15
+SIZED_DAYS = 14
+OTHER_KEYS = "all other keys"
 FEW = 4
 """Columns that a phone has room for."""
 _DETAIL = 240
+_NEVER = Latency(0, 0, 0)
+"""Of a time with messages of which none was measured."""
+
+
+class Cell(NamedTuple):
+    """A cell with how its figure has changed."""
+
+    text: str
+    change: str
 
 
 class Column(NamedTuple):
@@ -35,7 +61,7 @@ class Table:
     id: str
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
     named: bool = True
     left_out: str = ""
 
@@ -47,53 +73,113 @@ class Table:
             return "few"
         return "many" if kinds & {"text", "long", "id"} else "many figures"
 
-    def cells(self, row: tuple[str, ...]) -> Iterator[tuple[Column, str]]:
+    def cells(self, row: tuple[str | Cell, ...]) -> Iterator[tuple[Column, Cell]]:
         """The cells of one row with their columns."""
-        return zip(self.columns, row, strict=True)
+        return zip(self.columns, (Cell(cell, "") if isinstance(cell, str) else cell for cell in row), strict=True)
 
 
-def latency(total: Figures) -> Table:
+def latency(total: Figures, before: Figures | None) -> Table:
     """Percentiles of the whole span."""
-    measured = {"Wait": total.wait, "Publish": total.publish, "Confirm": total.confirm}
-    rows = tuple((name, *_percentiles(latency)) for name, latency in measured.items())
+    parts = ("wait", "publish", "confirm")
+    rows = tuple(
+        (part.capitalize(), *_percentiles(getattr(total, part), getattr(before, part) or _NEVER if before else None)) for part in parts
+    )
     return Table("latencies", "Latency over the whole time", (Column("Part"), *_numbers("median", "p95", "p99")), rows)
 
 
-def exchanges(found: Sequence[Exchange]) -> Table:
+def exchanges(found: Sequence[Exchange], before: Sequence[Exchange]) -> Table:
     """Counts and latencies by exchange, the busiest first."""
     ordered = sorted(found, key=lambda exchange: (-exchange.figures.counts.settled, exchange.name))
+    known = {exchange.name: exchange.figures for exchange in before}
     columns = (
         Column("Exchange"),
         *_numbers("Published", "Dead", "Discarded", "Tries each", "On time", "Wait p95", "Confirm p95"),
     )
     left_out = f"{plural(len(ordered) - EXCHANGES, 'exchange')} with fewer messages left out." if len(ordered) > EXCHANGES else ""
-    return Table("by-exchange", "Messages by exchange", columns, tuple(map(_exchange, ordered[:EXCHANGES])), left_out=left_out)
+    rows = tuple(_exchange(one, known.get(one.name, Figures(Counts())) if before else None) for one in ordered[:EXCHANGES])
+    return Table("by-exchange", "Messages by exchange", columns, rows, left_out=left_out)
 
 
-def _exchange(exchange: Exchange) -> tuple[str, ...]:
-    counts, figures = exchange.figures.counts, exchange.figures
+def _exchange(exchange: Exchange, before: Figures | None) -> tuple[str | Cell, ...]:
+    now = exchange.figures
+    counts, known = now.counts, before.counts if before else None
     return (
         shown(exchange.name),
-        number(counts.published),
-        number(counts.dead),
-        number(counts.discarded),
-        f"{counts.attempts / counts.settled:.2f}" if counts.settled else NOTHING,
-        share(counts.within_target, counts.published),
-        _percentiles(figures.wait)[1],
-        _percentiles(figures.confirm)[1],
+        *(_changed(number, getattr(counts, name), getattr(known, name) if known else None) for name in ("published", "dead", "discarded")),
+        _changed("{:.2f}".format, counts.tries_each, known.tries_each if known else None),
+        Cell(share(counts.within_target, counts.published), points(counts.on_time, known.on_time) if known else ""),
+        _percentiles(now.wait, before.wait or _NEVER if before else None)[1],
+        _percentiles(now.confirm, before.confirm or _NEVER if before else None)[1],
     )
+
+
+def dead_groups(numbers: Numbers, before: Numbers) -> Table:
+    """Dead messages by exchange and code, as a share of what the exchange settled."""
+    settled = {exchange.name: exchange.figures.counts.settled for exchange in numbers.exchanges}
+    known = {(group.exchange, group.code): group.messages for group in before.dead}
+    rows = tuple(
+        (
+            shown(one.exchange), shown(one.code), _changed(number, one.messages, _known(before, known, (one.exchange, one.code))),
+            percent(one.messages, settled[one.exchange]),
+        )
+        for one in numbers.dead[:GROUPS]
+    )  # fmt: skip
+    left_out = f"{plural(len(numbers.dead) - GROUPS, 'more pair')} of exchange and code left out." if len(numbers.dead) > GROUPS else ""
+    columns = (Column("Exchange"), Column("Code", "long"), *_numbers("Dead", "Of its messages"))
+    return Table("by-exchange-and-code", "Dead messages by exchange and code", columns, rows, left_out=left_out)
+
+
+def failing_keys(numbers: Numbers, before: Numbers) -> Table:
+    """Routing keys with the most dead messages."""
+    known: dict[tuple[str, str | None], int] = {(one.exchange, one.key): one.dead for one in before.keys}
+    rows = tuple(
+        (
+            OTHER_KEYS if one.key == OTHER else shown(one.key), shown(one.exchange),
+            _changed(number, one.dead, _known(before, known, (one.exchange, one.key))), number(one.settled), percent(one.dead, one.settled),
+        )
+        for one in numbers.keys[:KEYS]
+    )  # fmt: skip
+    left_out = f"{plural(len(numbers.keys) - KEYS, 'more key')} with dead messages left out." if len(numbers.keys) > KEYS else ""
+    columns = (Column("Routing key", "long"), Column("Exchange"), *_numbers("Dead", "Messages", "Of them dead"))
+    return Table("failing-keys", "Routing keys by dead messages", columns, rows, left_out=left_out)
+
+
+def _known(before: Numbers, found: Mapping[tuple[str, str | None], int], key: tuple[str, str | None]) -> int | None:
+    """What there was before; None where nothing at all was counted."""
+    return found.get(key, 0) if before.exchanges else None
+
+
+def day_sizes(inventory: Inventory) -> Table:
+    """Rows and bytes of each day of the archive, in PostgreSQL and in the lake."""
+    kept = inventory.days[:SIZED_DAYS]
+    rows = tuple(
+        (
+            one.day.isoformat() if one.day else "dead messages", _count(one.rows), size(one.bytes), _count(one.lake_rows),
+            _count(one.lake_files), size(one.lake_bytes),
+        )
+        for one in kept
+    )  # fmt: skip
+    columns = (Column("Day"), *_numbers("PostgreSQL rows", "PostgreSQL bytes", "Lake rows", "Lake files", "Lake bytes"))
+    left_out = f"{plural(len(inventory.days) - len(kept), 'older day')} left out." if len(inventory.days) > len(kept) else ""
+    return Table("sizes", "Size of the archive, the newest days", columns, rows, left_out=left_out)
+
+
+def lake_tables(inventory: Inventory) -> Table:
+    """The lake's tables."""
+    rows = tuple((one.name, number(one.days), number(one.files), number(one.rows), size(one.bytes)) for one in inventory.tables)
+    return Table("lake-tables", "Tables of the lake", (Column("Table"), *_numbers("Days", "Files", "Rows", "Bytes")), rows)
 
 
 def failures(found: Sequence[Failure]) -> Table:
     """Dead messages of the span by result and code, each with its latest example."""
     columns = (
         Column("Code", "long"), Column("Result"), Column("Messages", "number"), Column("Latest", "time"), Column("Exchange"),
-        Column("Routing key"), Column("Its id", "id"), Column("What it says", "long"),
+        Column("Routing key"), Column("Look at it with", "id"), Column("What it says", "long"),
     )  # fmt: skip
     rows = tuple(
         (
             shown(one.code), one.result.replace("_", " "), number(one.messages), when(one.at), shown(one.exchange), shown(one.routing_key),
-            one.id, shown(one.detail, _DETAIL),
+            show_command(one.id), shown(one.detail, _DETAIL),
         )
         for one in found
     )  # fmt: skip
@@ -112,12 +198,12 @@ def slow_keys(found: Sequence[SlowKey], kind: Literal["routing", "ordering"]) ->
 def dead(found: Unacknowledged) -> Table:
     """The newest dead messages that wait for somebody."""
     columns = (
-        Column("Id", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("Exchange"), Column("Routing key"),
-        Column("Tries", "number"), Column("What it says", "long"),
+        Column("Look at it with", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("Exchange"),
+        Column("Routing key"), Column("Tries", "number"), Column("What it says", "long"),
     )  # fmt: skip
     rows = tuple(
         (
-            one.id, when(one.at), one.result.replace("_", " "), shown(one.code), shown(one.exchange), shown(one.routing_key),
+            show_command(one.id), when(one.at), one.result.replace("_", " "), shown(one.code), shown(one.exchange), shown(one.routing_key),
             number(one.attempts), shown(one.detail, _DETAIL),
         )
         for one in found.newest
@@ -138,6 +224,11 @@ def partitions(quality: Quality) -> Table:
     return Table("verified", "Archive in PostgreSQL compared with the lake, row by row", columns, rows, left_out=left_out)
 
 
+def show_command(message: str) -> str:
+    """What shows a message, to be copied into a shell."""
+    return f"relay show {message}"
+
+
 def _partition(one: Partition) -> str:
     """A day of the archive, or what its name ends with."""
     return one.day.isoformat() if one.day else shown(one.name.removeprefix("queue_message_").replace("_", " "))
@@ -147,7 +238,20 @@ def _numbers(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title, "number") for title in titles)
 
 
-def _percentiles(measured: Latency | None) -> tuple[str, str, str]:
-    if measured is None:
-        return (NOTHING, NOTHING, NOTHING)
-    return (milliseconds(measured.p50), milliseconds(measured.p95), milliseconds(measured.p99))
+def _percentiles(measured: Latency | None, before: Latency | None) -> tuple[Cell, Cell, Cell]:
+    p50, p95, p99 = (
+        Cell(NOTHING, "")
+        if measured is None
+        else _changed(milliseconds, getattr(measured, which), getattr(before, which) if before else None)
+        for which in ("p50", "p95", "p99")
+    )
+    return p50, p95, p99
+
+
+def _changed(say: Callable[[float], str], now: float, before: float | None) -> Cell:
+    """A figure with its change since the time before; without where nothing was counted then."""
+    return Cell(say(now), "" if before is None else change(now, before))
+
+
+def _count(value: int | None) -> str:
+    return NOTHING if value is None else number(value)

@@ -16,6 +16,11 @@ _MARKS = 2
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Categories without a shape of their own: controls, marks of direction, lone surrogates, private and unassigned ones, line ends."""
 _JOINER = "\u200d"
+_SMALL = 1e-6
+"""Shares below this are said to be so."""
+_TIMES = 10
+"""From so many times as much on, a growth is no longer said in percent."""
+_SIZES = {unit: 1000**power for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))}
 _MILLISECOND, _SECOND, _MINUTE, _HOUR, _DAY = 1.0, 1e3, 6e4, 3.6e6, 8.64e7
 
 
@@ -78,6 +83,39 @@ def share(part: int, whole: int) -> str:
     return f"{part * 10_000 // whole / 100:.2f} %" if whole else NOTHING
 
 
+def percent(part: int, whole: int) -> str:
+    """A share in percent that is small, rounded to three digits."""
+    if not part or not whole:
+        return "0 %" if whole else NOTHING
+    return f"{100 * part / whole:.3g} %" if part / whole >= _SMALL else f"below {100 * _SMALL:g} %"
+
+
+def change(now: float | None, before: float | None) -> str:
+    """How a figure has changed, in words."""
+    if not now or not before:
+        return "as before" if now == before else "none now" if before else "none before"
+    percents = abs(now / before - 1) * 100
+    if now >= _TIMES * before:
+        return f"{now / before:,.0f} times as much"
+    return f"{_short(percents)} % {_more(now - before)}" if percents >= 0.05 else "as before"  # noqa: PLR2004 - half of what is shown
+
+
+def points(now: float | None, before: float | None) -> str:
+    """How a share has changed, both from 0 to 1, in points of percent."""
+    if now is None or before is None:
+        return change(now, before)
+    apart = abs(now - before) * 100
+    return f"{apart:.2f} points {_more(now - before)}" if apart >= 0.005 else "as before"  # noqa: PLR2004 - half of what is shown
+
+
+def size(value: float | None) -> str:
+    """Bytes in the decimal unit that suits them."""
+    if value is None:
+        return NOTHING
+    unit = next((unit for unit in _SIZES if value < 1000 * _SIZES[unit]), "PB")
+    return f"{_short(value / _SIZES[unit])} {unit}" if unit != "B" else f"{value:.0f} B"
+
+
 def when(moment: datetime | None) -> str:
     """A time in UTC, to the second; the page says once that all of them are UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if moment else NOTHING
@@ -92,6 +130,10 @@ def length(step: timedelta) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun."""
     return many(count, noun)
+
+
+def _more(difference: float) -> str:
+    return "more" if difference > 0 else "less"
 
 
 def _short(value: float) -> str:
