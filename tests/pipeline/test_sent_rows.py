@@ -34,7 +34,8 @@ VALUES: dict[str, list[object]] = {
 @pytest.mark.parametrize("nulls", [0, 1, 2])
 def test_every_type_is_sent_alike(database_url: str, kind: str, nulls: int) -> None:
     """First and last values, without null, with one, and nothing but null."""
-    values = {0: VALUES[kind], 1: [*VALUES[kind], None], 2: [None, None]}[nulls]
+    choices: dict[int, list[object]] = {0: VALUES[kind], 1: [*VALUES[kind], None], 2: [None, None]}
+    values = choices[nulls]
     columns = [Column("seq", "int8"), Column("a", kind), Column("b", "text")]
     made = sql.SQL("SELECT {} FROM (SELECT {}::int8 AS seq, {}::text::{} AS a, 'x' AS b, NULL AS error_code) AS row")
     with psycopg.connect(database_url) as connection:

@@ -299,16 +299,17 @@ def added_up(lake: Lake, url: str, day: str) -> tuple[int, float, float]:
     return int(rows), seconds, mib
 
 
+@pytest.mark.parametrize("group", [20_000, 50_000])
 def test_huge_rows_among_small_ones_cost_what_their_bytes_cost(
-    lake: Lake, database_url: str, database: Database, archived: Archived
+    lake: Lake, database_url: str, database: Database, archived: Archived, group: int
 ) -> None:
-    """Three rows of 36 MB in one row group with 20,000 others: memory for a few copies of one of them, and no batch of each small row."""
+    """Three rows of 36 MB beside 20,000 others, by themselves or in one row group: memory for a few copies of one, and few batches."""
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     for days in (0, 1):
         with database.connection() as connection:
             archives.insert_many(connection, 20_000, archived_at=noon + timedelta(days=days))
     archived(*({"content": '{"text": "' + "x" * 36_000_000 + '"}', "archived_at": noon + timedelta(days=1)} for _ in range(3)))
-    export(lake, database)
+    export(lake, database, group=group)
 
     small, wide = added_up(lake, database_url, "2024-05-01"), added_up(lake, database_url, "2024-05-02")
 

@@ -19,10 +19,12 @@ Rows = list[dict[str, object]]
 NEW = "SELECT {} FROM queue_message_archive WHERE archived_xid >= {} AND (archived_xid < {} OR {}) ORDER BY archived_xid, seq"
 
 
-def export(lake: Lake, database: Database, change: Callable[[Rows], Rows] | None = None, *, foreign: bool = False) -> int:
+def export(
+    lake: Lake, database: Database, change: Callable[[Rows], Rows] | None = None, *, foreign: bool = False, group: int = 1 << 20
+) -> int:
     """Append what was archived since the last time; return the transaction below which everything is in the lake.
 
-    `change` spoils the rows on their way; `foreign` takes those with transaction ids of the future along.
+    `change` spoils the rows on their way; `foreign` takes those with transaction ids of the future along; so many rows are a row `group`.
     """
     columns = database.columns()
     handle = lake.open(TABLE) or lake.create(TABLE, schema_of(columns), properties=clusters.read(database).properties)
@@ -34,7 +36,7 @@ def export(lake: Lake, database: Database, change: Callable[[Rows], Rows] | None
         found = connection.execute(statement).fetchall()
     rows: Rows = [_row([column.name for column in columns], row) for row in found]
     rows = change(rows) if change else rows
-    batches = [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
+    batches = [pa.RecordBatch.from_pylist(rows[start : start + group], schema=schema) for start in range(0, len(rows), group)]
     lake.append(handle, TABLE, batches, offset=(OFFSET, end))
     return int(end)
 
