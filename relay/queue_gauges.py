@@ -26,6 +26,7 @@ GAUGES: Mapping[str, str] = {
     "notification_queue_usage": "Share of PostgreSQL's notification queue that is full.",
     "oldest_transaction_seconds": "Age of the oldest transaction that keeps vacuum off, where the role may see it (pg_read_all_stats).",
     "clock_skew_seconds": "Seconds by which the relay's clock is ahead of the database's at the least, which decides; negative behind.",
+    "lake_overdue_seconds": "For how long a registered export should have looked at its lake: nothing is dropped meanwhile.",
     "export_lag_seconds": "Age of the first archived message that is not in the lake, where an export is registered.",
     "export_unverified_days": "Days past their retention that are kept until their export is verified.",
     "export_differing_partitions": "Partitions of the archive that were compared with the lake and differ.",
@@ -34,5 +35,5 @@ GAUGES: Mapping[str, str] = {
 
 
 def named(column: str) -> str:
-    """Name of a gauge by its column: of the export, of the relay's clock, of schedules, or of the queue."""
-    return f"relay_{column}" if column.startswith(("export_", "clock_", "schedules_")) else f"relay_queue_{column}"
+    """Name of a gauge by its column: of the export and its lake, of the relay's clock, of schedules, or of the queue."""
+    return f"relay_{column}" if column.startswith(("export_", "lake_", "clock_", "schedules_")) else f"relay_queue_{column}"

@@ -136,3 +136,4 @@ class Fields(BaseSettings):
     pipeline_snapshot_seconds: float = seconds(
         30, 0.1, 3600, "How long one statement of a verification may last, and so hold up the queue's clean-up, before it is made smaller"
     )
+    pipeline_replica_url: Conninfo | None = setting(None, CONNINFO, "A standby of it that an export reads rows from", shown="none")

@@ -26,7 +26,7 @@ POLICY = (
     "dedup_seconds", "bundle_seconds", "bundle_max_messages", "bundle_max_bytes",
 )  # fmt: skip
 """Settings that the database carries out; the names of `queue_message_setting`."""
-URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url")
+URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url", "pipeline_replica_url")
 
 
 class Row(NamedTuple):
@@ -82,6 +82,11 @@ class Settings(Fields):
     def pipeline_conninfo(self) -> str:
         """Conninfo of the pipeline's connections, with its password."""
         return (self.pipeline_database_url or self.database_url).get_secret_value()
+
+    @property
+    def pipeline_replica(self) -> str | None:
+        """Conninfo of the standby that an export reads rows from, with its password."""
+        return None if self.pipeline_replica_url is None else self.pipeline_replica_url.get_secret_value()
 
     @property
     def lake_storage(self) -> dict[str, str]:

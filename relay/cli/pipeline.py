@@ -23,7 +23,14 @@ app = new_group(help="Copy the archive into a lake, count, report, verify, repla
 
 BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About so many rows in one commit.")]
 Adopt = Annotated[
-    bool, typer.Option("--adopt", help="Go on after a failover or a restore: read what overlaps again, and leave out what is there.")
+    bool,
+    typer.Option(
+        "--adopt",
+        help="Let the lake follow this server, as after a failover or a restore: what is there already is left out.",
+    ),
+]
+NewLake = Annotated[
+    bool, typer.Option("--new-lake", help="Begin another lake than until now: nothing counts as verified until it was compared with it.")
 ]
 Register = Annotated[bool, typer.Option("--register", help="From now on the core drops only days that were verified.")]
 Target = Annotated[
@@ -36,11 +43,17 @@ TopKeys = Annotated[
 
 @app.command()
 def export(
-    *, batch_rows: BatchRows = None, adopt: Adopt = False, register: Register = False, master: Master = None, as_json: Json = False
+    *,
+    batch_rows: BatchRows = None,
+    adopt: Adopt = False,
+    new_lake: NewLake = False,
+    register: Register = False,
+    master: Master = None,
+    as_json: Json = False,
 ) -> None:
     """Copy what was archived since the last export into the lake, exactly once."""
     with workplace() as place, spark("export", master) as session:
-        result = _export(place, session, batch_rows=batch_rows, adopt=adopt, register=register)
+        result = _export(place, session, batch_rows=batch_rows, adopt=adopt, new_lake=new_lake, register=register)
     finish(result, as_json=as_json, words=_exported)
 
 

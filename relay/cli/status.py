@@ -12,6 +12,7 @@ from relay.cli.reasons import limited, paused
 from relay.cli.support import console, settings
 from relay.cli.types import Json
 from relay.cli.workers import NOBODY
+from relay.lake_judgement import LakeState, judge
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,12 +25,13 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is told of."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
-LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "retention": 3600.0}
-"""Seconds by which a task may be late: pg_cron does the first three each minute and retention each hour."""
+LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
+"""Seconds by which a task may be late: pg_cron does three of them each minute and retention each hour."""
 OVERDUE = {
     "keyed": "messages under a key have been due for {late}, nobody folds them: start a relay, or `SELECT queue_message_fold()`",
     "schedules": "schedules have been due for {late}: start a relay, or `SELECT queue_message_run_schedules()`",
     "sweep": "the sweep of expired locks is {late} late: see the relays' logs; `SELECT queue_message_sweep_minute()` does it or says why",
+    "lake": "nothing is dropped until the lake is seen, for {late} by now: `relay pipeline run`, or see why it does not find the lake",
     "retention": "retention is {late} late: see the relays' logs; `SELECT * FROM queue_message_retain()` does it or says why",
 }
 
@@ -56,6 +58,7 @@ def status(
 def read_status(opened: Console, *, every: bool = False) -> Status:
     """Everything that `relay status --json` prints; `every` relay, or only those that are not long gone."""
     found: Status = {"schema": opened.schema, "queue": opened.row("read_status")}
+    found["lake"] = _lake(opened.row("read_lake"), found["queue"])
     found["recent"] = _recent(opened)
     relays = opened.rows("read_relays")
     found["relays"] = [row for row in relays if every or not row["gone"]]
@@ -75,7 +78,9 @@ def picture(found: Status) -> RenderableType:
     """The status for people."""
     from rich.console import Group  # noqa: PLC0415 - see cli_output
 
-    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"]), *_lake(found["queue"])]
+    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"])]
+    if found["lake"]["registered"]:
+        parts.append(found["lake"]["words"])
     if found["relays"]:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
         parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
@@ -133,12 +138,10 @@ def _recent_line(recent: Status) -> str:
     return f"{count(recent['per_second'], 'message')} a second in the last minute; {newest} within {length(recent['seconds'])}: {results}"
 
 
-def _lake(queue: Status) -> list[str]:
-    """How far a registered export has got."""
-    lag = queue["export_lag_seconds"]
-    if lag is None:
-        return []
-    return [f"the lake is {length(lag)} behind the archive" if lag else "the lake holds everything that was archived"]
+def _lake(row: Status, queue: Status) -> Status:
+    """What is known of the lake, and what can be said of it."""
+    judged = judge(LakeState(**row, lag_seconds=queue["export_lag_seconds"], differing=queue["export_differing_partitions"]), length)
+    return {**row, "judgement": judged.kind, "words": words(judged.words)}
 
 
 def _relay_row(row: Status) -> Status:
@@ -201,7 +204,7 @@ def _suspects(waiting: int) -> list[str]:
 
 def _overdue(queue: Status) -> list[str]:
     """What is due and not done, as where nobody does it, or where another session holds what it needs."""
-    late = {task: seconds for task in OVERDUE if (seconds := queue[f"{task}_overdue_seconds"]) > LATE[task]}
+    late = {task: seconds for task in OVERDUE if (seconds := queue[f"{task}_overdue_seconds"] or 0) > LATE[task]}
     return [OVERDUE[task].format(late=length(seconds)) for task, seconds in late.items()]
 
 
@@ -253,7 +256,7 @@ def _export(queue: Status) -> list[str]:
     if days := queue["export_unverified_days"]:
         lines.append(f"{count(days, 'day')} past retention kept until the export is verified: `relay pipeline verify`")
     if partitions := queue["export_differing_partitions"]:
-        lines.append(f"{count(partitions, 'partition')} of the archive not as in the lake: `relay pipeline verify` names the rows")
+        lines.append(f"{count(partitions, 'partition')} of the archive not as in the lake: `relay pipeline verify` names rows and files")
     return lines
 
 

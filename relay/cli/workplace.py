@@ -67,6 +67,7 @@ def _opened() -> Iterator[Workplace]:
     with Database(
         chosen.pipeline_conninfo,
         schema=chosen.schema_name,
+        replica=chosen.pipeline_replica,
         connections=chosen.pipeline_connections,
         snapshot_seconds=chosen.pipeline_snapshot_seconds,
     ) as database:

@@ -15,8 +15,12 @@ UNPRINTABLE = "content_unprintable"
 INSTANT = pa.timestamp("us", "UTC")
 DAY = pa.field("day", pa.date32(), nullable=False)
 """The lake's partition: the UTC day of `archived_at`."""
-FORMAT = "1"
-"""Version of this layout, a property of the table."""
+TABLE = "archive"
+"""The lake's table of the archive."""
+FORMAT = "2"
+"""Version of this layout, a property of the table: since 2 each commit of an export carries an epoch, and one without would undo that."""
+OLDER_FORMATS = ("1",)
+"""Versions that the next export takes over."""
 
 _ARROW = {
     "bool": pa.bool_(),

@@ -6,21 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field
+from deltalake import CommitProperties, DeltaTable, Field, Transaction
 from deltalake.exceptions import DeltaError
 
 from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline import cluster as clusters
-from relay.pipeline import gained
-from relay.pipeline.archive import NOT_NULL, Column, check_names, schema_of
+from relay.pipeline import gained, link
+from relay.pipeline.archive import NOT_NULL, TABLE, Column, check_names, schema_of
 from relay.pipeline.cluster import Cluster
+from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake import schema_of as schema_of_table
 from relay.pipeline.lake_errors import sentence, sentences
+from relay.pipeline.link import EPOCH, Link, offset_of
 
-TABLE = "archive"
-OFFSET = "outbox-relay/export"
-"""Application id of the exports' offsets: the transaction below which everything is in the lake."""
+MARGIN = 1_000_000
+"""Transactions that are read again after a change of timeline; after another change it is everything."""
 
 
 @dataclass(frozen=True)
@@ -33,49 +34,89 @@ class Prepared:
     adopted: tuple[str, ...] = ()
 
 
-def prepare(lake: Lake, columns: Sequence[Column], cluster: Cluster, *, position: int, adopt: bool, margin: int) -> Prepared:
-    """Make the table, or see that it fits; nothing is changed where it does not. `position` is its offset before the cluster was asked.
+def check_lake(handle: DeltaTable | None, cluster: Cluster, known: Link, url: str) -> tuple[tuple[str, ...], PipelineError | None]:
+    """In what a lake is not the one that this server exports to, and the sentence about it; nothing and None where it is.
 
     Raises:
-        LakeError: the table is none of the relay's, or a column has another type.
-        PipelineError: it holds another cluster, timeline, database or schema, and `adopt` is not said.
+        LakeError: the table is none of the relay's.
+    """
+    if handle is not None:
+        properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
+        clusters.check_form(properties)
+        if found := clusters.differences(properties, cluster) or clusters.gone_back(offset_of(handle), cluster):
+            return tuple(found), clusters.refusal(found)
+    why = link.contradiction(known, handle)
+    return ((why,), link.refusal(why, known, url, handle)) if why else ((), None)
+
+
+def linked(lake: Lake, database: Database) -> tuple[DeltaTable, Link]:
+    """The table as it is now, and the link, which are the same in both; a commit that was cut short is completed.
+
+    Raises:
+        PipelineError: this server exports to another lake, or the lake follows another server; PostgreSQL remembers that.
+        LakeError: there is no table, or it is none of the relay's.
+    """
+    handle, known = link.both(lake, database)
+    _, error = check_lake(handle, clusters.read(database), known, lake.place.url)
+    if error:
+        raise link.distrust(database, error)
+    return (handle, link.settle(database, handle, known)) if handle else (lake.opened(TABLE), known)
+
+
+def prepare(
+    lake: Lake, handle: DeltaTable | None, columns: Sequence[Column], cluster: Cluster, *, adopted: tuple[str, ...] = ()
+) -> Prepared:
+    """Make the table where there is none, or see that it fits; nothing is changed where it does not.
+
+    `handle` was loaded before the cluster was asked; `adopted` is what it says otherwise than this server.
+
+    Raises:
+        LakeError: a column has another type.
         ConflictError: another export made it at the same moment.
     """
-    handle = lake.open(TABLE)
     if handle is None:
         schema = schema_of(columns)
         lake.create(TABLE, schema, properties={**cluster.properties, **gained.properties(columns)})
         return Prepared(columns, frozenset(schema.names))
-    properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
-    clusters.check_form(properties)
-    found = clusters.differences(properties, cluster) or clusters.gone_back(position, cluster)
-    if found and not adopt:
-        raise clusters.refusal(found)
     _evolve(lake, handle, columns)
     gained.note(lake, TABLE, columns)
     names = frozenset([*schema_of_table(handle).names, *(column.name for column in columns)])
-    return Prepared(columns, names, _begin(found, offset_of(handle), cluster, margin) if found else None, tuple(found))
+    return Prepared(columns, names, _begin(adopted, offset_of(handle), cluster) if adopted else None, adopted)
 
 
-def _begin(found: Iterable[str], offset: int, cluster: Cluster, margin: int) -> int:
+def _begin(found: Iterable[str], offset: int, cluster: Cluster) -> int:
     """Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
 
     A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is.
     """
-    if set(found) != {"timeline"} or offset - cluster.next > margin:
+    if set(found) != {"timeline"} or offset - cluster.next > MARGIN:
         return 0
-    return max(0, min(offset, cluster.next) - margin)
-
-
-def offset_of(handle: DeltaTable) -> int:
-    """The transaction below which everything is in the lake; 0 before the first commit."""
-    return handle.transaction_version(OFFSET) or 0
+    return max(0, min(offset, cluster.next) - MARGIN)
 
 
 def announce(lake: Lake, cluster: Cluster) -> None:
     """From now until `take_over` the lake follows nobody: its offset is one of both clusters, so neither may go on from there unseen."""
     with sentences(lake.place):
         lake.opened(TABLE).alter.set_table_properties(clusters.unfinished(cluster), raise_if_not_exists=False)
+
+
+def tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared) -> None:
+    """Give the lake an epoch where it has none yet, or none of this server's; complete a commit that was cut short.
+
+    Raises:
+        ConflictError: another export was faster.
+    """
+    handle, known = link.both(lake, database)
+    if handle is None or link.settle(database, handle, known).epoch is not None:
+        return
+    properties = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
+    commit = CommitProperties(app_transactions=[Transaction(EPOCH, link.begin(database, handle, None))])
+    try:
+        handle.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=commit)
+    except (DeltaError, OSError) as error:
+        if lake.opened(TABLE).version() > handle.version():
+            raise ConflictError("Another export was faster: the next run goes on from there.") from error
+        raise sentence(error, lake.place) from error
 
 
 def take_over(lake: Lake, cluster: Cluster) -> None:

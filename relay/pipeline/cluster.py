@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relay.errors import LakeError, PipelineError
-from relay.pipeline.archive import FORMAT
+from relay.pipeline.archive import FORMAT, OLDER_FORMATS
 from relay.pipeline.database import Database
 
 _PREFIX = "outbox_relay."
@@ -47,7 +47,7 @@ def read(database: Database) -> Cluster:
 
 def check_form(properties: Mapping[str, str]) -> None:
     """LakeError where the table is none of the relay's, or of a form that this version does not know."""
-    if (form := properties.get(f"{_PREFIX}format")) != FORMAT:
+    if (form := properties.get(f"{_PREFIX}format")) not in {FORMAT, *OLDER_FORMATS}:
         what = "was not made by `relay pipeline export`" if form is None else f"is of form {form}, this version knows {FORMAT}"
         raise LakeError(f"The lake's table archive {what}: correct RELAY_LAKE_URL, or use the version that made it.")
 
@@ -59,13 +59,8 @@ def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tu
 
 
 def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was put back, which may show nowhere else.
-
-    A standby may be behind what its primary gave the lake.
-    """
-    if position <= cluster.next or cluster.standby:
-        return {}
-    return {"position": (str(position), str(cluster.next))}
+    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was put back."""
+    return {"position": (str(position), str(cluster.next))} if position > cluster.next else {}
 
 
 def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:

@@ -53,12 +53,16 @@ class Database:
         schema: where the queue's tables live.
         connections: how many a job's tasks have open at a time, whatever their number; this one is apart.
         snapshot_seconds: how long a verification's statement may see what it saw at its beginning, and so hold up the queue's clean-up.
+        replica: conninfo of a standby that rows are read from.
     """
 
-    def __init__(self, conninfo: str, *, schema: str = "public", connections: int = 8, snapshot_seconds: float = 30) -> None:
+    def __init__(
+        self, conninfo: str, *, schema: str = "public", connections: int = 8, snapshot_seconds: float = 30, replica: str | None = None
+    ) -> None:
         self.schema = schema
         self.connections = connections
         self.snapshot_seconds = snapshot_seconds
+        self.replica = None if replica is None else Database(replica, schema=schema)
         self._conninfo = conninfo
         self._connection: psycopg.Connection[Any] | None = None
 
@@ -112,7 +116,9 @@ class Database:
             )
 
     def close(self) -> None:
-        """Close the connection; the next statement opens a new one."""
+        """Close the connection, and the replica's; the next statement opens a new one."""
+        if self.replica is not None:
+            self.replica.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

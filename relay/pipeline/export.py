@@ -12,15 +12,17 @@ from deltalake import DeltaTable
 
 from relay.errors import PipelineError
 from relay.pipeline import cluster as clusters
-from relay.pipeline import left_out, progress, spread
-from relay.pipeline.archive import fault, select_list
-from relay.pipeline.archive_table import OFFSET, TABLE, Prepared, announce, check_prepared, check_same, offset_of, prepare, take_over
+from relay.pipeline import left_out, link, replica, spread, witness
+from relay.pipeline.archive import TABLE, fault, select_list
+from relay.pipeline.archive_table import Prepared, announce, check_lake, check_prepared, check_same, prepare, take_over, tie
 from relay.pipeline.cluster import Cluster
 from relay.pipeline.cuts import STEP, Batch, Cut, batch_of, cuts, whole
 from relay.pipeline.database import Database
 from relay.pipeline.known import known_from
 from relay.pipeline.lake import Lake, schema_of
 from relay.pipeline.left_out import Found, LeftOut
+from relay.pipeline.link import EPOCH, OFFSET, Link, epoch_of, offset_of
+from relay.pipeline.replica import Replica
 from relay.pipeline.source import Reading
 from relay.pipeline.words import many
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 BATCH_ROWS = 2_000_000
 FILE_ROWS = 500_000
-MARGIN = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Exported:
     `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again and left out: the
     lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
     rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
-    waits for verification before it drops a day.
+    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files.
     """
 
     rows: int
@@ -56,6 +57,12 @@ class Exported:
     left_out_rows: tuple[LeftOut, ...]
     adopted: tuple[str, ...]
     registered: bool
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 5 where files are lost."""
+        return witness.DIFFERS if self.damaged else 0
 
 
 def run(
@@ -66,7 +73,7 @@ def run(
     say: Progress,
     register: bool = False,
     adopt: bool = False,
-    margin: int = MARGIN,
+    new_lake: bool = False,
     batch_rows: int = BATCH_ROWS,
     file_rows: int = FILE_ROWS,
 ) -> Exported:
@@ -74,12 +81,12 @@ def run(
 
     Args:
         lake: where to.
-        database: where from; a standby will do.
+        database: where from: the primary, with the replica that rows are read from, if there is one.
         spark: starts, or returns, the session in which rows are copied; not called where nothing is new.
         say: hears of each batch.
         register: let the core drop only verified days from now on.
-        adopt: follow another cluster, timeline, database or schema than until now.
-        margin: transactions that are read again after a change of timeline; after another change it is everything.
+        adopt: let the lake follow this server, though until now it followed another one, or a copy of either was put back.
+        new_lake: begin another lake than until now, of which nothing counts as verified.
         batch_rows: about how many rows one commit adds; a larger transaction is one commit all the same.
         file_rows: about how many rows one file holds.
 
@@ -89,21 +96,48 @@ def run(
         LakeError, PipelineError: the lake is none of this archive's, or something was refused; committed batches stay.
     """
     to_register = register and _is_to_be_registered(database)
-    if (handle := lake.open(TABLE)) is None:
-        spark()  # the first export makes the table, and must not if it could not fill it
-    position = 0 if handle is None else offset_of(handle)
-    cluster = clusters.read(database)
-    prepared = prepare(lake, database.columns(), cluster, position=position, adopt=adopt, margin=margin)
-    job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows)
+    handle, known = link.both(lake, database)
+    cluster = _primary(database)
+    adopted = _adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
+    if handle is None or adopted:
+        spark()  # what cannot be filled is not made, and an adoption that cannot begin leaves the lake to whom it followed
+    prepared = prepare(lake, handle, database.columns(), cluster, adopted=adopted)
+    standby = replica.read(database, cluster)
+    if standby:
+        say(str(standby))
+    job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
     if prepared.adopted:
-        spark()  # an adoption that cannot begin leaves the lake to whom it followed
         announce(lake, cluster)
+    if prepared.adopted or new_lake:
+        link.follow(database, lake.opened(TABLE))
+    tie(lake, database, cluster, prepared)
     job.work()
     if prepared.adopted:
         take_over(lake, cluster)
     if to_register:
         database.fetch("register_export")
-    return job.result()
+    return job.result(witness.run(lake, database, say))
+
+
+def _primary(database: Database) -> Cluster:
+    """The server that is told how far the export is; PipelineError where it is a standby, which cannot be told."""
+    if (cluster := clusters.read(database)).standby:
+        raise PipelineError("RELAY_PIPELINE_DATABASE_URL names a standby: name the primary, and the standby in RELAY_PIPELINE_REPLICA_URL.")
+    return cluster
+
+
+def _adopted(
+    lake: Lake, database: Database, handle: DeltaTable | None, known: Link, cluster: Cluster, *, adopt: bool, new_lake: bool
+) -> tuple[str, ...]:
+    """What the lake says otherwise than this server, and is to follow it in; PipelineError where nobody said that it should."""
+    if new_lake:
+        if handle is not None and offset_of(handle):
+            raise link.refusal("there", known, lake.place.url, handle)
+        return ()
+    found, error = check_lake(handle, cluster, known, lake.place.url)
+    if error and not (adopt and handle):
+        raise link.distrust(database, error)
+    return found
 
 
 def _is_to_be_registered(database: Database) -> bool:
@@ -128,6 +162,7 @@ class _Export:
     prepared: Prepared
     batch_rows: int
     file_rows: int
+    standby: Replica | None = None
     began: float = field(default_factory=time.monotonic)
     rows: int = 0
     files: int = 0
@@ -141,14 +176,11 @@ class _Export:
     def work(self) -> None:
         """Batch after batch, up to what was safe in the beginning."""
         while self._next():
-            progress.note(self.database, self.end)
             rate = self.rows / max(time.monotonic() - self.began, 0.001)
             self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
-        # Said again where nothing was new: the last export may have ended between its commit and this.
-        progress.note(self.database, self.end)
 
-    def result(self) -> Exported:
-        """The summary."""
+    def result(self, seen: witness.Seen) -> Exported:
+        """The summary, with what the lake looked like afterwards."""
         [[registered]] = self.database.fetch("read_registered")
         return Exported(
             rows=self.rows,
@@ -164,33 +196,49 @@ class _Export:
             left_out_rows=self.left_out.named,
             adopted=self.prepared.adopted,
             registered=registered,
+            damaged=tuple(seen.damage),
         )
 
     def _next(self) -> bool:
-        """One batch from its plan to its commit, all through one handle; False where there is nothing to do."""
-        handle = self.lake.opened(TABLE)
-        check_prepared(handle, self.cluster, self.prepared)
+        """One batch from its plan to its commit, all through one handle; False where there is nothing to do.
+
+        PostgreSQL hears of the commit before it, where a job that was killed there goes on from too.
+        """
+        handle = self._handle()
         offset = offset_of(handle)
         begin = self.prepared.begin if self.batches == 0 else None
         start = offset if begin is None else begin
         self.start = start if self.start is None else self.start
         self.end = max(self.end, start)
-        if start >= self.cluster.safe:
+        # Rows of a dump, which are taken at the beginning alone, the standby may not have yet.
+        first = begin is not None or offset == 0
+        source, safe = (self.database, self.cluster.safe) if first or not self.standby else (self.standby.database, self.standby.safe)
+        if start >= safe:
             return False
-        batch = self._plan(start)
-        foreign = self._foreign() if begin is not None or offset == 0 else 0
+        batch = self._plan(source, start, safe)
+        foreign = self._foreign() if first else 0
         if not (batch.rows or foreign or begin is not None):
             return False
-        self._carry(handle, batch, foreign)
+        self._carry(source, handle, batch, foreign)
         return True
 
-    def _plan(self, start: int) -> Batch:
-        values = {"start": str(start), "safe": str(self.cluster.safe), "most": self.batch_rows, "step": STEP}
-        rows, before_last, marks = self.database.one("plan_batch", values)
-        batch = batch_of(start, self.cluster.safe, (rows, before_last, marks), self.batch_rows)
+    def _handle(self) -> DeltaTable:
+        """The table as it is now, if it is as it was prepared and still the one that PostgreSQL knows."""
+        handle, known = link.both(self.lake, self.database)
+        if handle is not None:
+            check_prepared(handle, self.cluster, self.prepared)
+        if (why := link.contradiction(known, handle)) or handle is None:
+            raise link.distrust(self.database, link.refusal(why or "gone", known, self.lake.place.url, handle))
+        link.settle(self.database, handle, known)
+        return handle
+
+    def _plan(self, source: Database, start: int, safe: int) -> Batch:
+        values = {"start": str(start), "safe": str(safe), "most": self.batch_rows, "step": STEP}
+        rows, before_last, marks = source.one("plan_batch", values)
+        batch = batch_of(start, safe, (rows, before_last, marks), self.batch_rows)
         if batch.rows <= self.batch_rows:
             return batch
-        [[rows]] = self.database.fetch("count_range", {"low": str(marks[0]), "high": str(marks[0] + 1)})
+        [[rows]] = source.fetch("count_range", {"low": str(marks[0]), "high": str(marks[0] + 1)})
         return Batch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
 
     def _foreign(self) -> int:
@@ -198,19 +246,20 @@ class _Export:
         [[rows]] = self.database.fetch("count_range", {"low": str(self.cluster.next), "high": None})
         return int(rows)
 
-    def _carry(self, handle: DeltaTable, batch: Batch, foreign: int) -> None:
+    def _carry(self, source: Database, handle: DeltaTable, batch: Batch, foreign: int) -> None:
         """Copy a batch and commit it with its offset, through the handle that the offset was read from."""
         if batch.end <= batch.start:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
         chosen = cuts(batch, slots=spread.slots(self.spark()), largest=self.file_rows)
         chosen += whole(self.cluster.next, foreign, self.file_rows)
-        written = spread.copy(self.spark(), self._reading(handle, batch, chosen), self.database.connections)
+        written = spread.copy(self.spark(), self._reading(source, handle, batch, chosen), self.database.connections)
         try:
             check_same(self.cluster, clusters.read(self.database))
+            epoch = link.begin(self.database, handle, epoch_of(handle))
         except BaseException:
             self.lake.discard(TABLE, written.files)
             raise
-        self.lake.commit(handle, TABLE, written.files, offset=(OFFSET, batch.end))
+        self.lake.commit(handle, TABLE, written.files, offsets=[(OFFSET, batch.end), (EPOCH, epoch)])
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
         if written.rows + written.known < batch.rows + foreign:
@@ -224,11 +273,11 @@ class _Export:
         if found.rows:
             self.say(str(found))
 
-    def _reading(self, handle: DeltaTable, batch: Batch, chosen: list[Cut]) -> Reading:
+    def _reading(self, source: Database, handle: DeltaTable, batch: Batch, chosen: list[Cut]) -> Reading:
         columns, broken = select_list(self.prepared.columns).as_string(None), fault(self.prepared.columns).as_string(None)
         select = self.database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", columns).replace("@fault@", broken)
         return Reading(
-            conninfo=self.database.complete_conninfo("export"),
+            conninfo=source.complete_conninfo("export"),
             check=self.database.statement("read_cluster").decode(),
             expected=(self.cluster.system_identifier, self.cluster.timeline, self.cluster.database, batch.end),
             select=select,

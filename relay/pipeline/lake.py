@@ -82,7 +82,7 @@ class Lake:
                 raise ConflictError(f"Another job made the table {table} at the same moment: run this again.") from error
             raise sentence(error, self.place) from error
 
-    def append(self, handle: DeltaTable, table: str, rows: Iterable[pa.RecordBatch], *, offset: Offset | None = None) -> list[DataFile]:
+    def append(self, handle: DeltaTable, table: str, rows: Iterable[pa.RecordBatch], *, offsets: Sequence[Offset] = ()) -> list[DataFile]:
         """Write rows from this process and commit them through the handle; errors as `commit`."""
         writer = DayWriter(self.place, table, schema_of(handle), f"part-{uuid.uuid4()}")
         try:
@@ -92,11 +92,11 @@ class Lake:
         except BaseException:
             writer.abort()
             raise
-        self.commit(handle, table, files, offset=offset)
+        self.commit(handle, table, files, offsets=offsets)
         return files
 
-    def commit(self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offset: Offset | None = None) -> None:
-        """Make written files part of the table, with the offset, in one commit through a handle that was not loaded since.
+    def commit(self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offsets: Sequence[Offset] = ()) -> None:
+        """Make written files part of the table, with the offsets, in one commit through a handle that was not loaded since.
 
         What cannot be committed is removed again.
 
@@ -110,7 +110,7 @@ class Lake:
         except BaseException:
             delete_files(self.place, table, files)
             raise
-        transactions = None if offset is None else [Transaction(*offset)]
+        transactions = [Transaction(*offset) for offset in offsets] or None
         try:
             handle.create_write_transaction(
                 [file.action() for file in files],

@@ -24,6 +24,8 @@ from relay.pipeline.lake_place import Place
 _BIG = frozenset({"content", "body"})
 """Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""
 _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
+_BUFFER, _BYTES_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 32 << 20, 8192
+"""What is held of a file that is read back: contents and bodies may be of megabytes."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class _File:
             compression_level=1,
             use_dictionary=[name for name in small if name not in _UNIQUE],
             write_statistics=small,
+            write_page_checksum=True,
         )
         self._rows = 0
         self._statistics = Statistics()
@@ -185,6 +188,22 @@ def sizes(place: Place, table: str) -> dict[str, int]:
     with sentences(place):
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     return {info.path.removeprefix(f"{root}/"): info.size for info in found if info.is_file}
+
+
+def rows_of(place: Place, table: str, path: str) -> int:
+    """Read a file whole, some rows at a time, with the checksums of its pages where it was written with any; return how many rows it has.
+
+    Raises:
+        LakeError: it is missing or damaged.
+        UnreachableError: the object store does not answer.
+    """
+    full = f"{place.path(place.table(table))}/{path}"
+    with sentences(place), place.filesystem().open_input_file(full) as opened:
+        file = pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+        at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))
+        return sum(batch.num_rows for batch in file.iter_batches(at_once, use_threads=False))
 
 
 def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:

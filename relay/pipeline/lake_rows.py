@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from relay.pipeline.archive_table import TABLE
+from relay.pipeline.archive import TABLE
 from relay.pipeline.lake_errors import sentences
 from relay.pipeline.lake_place import Place
 from relay.pipeline.partitions import Range

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from deltalake import DeltaTable
-
 from relay.errors import LakeError
-from relay.pipeline import cluster as clusters
-from relay.pipeline import gained
-from relay.pipeline.archive_table import TABLE, offset_of
+from relay.pipeline import gained, link, witness
+from relay.pipeline.archive_table import linked
 from relay.pipeline.carried import Carrier
 from relay.pipeline.checksum import FORM, Sum, total
 from relay.pipeline.comparison import Comparison, Finding, Found, together
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import files
+from relay.pipeline.link import offset_of
 from relay.pipeline.partitions import DEAD, Partition, Range
 from relay.pipeline.ranges import ROWS, Plan
 from relay.pipeline.words import many
@@ -27,8 +25,7 @@ from relay.pipeline.words import many
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DIFFERS = 5
-"""Exit code of a job that found a difference."""
+_WRONG = ("differs", "damaged")
 _AT_ONCE = 64
 """Ranges that are planned and compared before anything is said of them."""
 
@@ -40,7 +37,7 @@ class Compared:
     """One partition; rows and checksum are PostgreSQL's, of dead messages those of what is new.
 
     state: `verified`; `unchanged`, verified before and nothing added; `unexported`, equal but something was added that is not in the lake;
-    or `differs`.
+    `differs`; or `damaged`, not compared because the lake has lost files of it.
     """
 
     partition: str
@@ -65,12 +62,12 @@ class Verified:
     @property
     def differing(self) -> tuple[Compared, ...]:
         """Partitions that are not the same."""
-        return tuple(one for one in self.partitions if one.state == "differs")
+        return tuple(one for one in self.partitions if one.state in _WRONG)
 
     @property
     def exit_code(self) -> int:
         """0, or 5 where a partition differs."""
-        return DIFFERS if self.differing else 0
+        return witness.DIFFERS if self.differing else 0
 
 
 def run(
@@ -101,11 +98,15 @@ def run(
             does, or where the login lacks a permission.
     """
     begin = time.monotonic()
-    verifier = _Verifier(lake, database, say, spark, again=again, rows=rows)
+    damage = witness.run(lake, database, lambda _line: None).damage
+    verifier = _Verifier(lake, database, say, spark, damage, again=again, rows=rows)
     found = []
-    for one in verifier.compare_all(now):
-        say(_line(one))
-        found.append(one)
+    try:
+        for one in verifier.compare_all(now):
+            say(_line(one))
+            found.append(one)
+    except LakeError as error:
+        raise link.distrust(database, error) from error
     compared = sum(one.rows for one in found if one.state != "unchanged")
     return Verified(tuple(found), compared, time.monotonic() - begin)
 
@@ -131,14 +132,22 @@ class _Task(NamedTuple):
 
 class _Verifier:
     def __init__(
-        self, lake: Lake, database: Database, say: Progress, spark: Callable[[], SparkSession] | None, *, again: bool, rows: int
+        self,
+        lake: Lake,
+        database: Database,
+        say: Progress,
+        spark: Callable[[], SparkSession] | None,
+        damage: Mapping[str, str],
+        *,
+        again: bool,
+        rows: int,
     ) -> None:
-        handle = lake.opened(TABLE)
-        _check(handle, database)
+        handle, _ = linked(lake, database)
         if not (below := offset_of(handle)):
             raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
         self._lake_id = str(handle.metadata().id)
         self._below = below
+        self._damage = damage
         self._database = database
         self._again = again
         self._plan = Plan(database, files(handle), below, rows)
@@ -149,6 +158,7 @@ class _Verifier:
         self._carrier = Carrier(comparison, spark, say, database.connections)
 
     def compare_all(self, now: datetime | None) -> Iterator[Compared]:
+        yield from (self._damaged(name, words) for name, words in self._damage.items())
         for tasks in _grouped(self._tasks(now)):
             found = iter(self._carrier.compare([one for task in tasks for one in task.ranges]))
             for task in tasks:
@@ -158,10 +168,16 @@ class _Verifier:
 
     def _tasks(self, now: datetime | None) -> Iterator[_Task]:
         for name, day, *known in self._database.fetch("list_closed_days", {"schema": self._database.schema, "now": now}):
+            if name in self._damage:
+                continue
             partition, before = Partition.of_day(name, day), _Known(*known)
             holds = self._holds(before) and self._newest(partition) < before.below
             yield _Task(partition, [] if holds else self._plan.ranges(partition), before)
         yield self._dead()
+
+    def _damaged(self, name: str, words: str) -> Compared:
+        """What is not compared; what an earlier verification said of it holds again when the lake is mended."""
+        return Compared(name, "damaged", 0, "0", 0, "0", self._below, words)
 
     def _dead(self) -> _Task:
         """Dead messages stay for as long as they are kept: those that were verified before are not read again."""
@@ -170,7 +186,8 @@ class _Verifier:
         known = known if self._holds(known) and known.below <= self._below else _Known()
         (oldest,) = self._database.one("read_oldest_dead", {"mark": str(known.below), "below": str(self._below)})
         partition = Partition.of_dead(oldest)
-        return _Task(partition, self._plan.ranges(partition, known.below), known)
+        lost = any(partition.touches(witness.day_of(name)) for name in self._damage)
+        return _Task(partition, [] if lost else self._plan.ranges(partition, known.below), known)
 
     def _holds(self, known: _Known) -> bool:
         """Whether an earlier verification still says something: one of this lake, by the same checksum."""
@@ -178,7 +195,8 @@ class _Verifier:
 
     def _judged(self, task: _Task, every: Sequence[Found]) -> Compared | None:
         if task.partition.name == DEAD:
-            return self._of_dead(task, every)
+            lost = [name for name in self._damage if task.partition.touches(witness.day_of(name))]
+            return self._damaged(DEAD, f"the lake has lost files of {lost[0]}") if lost else self._of_dead(task, every)
         return self._of_day(task, together(every)) if task.ranges else self._unchanged(task)
 
     def _unchanged(self, task: _Task) -> Compared:
@@ -235,14 +253,6 @@ def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
         yield group
 
 
-def _check(handle: DeltaTable, database: Database) -> None:
-    """See that the lake is of this cluster, timeline, database and schema: elsewhere the same transaction ids mean something else."""
-    properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
-    clusters.check_form(properties)
-    if found := clusters.differences(properties, clusters.read(database)):
-        raise clusters.refusal(found)
-
-
 def _difference(found: Found) -> str:
     """One sentence on what differs."""
     rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
@@ -258,6 +268,8 @@ def _difference(found: Found) -> str:
 def _line(one: Compared) -> str:
     if one.state == "differs":
         return f"{one.partition} DIFFERS and is kept: {one.difference}"
+    if one.state == "damaged":
+        return f"{one.partition} IS DAMAGED in the lake: {one.difference}"
     name = "dead messages" if one.partition == DEAD else one.partition
     says = {
         "verified": "verified",

@@ -178,7 +178,11 @@ async def test_dead_messages_have_a_retention_of_their_own(queue: Queue) -> None
     await queue.sql("SELECT queue_message_dead_acknowledge(%s), queue_message_config_set('export_registered', 'true')", old)
 
     assert [] == [row for row in await retain(queue) if row[0] == "deleted"]
-    await queue.sql("INSERT INTO queue_message_export VALUES ('queue_message_dead', 1, 0, pg_current_xact_id(), now())")
+    await queue.sql("INSERT INTO queue_message_export_position (exported_xid, lake, epoch, seen_at) VALUES ('7', 'a lake', 1, now())")
+    await queue.sql(
+        "INSERT INTO queue_message_export (partition, rows, exported_xid, verified_at, lake)"
+        " VALUES ('queue_message_dead', 1, pg_current_xact_id(), now(), 'a lake')"
+    )
     assert [("deleted", "queue_message_dead", 1)] == await retain(queue)
     assert [(young,)] == await queue.sql("SELECT id::text FROM queue_message_dead")
     assert 0 == await queue.value("SELECT count(*) FROM queue_message_dead_ack")

@@ -228,21 +228,55 @@ def test_a_missing_day_of_the_archive_is_named(cli: Cli, seeded: Seeded, missing
     assert ([] if says is None else [f"the archive has no partition for {says}: run `SELECT queue_message_ensure_partitions()`"]) == lines
 
 
+SEEN = """INSERT INTO queue_message_export_position (exported_xid, lake, epoch, seen_at)
+    VALUES (pg_snapshot_xmin(pg_current_snapshot()), 'a lake', 1, clock_timestamp() - interval '10 minutes')"""
+
+
 def test_a_registered_export_is_shown(cli: Cli, seeded: Seeded) -> None:
     """How far the lake is behind, days that wait for a verification, and partitions that differ; nothing without an export."""
     assert "lake" not in cli("status")
     seeded.run("SELECT queue_message_config_set('export_registered', 'true'), queue_message_config_set('retention_days', '1')")
-    assert "the lake holds everything that was archived\n" in cli("status")
+    assert "nothing was exported to a lake yet\n" in cli("status")
+    seeded.run(SEEN)
+    assert "the lake holds everything that was archived; it was last seen 10 min ago\n" in cli("status")
 
     seeded.archive("success")
+    assert any(line.startswith("the lake is ") and " behind the archive; it was" in line for line in cli("status").splitlines())
     [(day,)] = seeded.run("SELECT 'queue_message_archive_' || to_char(now() AT TIME ZONE 'UTC' - interval '1 day', 'YYYYMMDD')")
     seeded.run(f"ALTER TABLE {day} RENAME TO queue_message_archive_20200101")
     seeded.run("INSERT INTO queue_message_export (partition, rows, difference) VALUES ('queue_message_dead', 1, 'x'), ('gone', 1, 'x')")
     lines = [line.rstrip() for line in cli("status").splitlines()]
 
-    assert any(line.startswith("the lake is ") and line.endswith(" behind the archive") for line in lines)
+    assert "the lake does not hold 1 partition of the archive as PostgreSQL knows them; it was last seen 10 min ago" in lines
     assert "1 day past retention kept until the export is verified: `relay pipeline verify`" in lines
-    assert "1 partition of the archive not as in the lake: `relay pipeline verify` names the rows" in lines
+    assert "1 partition of the archive not as in the lake: `relay pipeline verify` names rows and files" in lines
+
+
+@pytest.mark.parametrize(
+    ("unseen", "words"),
+    [
+        ("seen_at = now() - interval '3 days'", "the lake was last seen 3 d ago: retention waits"),
+        (
+            "seen_at = now() - interval '2 hours', problem = 'there is none'",
+            "the lake was last seen 2 h ago: retention waits (there is none)",
+        ),
+        ("seen_at = NULL", "the lake was never seen: retention waits"),
+    ],
+)
+def test_a_lake_that_was_not_seen_lately_is_never_said_to_hold_anything(cli: Cli, seeded: Seeded, unseen: str, words: str) -> None:
+    """Too long ago, not where it should be, or never; JSON says it as well, with the seconds by which a look is overdue."""
+    seeded.run("SELECT queue_message_config_set('export_registered', 'true')")
+    seeded.run(SEEN)
+    assert 0 == cli.json("status")["queue"]["lake_overdue_seconds"]
+    seeded.run(f"UPDATE queue_message_export_position SET noted_at = now() - interval '2 days', {unseen}")
+
+    said = cli("status")
+    assert words in said
+    assert "holds everything" not in said
+    assert "nothing is dropped until the lake is seen" in said
+    found = cli.json("status")
+    assert ("unseen", words) == (found["lake"]["judgement"], found["lake"]["words"])
+    assert 3600 < found["queue"]["lake_overdue_seconds"] < 260_000
 
 
 def test_an_environment_that_differs_from_the_database_is_named(cli: Cli) -> None:

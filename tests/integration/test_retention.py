@@ -25,8 +25,9 @@ SETTLE_MANY = """INSERT INTO queue_message_archive (xid, seq, id, exchange, rout
     SELECT pg_current_xact_id(), n, gen_random_uuid(), 'e', '', '{}', '{}', now(), 1, 'failed', now() - interval '2 days'
     FROM generate_series(1, %s) n"""
 RETAIN = "SELECT action, messages FROM queue_message_retain(now() + make_interval(days => 1)) WHERE target = %s"
-VERIFY = """INSERT INTO queue_message_export (partition, rows, checksum, exported_xid, verified_at)
-    SELECT %s, %s, 0, pg_snapshot_xmin(pg_current_snapshot()), now()
+SEEN = "INSERT INTO queue_message_export_position (exported_xid, lake, epoch, seen_at) VALUES ('0', 'a lake', 1, clock_timestamp())"
+VERIFY = """INSERT INTO queue_message_export (partition, rows, checksum, exported_xid, verified_at, lake)
+    SELECT %s, %s, 0, pg_snapshot_xmin(pg_current_snapshot()), now(), 'a lake'
     ON CONFLICT (partition) DO UPDATE SET rows = excluded.rows, exported_xid = excluded.exported_xid, verified_at = now()"""
 LIMIT = 0.2
 """Seconds that a lock is waited for."""
@@ -36,7 +37,8 @@ SLACK = 0.4
 
 @pytest.fixture
 async def yesterday(queue: Queue) -> str:
-    """The day before this one, with three messages, past its retention tomorrow, of a registered export."""
+    """The day before this one, with three messages, past its retention tomorrow, of a registered export whose lake was just seen."""
+    await queue.sql(SEEN)
     await queue.sql("SELECT queue_message_config_set('export_registered', 'true'), queue_message_config_set('retention_days', '1')")
     for seq in range(3):
         await archive(queue, seq)
@@ -66,6 +68,66 @@ async def test_only_what_is_verified_whole_is_dropped(queue: Queue, yesterday: s
     assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
     await queue.sql(VERIFY, yesterday, 3)
     assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        "seen_at = NULL",
+        "seen_at = clock_timestamp() - interval '26 hours'",
+        "seen_at = clock_timestamp() + interval '1 minute'",
+        "problem = 'the lake is gone'",
+        None,
+    ],
+)
+async def test_nothing_is_dropped_while_the_lake_was_not_seen_lately(queue: Queue, yesterday: str, unseen: str | None) -> None:
+    """Never, too long ago, in the future of a clock that was set back, not where it should be, or no lake; until it is seen again."""
+    await archive(queue, 10, "failed")
+    await queue.sql(VERIFY, yesterday, 3)
+    await queue.sql(VERIFY, "queue_message_dead", 1)
+    await queue.sql(f"UPDATE queue_message_export_position SET {unseen}" if unseen else "DELETE FROM queue_message_export_position")
+
+    assert [("unseen", None)] == await queue.sql(RETAIN, yesterday)
+    assert 0 == await queue.value("SELECT queue_message_delete_dead(now(), true)")
+    await queue.sql("DELETE FROM queue_message_export_position")
+    await queue.sql(SEEN)
+    assert 1 == await queue.value("SELECT queue_message_delete_dead(now(), true)")
+    assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_how_long_a_look_at_the_lake_counts_is_a_setting(queue: Queue, yesterday: str) -> None:
+    """In whole hours."""
+    await queue.sql(VERIFY, yesterday, 3)
+    await queue.sql("UPDATE queue_message_export_position SET seen_at = clock_timestamp() - interval '2 hours'")
+    await queue.sql("SELECT queue_message_config_set('lake_seen_hours', '2')")
+    assert [("unseen", None)] == await queue.sql(RETAIN, yesterday)
+    await queue.sql("SELECT queue_message_config_set('lake_seen_hours', '3')")
+    assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_what_another_lake_holds_or_this_one_has_lost_is_kept(queue: Queue, yesterday: str) -> None:
+    """The day that was compared with another lake, or whose files are damaged; and dead messages while any file is, which may hold them."""
+    await archive(queue, 10, "failed")
+    await queue.sql(VERIFY, yesterday, 3)
+    await queue.sql(VERIFY, "queue_message_dead", 1)
+    for spoilt, mended in (("lake = 'another'", "lake = 'a lake'"), ("damage = 'a file is missing'", "damage = NULL")):
+        await queue.sql(f"UPDATE queue_message_export SET {spoilt}")
+        assert [("unverified", None)] == await queue.sql(RETAIN, yesterday)
+        assert 0 == await queue.value("SELECT queue_message_delete_dead(now(), true)")
+        await queue.sql(f"UPDATE queue_message_export SET {mended}")
+    await queue.sql("INSERT INTO queue_message_export (partition, rows, damage) VALUES ('queue_message_archive_20200101', 0, 'lost')")
+    assert 0 == await queue.value("SELECT queue_message_delete_dead(now(), true)")
+    assert [("dropped", 3)] == await queue.sql(RETAIN, yesterday)
+
+
+async def test_damage_is_told_to_the_servers_log_and_counted(queue: Queue) -> None:
+    """Also of a day that PostgreSQL has dropped."""
+    heard: list[str | None] = []
+    queue.connection.add_notice_handler(lambda notice: heard.append(f"{notice.severity} {notice.message_primary}"))
+    await queue.sql("INSERT INTO queue_message_export (partition, rows, damage) VALUES ('queue_message_archive_20200101', 0, E'a\nb')")
+
+    assert ["WARNING archive partition queue_message_archive_20200101 in public is damaged in the lake: a b"] == heard
+    assert 1 == await queue.value("SELECT export_differing_partitions FROM queue_message_status")
 
 
 async def test_a_message_after_the_verification_keeps_its_day(queue: Queue, yesterday: str) -> None:
@@ -213,6 +275,9 @@ async def test_days_that_wait_for_their_verification_are_counted(queue: Queue, y
     await queue.sql(f"ALTER TABLE {yesterday} RENAME TO queue_message_archive_20200101")
     assert 1 == await queue.value(waiting)
     await queue.sql(VERIFY, "queue_message_archive_20200101", 3)
+    await queue.sql("UPDATE queue_message_export SET lake = 'another'")
+    assert 1 == await queue.value(waiting)
+    await queue.sql("UPDATE queue_message_export SET lake = 'a lake'")
     assert 0 == await queue.value(waiting)
     await queue.sql("SELECT queue_message_config_set('export_registered', 'false')")
     assert await queue.value(waiting) is None

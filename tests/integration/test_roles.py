@@ -23,8 +23,8 @@ from tests.support.logins import login, own_role
 from tests.support.queue import MadeStore, MakeStore, Queue, unchecked, until
 
 LOOK = [
-    "read_status", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused", "list_limited",
-    "list_settings",
+    "read_status", "read_lake", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused",
+    "list_limited", "list_settings",
 ]  # fmt: skip
 FORBIDDEN = {
     "queue_message_producer": [

@@ -35,10 +35,10 @@ async def test_the_database_takes_every_policy_that_settings_allow(queue: Queue,
 
 
 async def test_names_and_defaults_are_those_of_the_database(queue: Queue) -> None:
-    """A new database behaves as the list of settings says; what the export registers is no setting."""
+    """A new database behaves as the list of settings says; what is of the export alone is no setting of a relay."""
     rules: dict[str, str] = dict(await queue.sql("SELECT name, fallback FROM queue_message_setting_rule()"))
 
-    assert {*POLICY, "export_registered"} == set(rules)
+    assert {*POLICY, "export_registered", "lake_seen_hours", "lake_reread_days"} == set(rules)
     assert Settings(name="one").under(rules) == Settings(name="one")
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from relay.errors import LakeError, PipelineError
 from relay.pipeline import compact, verify
-from relay.pipeline.archive_table import offset_of
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.link import offset_of
 from tests.support.exporting import Rows, export
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""Exports after a failover, a restore, and from a standby: refused, then adopted; nothing lost, nothing doubled."""
+"""Exports after a failover and a restore, and from a standby: refused, then adopted; nothing lost, nothing doubled."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,15 @@ from psycopg.conninfo import conninfo_to_dict
 
 from relay import local
 from relay.errors import ConflictError, PipelineError
+from relay.local.process import poll
 from relay.pipeline import cluster as clusters
 from relay.pipeline import export, verify
-from relay.pipeline.archive import schema_of
-from relay.pipeline.archive_table import OFFSET, TABLE, offset_of, prepare
+from relay.pipeline.archive import TABLE, schema_of
+from relay.pipeline.archive_table import prepare
 from relay.pipeline.cuts import STEP
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.link import OFFSET
 from relay.postgres.migrate import migrate
 from tests.support.archives import insert, insert_many
 from tests.support.lakes import committed, files_below, in_lake, in_postgres
@@ -72,9 +75,10 @@ def add(url: str, *seqs: int, **values: object) -> None:
 def test_a_promoted_standby_is_refused_and_then_adopted(primary: local.Postgres, export_from: ExportFrom, lake: Lake) -> None:
     """What it archived with transaction ids that the lake had passed arrives too; what only the lost primary had stays in the lake."""
     add(primary.url, 1, 2, 3)
-    export_from(primary.url)
+    export_from(primary.url, new_lake=True)
     with Standby(primary) as standby:
-        assert 0 == export_from(standby.url).rows
+        with pytest.raises(PipelineError, match=r"RELAY_PIPELINE_DATABASE_URL names a standby"):
+            export_from(standby.url)
         standby.promote()
         add(primary.url, 101)
         add(primary.url, 102)
@@ -97,12 +101,43 @@ def test_a_promoted_standby_is_refused_and_then_adopted(primary: local.Postgres,
             export_from(primary.url)
 
 
+def test_a_replica_that_lags_exports_less_and_loses_nothing(primary: local.Postgres, lake: Lake, spark: SparkSession) -> None:
+    """With its replay paused: what it has not got waits, however far the primary is, and the job says by how much it is behind."""
+    words = list[str]()
+
+    def run(replica: str) -> int:
+        with Database(primary.url, replica=replica) as database:
+            return export.run(lake=lake, database=database, spark=lambda: spark, say=words.append, new_lake=lake.open(TABLE) is None).rows
+
+    add(primary.url, 500)
+    with Standby(primary) as standby:
+        run(standby.url)
+        add(primary.url, 501)
+        standby.catch_up()
+        with psycopg.connect(standby.url, autocommit=True) as paused:
+            paused.execute("SELECT pg_wal_replay_pause()")
+            assert poll(lambda: paused.execute("SELECT pg_get_wal_replay_pause_state()").fetchone() == ("paused",), seconds=30)
+            with psycopg.connect(primary.url) as late:
+                insert(late, {"seq": 502})
+                add(primary.url, 503)
+                assert 1 == run(standby.url)
+                said = r"the replica, which is [\d,]+ bytes of log behind the primary, and its replay is paused$"
+                assert any(re.search(said, line) for line in words)
+            assert 0 == run(standby.url)
+            paused.execute("SELECT pg_wal_replay_resume()")
+        standby.catch_up()
+        assert 2 == run(standby.url)
+        with pytest.raises(PipelineError, match="names no standby"):
+            run(primary.url)
+    assert set(in_postgres(primary.url)) == set(in_lake(lake))
+
+
 def test_a_row_that_was_settled_again_after_a_failover_is_counted(primary: local.Postgres, export_from: ExportFrom, lake: Lake) -> None:
     """The same identity with another archived_at stays once in the lake, and the result says that it differs."""
     with Standby(primary) as standby:
         standby.promote()
         add(primary.url, 900, xid="77")
-        export_from(primary.url)
+        export_from(primary.url, new_lake=True)
         add(standby.url, 901)
         add(standby.url, 900, xid="77", attempts=2)
 
@@ -119,7 +154,7 @@ def test_a_server_that_was_put_back_is_refused_and_then_adopted(
     url = databases.url(databases.create(template=migrated_template))
     add(url, 1)
     export_from(url)
-    lake.append(lake.opened(TABLE), TABLE, [], offset=(OFFSET, 1 << 40))
+    lake.append(lake.opened(TABLE), TABLE, [], offsets=[(OFFSET, 1 << 40)])
     add(url, 2)
 
     with pytest.raises(PipelineError, match=r"The lake is at transaction 1099511627776 and PostgreSQL only at.*--adopt"):
@@ -132,19 +167,16 @@ def test_a_server_that_was_put_back_is_refused_and_then_adopted(
     assert [1, 2, 3] == sorted(row[1] for row in in_lake(lake))
 
 
-@pytest.mark.parametrize(("timeline", "begin"), [(1, None), (2, 0)])
-def test_a_standby_may_be_behind_the_lake_but_a_promotion_that_went_back_reads_everything(
-    timeline: int, begin: int | None, database: Database, lake: Lake
-) -> None:
+def test_a_promotion_that_went_back_reads_everything(database: Database, lake: Lake) -> None:
     """A restore to a time makes a timeline too: a margin below the lake's offset would begin above all that the server has."""
-    cluster = replace(clusters.read(database), timeline=1, standby=True)
+    cluster = replace(clusters.read(database), timeline=1)
     columns = database.columns()
     lake.create(TABLE, schema_of(columns), properties=cluster.properties)
-    lake.append(lake.opened(TABLE), TABLE, [], offset=(OFFSET, 1 << 40))
+    lake.append(lake.opened(TABLE), TABLE, [], offsets=[(OFFSET, 1 << 40)])
 
-    prepared = prepare(lake, columns, replace(cluster, timeline=timeline), position=1 << 40, adopt=True, margin=1_000_000)
+    prepared = prepare(lake, lake.opened(TABLE), columns, replace(cluster, timeline=2), adopted=("timeline",))
 
-    assert begin == prepared.begin
+    assert 0 == prepared.begin
 
 
 def test_another_database_is_refused_and_then_adopted(
@@ -231,7 +263,7 @@ def test_a_row_that_another_batch_of_an_adoption_brings_again_is_known(
     with Standby(primary) as standby:
         standby.promote()
         add(primary.url, 800, xid="78")
-        export_from(primary.url)
+        export_from(primary.url, new_lake=True)
         with psycopg.connect(standby.url) as connection:
             insert_many(connection, STEP, first=10_000)
         add(standby.url, 800, xid="78", attempts=2)
@@ -255,7 +287,7 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
     add(first, 2)
     with Database(first) as old, Database(second) as new:
         cluster = clusters.read(old)
-        prepared = prepare(lake, old.columns(), cluster, position=offset_of(lake.opened(TABLE)), adopt=False, margin=0)
+        prepared = prepare(lake, lake.opened(TABLE), old.columns(), cluster)
         under_way = export._Export(lake, old, lambda: spark, lambda _line: None, cluster, prepared, STEP, STEP)
         refused = list[str]()
 

@@ -13,7 +13,8 @@ from psycopg import sql
 from relay.errors import ConflictError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import compact, export, verify
-from relay.pipeline.archive_table import TABLE, offset_of, prepare
+from relay.pipeline.archive import TABLE
+from relay.pipeline.archive_table import prepare
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from tests.support.archives import insert
@@ -176,7 +177,7 @@ def test_an_export_that_began_before_another_added_a_column_gives_way(
     archived({})
     exported()
     columns = database.columns()
-    prepared = prepare(lake, columns, clusters.read(database), position=offset_of(lake.opened(TABLE)), adopt=False, margin=0)
+    prepared = prepare(lake, lake.opened(TABLE), columns, clusters.read(database))
     owner("ALTER TABLE queue_message_archive ADD COLUMN region text DEFAULT 'eu'")
     exported()
     with psycopg.connect(database_url) as connection:

@@ -84,7 +84,7 @@ def test_statistics_tell_readers_which_files_to_leave_out(lake: Lake, handle: De
 
 def test_data_and_offset_are_one_commit(lake: Lake, handle: DeltaTable) -> None:
     """The offset is in the table's log beside the files."""
-    lake.append(handle, "numbers", [batch((1, at(1)))], offset=("tests", 17))
+    lake.append(handle, "numbers", [batch((1, at(1)))], offsets=[("tests", 17)])
 
     assert 17 == lake.opened("numbers").transaction_version("tests")
 
@@ -92,11 +92,11 @@ def test_data_and_offset_are_one_commit(lake: Lake, handle: DeltaTable) -> None:
 def test_of_two_commits_through_handles_of_the_same_version_one_is_refused(lake: Lake, handle: DeltaTable) -> None:
     """The second leaves no file behind, although its offset is another one."""
     other = lake.opened("numbers")
-    lake.append(handle, "numbers", [batch((1, at(1)))], offset=("tests", 17))
+    lake.append(handle, "numbers", [batch((1, at(1)))], offsets=[("tests", 17)])
     before = files_below(lake)
 
     with pytest.raises(ConflictError, match="Another export was faster"):
-        lake.append(other, "numbers", [batch((2, at(1)))], offset=("tests", 18))
+        lake.append(other, "numbers", [batch((2, at(1)))], offsets=[("tests", 18)])
 
     assert before == files_below(lake)
     assert [1] == lake.dataset("numbers").to_table()["number"].to_pylist()
@@ -110,7 +110,7 @@ def test_a_commit_whose_answer_was_lost_is_not_undone(tmp_path: Path, folder: st
     lake = Lake(str(tmp_path / folder))
     lake.create("numbers", SCHEMA)
     handle = lake.opened("numbers")
-    files = lake.append(handle, "numbers", [batch((1, at(1)))], offset=("tests", 17))
+    files = lake.append(handle, "numbers", [batch((1, at(1)))], offsets=[("tests", 17)])
 
     lake._refused(handle, "numbers", files, OSError("connection lost"))
 
@@ -174,7 +174,7 @@ def test_storage_options_are_never_shown() -> None:
 
 def test_a_lower_offset_through_a_fresh_handle_is_the_callers_to_refuse(lake: Lake, handle: DeltaTable) -> None:
     """Delta itself takes it: who commits offsets reads the last one from the handle that it commits through."""
-    lake.append(handle, "numbers", [batch((1, at(1)))], offset=("tests", 17))
+    lake.append(handle, "numbers", [batch((1, at(1)))], offsets=[("tests", 17)])
 
     lake.opened("numbers").create_write_transaction(
         [],

@@ -101,10 +101,10 @@ def test_of_two_commits_into_an_object_store_one_is_refused(
     run(bucket, database, spark)
     batch = bucket.dataset("archive").to_table().to_batches()[0]
     first, second = bucket.opened("archive"), bucket.opened("archive")
-    bucket.append(first, "archive", [batch], offset=("tests", 1))
+    bucket.append(first, "archive", [batch], offsets=[("tests", 1)])
 
     with pytest.raises(ConflictError):
-        bucket.append(second, "archive", [batch], offset=("tests", 2))
+        bucket.append(second, "archive", [batch], offsets=[("tests", 2)])
 
     files = bucket.place.filesystem().get_file_info(fs.FileSelector(bucket.place.path(bucket.place.table("archive")), recursive=True))
     assert 2 == len([info for info in files if info.path.endswith(".parquet")])

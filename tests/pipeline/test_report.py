@@ -35,7 +35,7 @@ def silent(_: str) -> None:
 def export(lake: Lake, *rows: dict[str, Any], end: int = 1) -> None:
     """Put archive rows into the lake."""
     handle = lake.open("archive") or lake.create("archive", schema_of(COLUMNS))
-    lake.append(handle, "archive", archive_table(rows).to_batches(), offset=("outbox-relay/export", end))
+    lake.append(handle, "archive", archive_table(rows).to_batches(), offsets=[("outbox-relay/export", end)])
 
 
 def count(lake: Lake, *rows: dict[str, Any], target_ms: int = 10) -> None:
@@ -153,35 +153,45 @@ def test_dead_letters_wait_until_they_are_acknowledged(lake: Lake, database: Dat
 
 
 def test_verdicts_of_the_verification_are_told(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """A day is verified, different with what differs, not compared, or not over; a dropped day keeps its verdict."""
+    """A day is verified, different with what differs, not compared, or not over; a dropped day keeps its verdict.
+
+    What was compared with another lake was not compared with this one.
+    """
     archived(*({"archived_at": NOON - timedelta(days=ago)} for ago in (0, 1, 2, 3)))
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            """INSERT INTO queue_message_export (partition, rows, verified_at, difference)
-            VALUES ('queue_message_archive_20260228', 1, now(), NULL), ('queue_message_archive_20260227', 1, NULL, '1 row is missing.'),
-                ('queue_message_archive_20250101', 7, now(), NULL)"""
+            """INSERT INTO queue_message_export (partition, rows, verified_at, difference, damage, lake)
+            VALUES ('queue_message_archive_20260228', 1, now(), NULL, NULL, 'a'),
+                ('queue_message_archive_20260227', 1, NULL, '1 row is missing.', NULL, 'a'),
+                ('queue_message_archive_20260301', 1, now(), NULL, NULL, 'b'),
+                ('queue_message_archive_20250101', 7, now(), NULL, NULL, 'a'),
+                ('queue_message_archive_20250102', 7, now(), NULL, 'a file is missing', 'a'),
+                ('queue_message_archive_20250103', 7, now(), NULL, NULL, 'b')"""
         )
+        connection.execute("INSERT INTO queue_message_export_position (exported_xid, lake, epoch) VALUES ('7', 'a', 1)")
 
     quality = collected(lake, database).quality
     verdicts = {one.day: (one.verdict, one.rows, one.difference) for one in quality.partitions if one.day and one.day < date(2026, 3, 3)}
 
     assert ("verified", 7, None) == verdicts[date(2025, 1, 1)]
+    assert ("differs", 7, "a file is missing") == verdicts[date(2025, 1, 2)]
+    assert date(2025, 1, 3) not in verdicts
     assert ("differs", 1, "1 row is missing.") == verdicts[date(2026, 2, 27)]
     assert ("verified", 1, None) == verdicts[date(2026, 2, 28)]
-    assert ("unverified", None, None) == verdicts[date(2026, 3, 1)]
+    assert ("unverified", 1, None) == verdicts[date(2026, 3, 1)]
     assert ("open", None, None) == verdicts[date(2026, 3, 2)]
 
 
 def test_the_lag_is_that_of_what_the_lake_lacks(lake: Lake, database: Database, archived: Archived) -> None:
     """Unknown without an export, nothing while all is there, then the age of the oldest message that is not."""
-    assert collected(lake, database).quality.lag_seconds is None
+    assert collected(lake, database).quality.lake.lag_seconds is None
     [(xid, _)] = archived({"archived_at": datetime.now(UTC) - timedelta(hours=1)})
     export(lake, row(1), end=xid + 1)
-    assert 0 == collected(lake, database).quality.lag_seconds
+    assert 0 == collected(lake, database).quality.lake.lag_seconds
 
     archived({"archived_at": datetime.now(UTC) - timedelta(hours=1)})
 
-    lag = collected(lake, database).quality.lag_seconds
+    lag = collected(lake, database).quality.lake.lag_seconds
     assert lag is not None
     assert 3600 <= lag < 3700
 

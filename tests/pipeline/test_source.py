@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from relay.pipeline import cluster as clusters
-from relay.pipeline.archive import fault, schema_of, select_list
-from relay.pipeline.archive_table import TABLE
+from relay.pipeline.archive import TABLE, fault, schema_of, select_list
 from relay.pipeline.cuts import Cut
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake

@@ -9,10 +9,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from relay.pipeline import cluster as clusters
-from relay.pipeline.archive import DAY, schema_of, select_list
-from relay.pipeline.archive_table import OFFSET, TABLE, offset_of
+from relay.pipeline import link
+from relay.pipeline.archive import DAY, TABLE, schema_of, select_list
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.link import EPOCH, OFFSET, epoch_of, offset_of
 
 Rows = list[dict[str, object]]
 """Rows of the archive by column, for a test to change."""
@@ -27,7 +28,9 @@ def export(
     `change` spoils the rows on their way; `foreign` takes those with transaction ids of the future along; so many rows are a row `group`.
     """
     columns = database.columns()
-    handle = lake.open(TABLE) or lake.create(TABLE, schema_of(columns), properties=clusters.read(database).properties)
+    if (handle := lake.open(TABLE)) is None:
+        handle = lake.create(TABLE, schema_of(columns), properties=clusters.read(database).properties)
+        link.follow(database, handle)
     schema = pa.schema(handle.schema().to_arrow())
     start = offset_of(handle)
     with database.connection() as connection:
@@ -37,7 +40,9 @@ def export(
     rows: Rows = [_row([column.name for column in columns], row) for row in found]
     rows = change(rows) if change else rows
     batches = [pa.RecordBatch.from_pylist(rows[start : start + group], schema=schema) for start in range(0, len(rows), group)]
-    lake.append(handle, TABLE, batches, offset=(OFFSET, end))
+    epoch = link.begin(database, handle, epoch_of(handle))
+    lake.append(handle, TABLE, batches, offsets=[(OFFSET, end), (EPOCH, epoch)])
+    link.settle(database, lake.opened(TABLE), link.read(database))
     return int(end)
 
 

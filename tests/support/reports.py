@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+from relay.lake_judgement import LakeState
 from relay.pipeline.lake_state import TABLES, TableSize
 from relay.pipeline.report.model import (
     Counts,
@@ -98,7 +100,8 @@ def quiet() -> Report:
 def empty() -> Report:
     """A lake that nothing was exported to."""
     report = quiet()
-    return replace(report, quality=Quality(0, None, None, None, False, ()), inventory=Inventory((), (), None, None, None, None))
+    nothing = Quality(0, None, None, lake(exported=False, registered=False, seen=False, lag_seconds=None), ())
+    return replace(report, quality=nothing, inventory=Inventory((), (), None, None, None, None))
 
 
 def tiny() -> Report:
@@ -222,4 +225,10 @@ def _quality(rows: int) -> Quality:
         for day, verdict in zip(days, verdicts, strict=True)
     )  # fmt: skip
     dead = Partition("queue_message_dead", None, "verified", 274, NOW - timedelta(hours=2))
-    return Quality(rows, date(2026, 1, 4), date(2026, 3, 9), 42.0, True, (*partitions, dead))
+    return Quality(rows, date(2026, 1, 4), date(2026, 3, 9), lake(lag_seconds=42.0, differing=1), (*partitions, dead))
+
+
+def lake(**values: Any) -> LakeState:
+    """A lake of a registered export that was just seen."""
+    usual = {"registered": True, "exported": True, "seen": True, "seen_seconds": 60.0, "problem": None, "lag_seconds": 0.0, "differing": 0}
+    return LakeState(**{**usual, **values})

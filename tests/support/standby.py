@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import ClassVar
 
 import psycopg
 
@@ -47,12 +48,20 @@ class Standby(Postgres):
         with psycopg.connect(self.url, autocommit=True) as here:
             assert here.execute("SELECT pg_promote()").fetchone() == (True,)
 
+    _follows: ClassVar[tuple[str, ...]] = ("-R",)
+
     def _prepare(self, keeper: Keeper) -> None:
-        command = [str(self.bin / "pg_basebackup"), "-D", str(keeper.folder / "data"), "-d", self._primary]
+        command = [str(self.bin / "pg_basebackup"), "-D", str(keeper.folder / "data"), "-d", self._primary, *self._follows]
         subprocess.run(
-            [*self._unprivileged(keeper.folder), *command, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"],
+            [*self._unprivileged(keeper.folder), *command, "-X", "stream", "--checkpoint=fast", "--no-sync"],
             check=True,
             capture_output=True,
             cwd=keeper.folder,
             env=plain_environment(keeper.folder),
         )
+
+
+class Copy(Standby):
+    """A copy of the primary as it was, a primary too: of the same cluster and timeline, with a history of its own from then on."""
+
+    _follows: ClassVar[tuple[str, ...]] = ()

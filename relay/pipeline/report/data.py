@@ -6,10 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 from relay.errors import PipelineError
+from relay.lake_judgement import LakeState
 from relay.pipeline import lake_state
-from relay.pipeline.archive_table import OFFSET
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.link import OFFSET
 from relay.pipeline.report import counted, scanned
 from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partition, Quality, Report, Span, Unacknowledged
 
@@ -61,15 +62,23 @@ def _unacknowledged(database: Database) -> Unacknowledged:
 
 def _quality(lake: Lake, database: Database, rows: int, now: datetime) -> Quality:
     days = lake.days("archive")
-    (registered,) = database.one("read_registered")
-    verdicts = database.fetch("list_verdicts", {"schema": database.schema, "now": now})
+    partitions = tuple(Partition(*verdict) for verdict in database.fetch("list_verdicts", {"schema": database.schema, "now": now}))
+    differing = sum(one.verdict == "differs" for one in partitions)
+    registered, exported, seen, seen_seconds, problem = database.one("read_lake")
     return Quality(
         archive_rows=rows,
         first=days[0] if days else None,
         last=days[-1] if days else None,
-        lag_seconds=_lag(lake, database),
-        registered=registered,
-        partitions=tuple(Partition(*verdict) for verdict in verdicts),
+        lake=LakeState(
+            registered=registered,
+            exported=exported,
+            seen=seen,
+            seen_seconds=seen_seconds,
+            problem=problem,
+            lag_seconds=_lag(lake, database),
+            differing=differing,
+        ),
+        partitions=partitions,
     )
 
 

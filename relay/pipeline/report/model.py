@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Literal
 
+from relay.lake_judgement import LakeState
 from relay.pipeline.lake_state import TableSize
 
 Verdict = Literal["verified", "differs", "unverified", "open"]
@@ -214,10 +215,8 @@ class Quality:
     first: date | None
     """First day of the whole lake, in UTC; None for an empty lake."""
     last: date | None
-    lag_seconds: float | None
-    """Age of the oldest archived message that is not in the lake; None where nothing says so."""
-    registered: bool
-    """Retention drops only what was verified."""
+    lake: LakeState
+    """What PostgreSQL knows of the lake, with the export's lag."""
     partitions: tuple[Partition, ...]
 
     def of(self, verdict: Verdict) -> Sequence[Partition]:

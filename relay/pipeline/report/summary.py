@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from relay.lake_judgement import Kind, judge
 from relay.pipeline.report.model import Figures, Inventory, Report
 from relay.pipeline.report.text import (
     NOTHING,
@@ -130,7 +131,7 @@ def _in_time(report: Report) -> Iterator[Card]:
 
 def _now(report: Report) -> Iterator[Card]:
     """What is so at this moment, whatever the time of the report."""
-    dead, lag = report.unacknowledged.total, report.quality.lag_seconds
+    dead, lag = report.unacknowledged.total, report.quality.lake.lag_seconds
     yield Card("Not acknowledged", number(dead), "dead letters", "warn" if dead else "good")
     yield Card("Export lag", NOTHING if lag is None else seconds(lag), "oldest message not in the lake", _lag_state(lag))
 
@@ -172,8 +173,8 @@ def dead_words(report: Report) -> str:
 def facts(report: Report) -> tuple[Fact, ...]:
     """What was compared, and how it came out."""
     if report.empty_lake:
-        return (Fact("The lake is empty: nothing to compare.", "warn"), _lag(report))
-    return (_verified(report), *_differing(report), *_unverified(report), _counted(report), _lag(report), _retention(report))
+        return (Fact("The lake is empty: nothing to compare.", "warn"), _lake(report))
+    return (_verified(report), *_differing(report), *_unverified(report), _counted(report), _lake(report), _retention(report))
 
 
 def _verified(report: Report) -> Fact:
@@ -182,9 +183,8 @@ def _verified(report: Report) -> Fact:
     rows = sum(one.rows or 0 for one in verified)
     whole = len(verified) == len(closed)
     of = f"{number(len(verified))} of {plural(len(closed), 'partition')} verified"
-    return Fact(
-        f"{of}: {plural(rows, 'row')} {'is' if rows == 1 else 'are'} the same in PostgreSQL and in the lake.", "good" if whole else "plain"
-    )
+    were = "was" if rows == 1 else "were"
+    return Fact(f"{of}: {plural(rows, 'row')} {were} the same in PostgreSQL and in the lake.", "good" if whole else "plain")
 
 
 def _differing(report: Report) -> Iterator[Fact]:
@@ -210,13 +210,12 @@ def _counted(report: Report) -> Fact:
     )
 
 
-def _lag(report: Report) -> Fact:
-    lag = report.quality.lag_seconds
-    if lag is None:
-        return Fact("Nothing says yet how far the export is: its lag is not known.", "warn")
-    if not lag:
-        return Fact("Every archived message is in the lake.", "good")
-    return Fact(f"The oldest message that is not in the lake was archived {seconds(lag)} ago.", _lag_state(lag))
+def _lake(report: Report) -> Fact:
+    """What `relay status` says of the lake too."""
+    state = report.quality.lake
+    judged = judge(state, seconds)
+    kinds: Mapping[Kind, State] = {"whole": "good", "behind": _lag_state(state.lag_seconds), "differs": "bad"}
+    return Fact(f"{judged.words[0].upper()}{shown(judged.words[1:], 240)}.", kinds.get(judged.kind, "warn"))
 
 
 def _lag_state(lag: float | None) -> State:
@@ -224,8 +223,8 @@ def _lag_state(lag: float | None) -> State:
 
 
 def _retention(report: Report) -> Fact:
-    if report.quality.registered:
-        return Fact("Retention waits for the export: PostgreSQL drops only what was verified.")
+    if report.quality.lake.registered:
+        return Fact("Retention waits for the export: PostgreSQL drops only what was verified, in a lake that was seen lately.")
     return Fact("Retention does not wait for the export: register it with `relay pipeline export --register`.", "warn")
 
 

@@ -1,0 +1,58 @@
+"""What can be said of the lake by what PostgreSQL knows: one judgement, so that `relay status` and the report never contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["unused", "unseen", "differs", "behind", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeState:
+    """A row of the view `queue_message_lake`, with the export's lag and what comparisons have found.
+
+    Args:
+        registered: retention waits for the lake.
+        exported: something was ever exported.
+        seen: the lake was seen lately, by the setting `lake_seen_hours`.
+        seen_seconds: since it was last seen; None where it never was.
+        problem: why the last look did not find it as it should be.
+        lag_seconds: age of the oldest archived message that is not exported; 0 where all are, None where that is not known.
+        differing: partitions that differ from the lake, or of which it has lost files.
+    """
+
+    registered: bool
+    exported: bool
+    seen: bool
+    seen_seconds: float | None
+    problem: str | None
+    lag_seconds: float | None
+    differing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is said, and of which kind it is; `whole` alone says that nothing is missing."""
+
+    kind: Kind
+    words: str
+
+
+def judge(state: LakeState, length: Callable[[float], str]) -> Judgement:
+    """The first that holds of: nothing exported, not seen lately, partitions that differ, behind, whole; `length` words seconds."""
+    ago = "never seen" if state.seen_seconds is None else f"last seen {length(max(state.seen_seconds, 0))} ago"
+    if not state.exported:
+        return Judgement("unused", "nothing was exported to a lake yet")
+    if not state.seen:
+        waits = ": retention waits" if state.registered else ""
+        return Judgement("unseen", f"the lake was {ago}{waits}" + (f" ({state.problem})" if state.problem else ""))
+    if state.differing:
+        partitions = "1 partition" if state.differing == 1 else f"{state.differing} partitions"
+        return Judgement("differs", f"the lake does not hold {partitions} of the archive as PostgreSQL knows them; it was {ago}")
+    if state.lag_seconds is None:
+        return Judgement("behind", f"how far the lake is behind the archive is not known; it was {ago}")
+    if state.lag_seconds:
+        return Judgement("behind", f"the lake is {length(state.lag_seconds)} behind the archive; it was {ago}")
+    return Judgement("whole", f"the lake holds everything that was archived; it was {ago}")

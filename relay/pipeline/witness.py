@@ -1,0 +1,146 @@
+"""Looks at the lake as it is, and lets PostgreSQL know: only what a living lake holds may be dropped.
+
+Each look lists the files of the table's version once, and holds the rows that its log names for a day against what they were. It reads the
+files whose turn has come, each once within the days of the setting `lake_reread_days`; nothing is remembered of a single file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+from deltalake import DeltaTable
+
+from relay.errors import LakeError
+from relay.pipeline import link
+from relay.pipeline.archive import TABLE
+from relay.pipeline.archive_table import linked
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake_files import rows_of, sizes
+from relay.pipeline.lake_log import File, files
+from relay.pipeline.words import many
+
+DIFFERS = 5
+"""Exit code of a job that found a difference, or damage."""
+_DAY = 86_400.0
+_PREFIX = "queue_message_archive_"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look found: the table's files, how many of them were read whole, and what is wrong with which partition's."""
+
+    files: int
+    read: int
+    damage: Mapping[str, str]
+
+
+class _Known(NamedTuple):
+    """What PostgreSQL knows of a day from earlier looks: how many rows the lake must have of it at the least, and whether it is damaged."""
+
+    rows: int
+    damaged: bool
+
+
+def run(lake: Lake, database: Database, say: Say) -> Seen:
+    """Look at the lake, and tell PostgreSQL that it was seen, and what is wrong with which day.
+
+    Raises:
+        PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
+        LakeError: it cannot be read at all; neither then.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    handle, _ = linked(lake, database)
+    try:
+        found = _look(lake, database, handle)
+    except LakeError as error:
+        raise link.distrust(database, error) from error
+    for partition, words in found.damage.items():
+        say(f"{partition} IS DAMAGED in the lake: {words}")
+    link.seen(database, handle)
+    return found
+
+
+def _look(lake: Lake, database: Database, handle: DeltaTable) -> Seen:
+    lake_id = str(handle.metadata().id)
+    there = files(handle)
+    known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": lake_id})}
+    wrong = defaultdict[str, list[str]](list)
+    for file, words in _lost(there, sizes(lake.place, TABLE)):
+        wrong[_partition(file.day)].append(words)
+    rows = Counter[str]()
+    for file in there:
+        rows[_partition(file.day)] += file.rows
+    for name, before in known.items():
+        if rows[name] < before.rows and name not in wrong:
+            wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
+    chosen = _chosen(database, there, known, wrong)
+    for file in chosen:
+        wrong[_partition(file.day)] += _read(lake, file)
+    damage = {name: _sentence(words) for name, words in sorted(wrong.items()) if words}
+    _record(database, lake_id, rows, damage)
+    return Seen(len(there), len(chosen), damage)
+
+
+def _lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File, str]]:
+    """Files that are missing or of another size than they were written with."""
+    for file in there:
+        if (size := found.get(file.path)) is None:
+            yield file, f"the file {file.path} is missing"
+        elif size != file.size:
+            yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
+
+
+def _chosen(database: Database, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
+    """The files to read now: whose turn it is, and those of days that were damaged and may be mended; none that is known to be lost."""
+    seen_at, now, days = database.one("read_turn")
+    mended = {name for name, before in known.items() if before.damaged}
+    whole = [file for file in there if _partition(file.day) not in wrong]
+    return [file for file in whole if _partition(file.day) in mended or is_due(file.path, seen_at, now, days * _DAY)]
+
+
+def is_due(path: str, since: datetime | None, now: datetime, period: float) -> bool:
+    """Whether a file's turn, which comes once in a period (seconds), has come after the last look, `since`; None before any."""
+    if since is None:
+        return False
+    turn = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64 * period
+    return (now.timestamp() - turn) // period > (since.timestamp() - turn) // period
+
+
+def _read(lake: Lake, file: File) -> list[str]:
+    """What is wrong with a file, whose pages carry checksums: nothing, or one sentence."""
+    try:
+        rows = rows_of(lake.place, TABLE, file.path)
+    except LakeError as error:
+        return [f"the file {file.path} cannot be read: {error}"]
+    return [] if rows == file.rows else [f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"]
+
+
+def _sentence(words: Sequence[str]) -> str:
+    """The first of what is wrong with a day, and how much more there is."""
+    more = len(words) - 1
+    return words[0] + (f", and {more} more like it" if more else "")
+
+
+def _record(database: Database, lake: str, rows: Mapping[str, int], damage: Mapping[str, str]) -> None:
+    database.fetch("record_damage", {"lake": lake, "partitions": list(damage), "damage": list(damage.values())})
+    names = sorted({*rows, *damage})
+    found = {"rows": [rows.get(name, 0) for name in names], "damage": [damage.get(name) for name in names]}
+    database.fetch("record_rows", {"lake": lake, "partitions": names, **found})
+
+
+def day_of(partition: str) -> date:
+    """The day of a damaged partition."""
+    return datetime.strptime(partition.removeprefix(_PREFIX), "%Y%m%d").date()  # noqa: DTZ007 - a day has no zone
+
+
+def _partition(day: date | None) -> str:
+    """The table in PostgreSQL whose rows a day's files hold, beside dead ones."""
+    return f"{_PREFIX}{day:%Y%m%d}" if day else TABLE

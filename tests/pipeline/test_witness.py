@@ -1,0 +1,225 @@
+"""The lake is looked at as it is: what is lost of it is named, keeps its day, and is forgotten once it is mended."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.errors import PipelineError
+from relay.pipeline import verify, witness
+from relay.pipeline.archive import TABLE
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake_log import files
+from relay.pipeline.witness import is_due
+from tests.support.exporting import export
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Archived
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+FIRST, SECOND = "queue_message_archive_20240501", "queue_message_archive_20240502"
+Sql = Callable[..., list[tuple[Any, ...]]]
+Spoil = Callable[[Path], object]
+
+
+@pytest.fixture
+def sql(database_url: str) -> Sql:
+    """Run a statement as the owner."""
+
+    def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    return run
+
+
+@pytest.fixture
+def filled(lake: Lake, database: Database, archived: Archived, sql: Sql) -> Lake:
+    """A lake of two days and a dead message, compared and registered."""
+    later = {"archived_at": NOON + timedelta(days=1)}
+    archived({"content": f'"{"x" * 3000}"'}, {}, later, {**later, "result": "failed"})
+    export(lake, database)
+    sql("SELECT queue_message_config_set('export_registered', 'true')")
+    assert 0 == look(lake, database).exit_code
+    return lake
+
+
+def look(lake: Lake, database: Database) -> verify.Verified:
+    """Verify, which looks first."""
+    return verify.run(lake=lake, database=database, say=lambda _line: None)
+
+
+def retain(sql: Sql, day: str = FIRST) -> str:
+    """What retention does with a day."""
+    return str(sql("SELECT (queue_message_drop_day(%s, true)).action", day)[0][0])
+
+
+def file_of(lake: Lake, day: str = FIRST) -> Path:
+    """The file of a day."""
+    [found] = [file for file in files(lake.opened(TABLE)) if f"{file.day:%Y%m%d}" == day[-8:]]
+    return Path(lake.place.url, TABLE, found.path)
+
+
+def truncate(path: Path) -> None:
+    """Leave out the last byte."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lengthen(path: Path) -> None:
+    """Add a byte."""
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["here", "dropped"])
+@pytest.mark.parametrize(("spoil", "words"), [(Path.unlink, "is missing"), (truncate, "bytes of"), (lengthen, "bytes of")])
+def test_a_lost_file_is_named_and_keeps_what_it_may_hold(
+    filled: Lake, database: Database, sql: Sql, spoil: Spoil, words: str, dropped: bool
+) -> None:
+    """Also of a day that PostgreSQL has dropped, which only the lake has; the other day is compared. Put back, all is well again."""
+    path = file_of(filled)
+    kept = path.read_bytes()
+    if dropped:
+        assert "dropped" == retain(sql)
+    spoil(path)
+
+    found = look(filled, database)
+
+    [damaged] = [one for one in found.differing if one.state == "damaged"]
+    assert (5, FIRST) == (found.exit_code, damaged.partition)
+    assert path.name in str(damaged.difference)
+    assert words in str(damaged.difference)
+    assert [(damaged.difference,)] == sql("SELECT damage FROM queue_message_export WHERE damage IS NOT NULL")
+    assert [(1,)] == sql("SELECT export_differing_partitions FROM queue_message_status")
+    assert "unchanged" in {one.state for one in found.partitions if one.partition == SECOND}
+    if not dropped:
+        assert "unverified" == retain(sql)
+    assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+
+    path.write_bytes(kept)
+    assert 0 == look(filled, database).exit_code
+    assert [(0,)] == sql("SELECT export_differing_partitions FROM queue_message_status")
+    assert [(1,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    if not dropped:
+        assert "dropped" == retain(sql)
+
+
+def empty(lake: Lake) -> None:
+    """Remove what is in its folder."""
+    shutil.rmtree(lake.place.url)
+    Path(lake.place.url).mkdir()
+
+
+def cut_log(lake: Lake) -> None:
+    """Cut the first entry of its log."""
+    [first, *_] = sorted(Path(lake.place.url, TABLE, "_delta_log").glob("*.json"))
+    first.write_bytes(first.read_bytes()[:-100])
+
+
+def move_away(lake: Lake) -> None:
+    """To another place."""
+    Path(lake.place.url).rename(f"{lake.place.url}-elsewhere")
+
+
+@pytest.mark.parametrize("spoil", [move_away, empty, cut_log])
+def test_without_its_lake_postgresql_drops_nothing(filled: Lake, database: Database, sql: Sql, spoil: Callable[[Lake], None]) -> None:
+    """From the first look on that does not find it, although it was seen a moment ago; until it is found again."""
+    kept = shutil.copytree(filled.place.url, f"{filled.place.url}-kept")
+    spoil(filled)
+
+    with pytest.raises(PipelineError):
+        look(filled, database)
+
+    assert "unseen" == retain(sql)
+    assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert [(False, True)] == sql("SELECT seen, problem IS NOT NULL FROM queue_message_lake")
+    shutil.rmtree(filled.place.url, ignore_errors=True)
+    shutil.copytree(kept, filled.place.url)
+    assert 0 == look(filled, database).exit_code
+    assert "dropped" == retain(sql)
+
+
+def test_files_that_are_all_gone_are_counted(filled: Lake, database: Database, sql: Sql) -> None:
+    """The log alone is left: each day is damaged."""
+    for path in Path(filled.place.url, TABLE).rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            path.unlink()
+
+    assert {FIRST, SECOND} == {one.partition for one in look(filled, database).differing}
+    assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert ["unverified", "unverified"] == [retain(sql, day) for day in (FIRST, SECOND)]
+
+
+def test_a_changed_byte_is_found_when_the_files_turn_comes(filled: Lake, database: Database, sql: Sql) -> None:
+    """Wherever it changes a row: the size is as before, so only reading tells; and the file is read until it is mended."""
+    path = file_of(filled)
+    kept, rows = path.read_bytes(), pq.read_table(path)
+    end = len(kept) - int.from_bytes(kept[-8:-4], "little") - 8  # of the rows; the footer after them has no checksum
+    found = 0
+    for place in random.Random(1).sample(range(4, end), 25):
+        path.write_bytes(kept[:place] + bytes([kept[place] ^ 64]) + kept[place + 1 :])
+        sql("UPDATE queue_message_export_position SET seen_at = clock_timestamp() - interval '30 days'")
+        if not witness.run(filled, database, lambda _line: None).damage:
+            assert rows == pq.read_table(path)  # a page's header says more than readers need
+            continue
+        found += 1
+        assert "unverified" == retain(sql)
+        assert [FIRST] == list(witness.run(filled, database, lambda _line: None).damage)
+    path.write_bytes(kept)
+    assert found > 10
+    witness.run(filled, database, lambda _line: None)
+    assert ({}, 0) == ((last := witness.run(filled, database, lambda _line: None)).damage, last.read)
+    assert "dropped" == retain(sql)
+
+
+def test_rows_that_the_log_has_lost_are_told_of(filled: Lake, database: Database, sql: Sql) -> None:
+    """As where somebody deletes rows from the table: also beside dead rows of the same day, and of a day that is dropped."""
+    witness.run(filled, database, lambda _line: None)
+    assert "dropped" == retain(sql, SECOND)
+    filled.opened(TABLE).delete("result = 'success'")
+
+    seen = witness.run(filled, database, lambda _line: None)
+
+    assert [FIRST, SECOND] == list(seen.damage)
+    assert "its log names 1 row of 2" == seen.damage[SECOND]
+
+
+def test_what_compaction_rewrote_is_as_good(filled: Lake, database: Database, archived: Archived) -> None:
+    """Other files, the same rows."""
+    archived({})
+    export(filled, database)
+    filled.opened(TABLE).optimize.compact()
+
+    assert 0 == look(filled, database).exit_code
+
+
+LOOKS = st.lists(st.floats(min_value=1, max_value=40 * 86_400), min_size=1, max_size=40)
+
+
+@given(LOOKS, st.text(min_size=1), st.floats(min_value=86_400, max_value=30 * 86_400))
+def test_each_file_is_read_once_in_a_period(gaps: list[float], path: str, period: float) -> None:
+    """However irregular the looks are: once for each period that passed, except that what was missed meanwhile is read once."""
+    now = NOON
+    reads = missed = 0
+    for gap in gaps:
+        since, now = now, now + timedelta(seconds=gap)
+        reads += is_due(path, since, now, period)
+        missed += gap >= period
+    passed = (now - NOON).total_seconds()
+
+    assert all(is_due(path, NOON, NOON + timedelta(seconds=period * times), period) for times in (1, 2.5))
+    assert reads <= passed / period + 1
+    if not missed:
+        assert reads >= int(passed / period)
+    assert not is_due(path, None, now, period)
