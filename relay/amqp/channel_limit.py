@@ -41,11 +41,12 @@ class ChannelLimit:
 
         Where it refuses fewer than it says that it allows, others of the same user have the rest.
         """
-        if self._spares and self._clock() < self._lowered_at + FORGETS:
+        explained = 0 < allowed < asked
+        if self._spares and not explained and self._clock() < self._lowered_at + FORGETS:
             return
         self._lowered_at = self._clock()
         fewer = asked - 1 if self._spares else asked // 2
-        granted = allowed if 0 < allowed < asked else fewer
+        granted = allowed if explained else fewer
         self._most = max(1, granted // 2 if self._spares else granted)
         self._say(self._most, sharing)
 

@@ -43,6 +43,14 @@ def test_a_publisher_leaves_half_unused_and_ignores_what_old_channels_bring_abou
     assert [ChannelsLimited(5, 20), ChannelsLimited(2, 20)] == rig.events
 
 
+def test_a_limit_that_the_broker_names_lower_is_learned_at_once() -> None:
+    """Also in the seconds in which it still counts channels of before."""
+    rig = Rig(spares=True)
+    for allowed in (6, 6, 1):
+        rig.limit.refused(12, allowed, sharing=12)
+    assert [ChannelsLimited(3, 12), ChannelsLimited(1, 12)] == rig.events
+
+
 @pytest.mark.parametrize("sharing", [0, 10])
 def test_a_limit_is_forgotten_by_the_first_connection_after_ten_minutes(sharing: int) -> None:
     """It may have been raised; until then it is kept, and said once, however often the connection is lost."""
