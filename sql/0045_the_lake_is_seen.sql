@@ -3,12 +3,14 @@
 
 -- What PostgreSQL knows of its lake, beside how far the export is: its id (of the table archive), the epoch of the last commit that both have,
 -- those that a commit may have brought since, the table's version, when it was last seen with its files, and why the last look did not find it.
+-- looked_at: when the newest look began, whatever it found; what an older one says does not count.
 ALTER TABLE @schema@.queue_message_export_position
     ADD COLUMN lake    text,
     ADD COLUMN epoch   bigint,
     ADD COLUMN pending bigint[] NOT NULL DEFAULT '{}',
     ADD COLUMN version bigint,
     ADD COLUMN seen_at timestamptz,
+    ADD COLUMN looked_at timestamptz,
     ADD COLUMN problem text;
 
 -- What looks at the lake have found of a day, also of one that is dropped: the rows that its log names, which never become fewer, and what is
@@ -90,7 +92,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body
 BEGIN
     INSERT INTO @schema@.queue_message_export_position (exported_xid) VALUES ('0') ON CONFLICT DO NOTHING;
     UPDATE @schema@.queue_message_export_position p
-    SET lake = lake, epoch = NULL, pending = '{}', exported_xid = '0', version = NULL, seen_at = NULL, problem = NULL, noted_at = now();
+    SET lake = lake, epoch = NULL, pending = '{}', exported_xid = '0', version = NULL, seen_at = NULL, looked_at = NULL, problem = NULL, noted_at = now();
     -- Of a day that is gone nobody can say more than was said; what another lake held of it says nothing of this one.
     UPDATE @schema@.queue_message_export e SET
         verified_at = CASE WHEN to_regclass(format('%I.%I', @schema_literal@::text, e.partition)) IS NULL THEN e.verified_at END,
@@ -98,21 +100,36 @@ BEGIN
 END
 $body$;
 
--- The lake was looked at as it is, and its version's files are there but for what the days say. False where it has gone on meanwhile.
-CREATE FUNCTION @schema@.queue_message_export_seen(lake text, epoch bigint, version bigint) RETURNS boolean
+-- The lake was looked at as it is, from `began` on: how many rows of each partition its log names, and what is wrong with which. What was wrong and
+-- is mended is forgotten. False, and nothing is changed, where the lake has gone on meanwhile, or a newer look has ended before this one.
+CREATE FUNCTION @schema@.queue_message_export_seen(lake text, epoch bigint, version bigint, began timestamptz, partitions text[], rows bigint[],
+    damage text[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
-    UPDATE @schema@.queue_message_export_position p SET seen_at = clock_timestamp(), version = version, problem = NULL
-    WHERE p.lake = lake AND p.epoch = epoch;
-    RETURN FOUND;
+    -- Locks the row, so that looks and commits come one after the other. A look of the future is none: the clock was set back since.
+    UPDATE @schema@.queue_message_export_position p SET seen_at = began, looked_at = began, version = version, problem = NULL
+    WHERE p.lake = lake AND p.epoch = epoch AND (p.looked_at <= began OR p.looked_at > clock_timestamp()) IS NOT FALSE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO @schema@.queue_message_export AS e (partition, rows, lake, damage)
+    SELECT f.partition, 0, lake, f.damage FROM unnest(partitions, damage) AS f (partition, damage) WHERE f.damage IS NOT NULL
+    ON CONFLICT ON CONSTRAINT queue_message_export_pkey DO NOTHING;
+    UPDATE @schema@.queue_message_export e
+    SET lake_rows = CASE WHEN e.lake = lake THEN greatest(e.lake_rows, f.rows) ELSE e.lake_rows END, damage = f.damage
+    FROM unnest(partitions, rows, damage) AS f (partition, rows, damage)
+    WHERE e.partition = f.partition
+      AND (e.damage IS DISTINCT FROM f.damage OR e.lake = lake AND e.lake_rows IS DISTINCT FROM greatest(e.lake_rows, f.rows));
+    RETURN true;
 END
 $body$;
 
 -- A look did not find the lake, or not as it should be: nothing is dropped until one does.
 CREATE FUNCTION @schema@.queue_message_export_unseen(problem text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-    UPDATE @schema@.queue_message_export_position p SET problem = @schema@.queue_message_one_line(queue_message_export_unseen.problem, 1000)
+    UPDATE @schema@.queue_message_export_position p
+    SET problem = @schema@.queue_message_one_line(queue_message_export_unseen.problem, 1000), looked_at = clock_timestamp()
 $body$;
 
 -- What is known of the lake, in one row. overdue_seconds: for how long a registered export should have looked at it; null without one.

@@ -7,8 +7,10 @@ own. A job that is killed in between leaves what the next look completes.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from deltalake import DeltaTable
 
@@ -147,10 +149,15 @@ def follow(database: Database, handle: DeltaTable) -> None:
     database.fetch("follow_lake", {"lake": str(handle.metadata().id)})
 
 
-def seen(database: Database, handle: DeltaTable) -> bool:
-    """Let PostgreSQL know that the lake was looked at in this version; False where it has gone on meanwhile."""
-    [[told]] = database.fetch("note_seen", _named(handle))
-    return bool(told)
+def seen(database: Database, handle: DeltaTable, began: datetime, rows: Mapping[str, int], damage: Mapping[str, str]) -> bool:
+    """Let PostgreSQL know what a look at the lake in this version has found, by partition; `began` is the server's time before it.
+
+    False, and nothing is known, where the lake has gone on meanwhile, or a newer look has ended before this one.
+    """
+    names = sorted({*rows, *damage})
+    found = {"partitions": names, "rows": [rows.get(name, 0) for name in names], "damage": [damage.get(name) for name in names]}
+    [[known]] = database.fetch("note_seen", {**_named(handle), "began": began, **found})
+    return bool(known)
 
 
 def _named(handle: DeltaTable) -> dict[str, object]:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from relay.errors import LakeError
+from relay.errors import ConflictError, LakeError
 from relay.pipeline import link
 from relay.pipeline.archive import TABLE
 from relay.pipeline.archive_table import linked
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.lake_errors import sentences
 from relay.pipeline.lake_files import rows_of, sizes
 from relay.pipeline.lake_log import File, files
 from relay.pipeline.words import many
@@ -29,6 +30,8 @@ DIFFERS = 5
 """Exit code of a job that found a difference, or damage."""
 _DAY = 86_400.0
 _PREFIX = "queue_message_archive_"
+_LOOKS = 3
+"""Times that a look is tried beside other jobs."""
 
 Say = Callable[[str], None]
 
@@ -40,6 +43,22 @@ class Seen:
     files: int
     read: int
     damage: Mapping[str, str]
+
+
+class _Look(NamedTuple):
+    """What one look has found, the server's time at its beginning, and the rows of each partition that the lake's log names."""
+
+    seen: Seen
+    began: datetime
+    rows: Mapping[str, int]
+
+
+class _Turn(NamedTuple):
+    """When the lake was seen before, the server's time, and within how many days each file is read."""
+
+    seen_at: datetime | None
+    now: datetime
+    days: int
 
 
 class _Known(NamedTuple):
@@ -55,23 +74,29 @@ def run(lake: Lake, database: Database, say: Say) -> Seen:
     Raises:
         PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
         LakeError: it cannot be read at all; neither then.
+        ConflictError: other jobs went on with the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
-    handle, _ = linked(lake, database)
-    try:
-        found = _look(lake, database, handle)
-    except LakeError as error:
-        raise link.distrust(database, error) from error
-    for partition, words in found.damage.items():
-        say(f"{partition} IS DAMAGED in the lake: {words}")
-    link.seen(database, handle)
-    return found
+    for _ in range(_LOOKS):
+        handle, _ = linked(lake, database)
+        try:
+            with sentences(lake.place):  # a handle reads the table's log again for some answers
+                found = _look(lake, database, handle)
+                # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
+                counts = link.epoch_of(handle) is None or link.seen(database, handle, found.began, found.rows, found.seen.damage)
+        except LakeError as error:
+            raise link.distrust(database, error) from error
+        if counts:
+            for partition, words in found.seen.damage.items():
+                say(f"{partition} IS DAMAGED in the lake: {words}")
+            return found.seen
+    raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
 
 
-def _look(lake: Lake, database: Database, handle: DeltaTable) -> Seen:
-    lake_id = str(handle.metadata().id)
+def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
+    turn = _Turn._make(database.one("read_turn"))
     there = files(handle)
-    known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": lake_id})}
+    known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": str(handle.metadata().id)})}
     wrong = defaultdict[str, list[str]](list)
     for file, words in _lost(there, sizes(lake.place, TABLE)):
         wrong[_partition(file.day)].append(words)
@@ -81,12 +106,11 @@ def _look(lake: Lake, database: Database, handle: DeltaTable) -> Seen:
     for name, before in known.items():
         if rows[name] < before.rows and name not in wrong:
             wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
-    chosen = _chosen(database, there, known, wrong)
+    chosen = _chosen(turn, there, known, wrong)
     for file in chosen:
         wrong[_partition(file.day)] += _read(lake, file)
     damage = {name: _sentence(words) for name, words in sorted(wrong.items()) if words}
-    _record(database, lake_id, rows, damage)
-    return Seen(len(there), len(chosen), damage)
+    return _Look(Seen(len(there), len(chosen), damage), turn.now, rows)
 
 
 def _lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File, str]]:
@@ -98,12 +122,11 @@ def _lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[Fil
             yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
 
 
-def _chosen(database: Database, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
+def _chosen(turn: _Turn, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
     """The files to read now: whose turn it is, and those of days that were damaged and may be mended; none that is known to be lost."""
-    seen_at, now, days = database.one("read_turn")
     mended = {name for name, before in known.items() if before.damaged}
     whole = [file for file in there if _partition(file.day) not in wrong]
-    return [file for file in whole if _partition(file.day) in mended or is_due(file.path, seen_at, now, days * _DAY)]
+    return [file for file in whole if _partition(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
 
 
 def is_due(path: str, since: datetime | None, now: datetime, period: float) -> bool:
@@ -127,13 +150,6 @@ def _sentence(words: Sequence[str]) -> str:
     """The first of what is wrong with a day, and how much more there is."""
     more = len(words) - 1
     return words[0] + (f", and {more} more like it" if more else "")
-
-
-def _record(database: Database, lake: str, rows: Mapping[str, int], damage: Mapping[str, str]) -> None:
-    database.fetch("record_damage", {"lake": lake, "partitions": list(damage), "damage": list(damage.values())})
-    names = sorted({*rows, *damage})
-    found = {"rows": [rows.get(name, 0) for name in names], "damage": [damage.get(name) for name in names]}
-    database.fetch("record_rows", {"lake": lake, "partitions": names, **found})
 
 
 def day_of(partition: str) -> date:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import PipelineError
-from relay.pipeline import verify, witness
+from relay.pipeline import lake_files, verify, witness
 from relay.pipeline.archive import TABLE
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
@@ -193,6 +193,85 @@ def test_rows_that_the_log_has_lost_are_told_of(filled: Lake, database: Database
 
     assert [FIRST, SECOND] == list(seen.damage)
     assert "its log names 1 row of 2" == seen.damage[SECOND]
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let the next look's listing of files be followed by what another job does."""
+    listed = lake_files.sizes
+
+    def list_and_act(*words: Any) -> dict[str, int]:
+        found = listed(*words)
+        monkeypatch.setattr(witness, "sizes", listed)
+        act()
+        return found
+
+    monkeypatch.setattr(witness, "sizes", list_and_act)
+
+
+def test_a_look_that_ends_late_takes_nothing_back_that_a_newer_one_found(
+    filled: Lake, database: Database, database_url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had listed the file before it was lost. It looks again, and finds the same."""
+    with Database(database_url) as other:
+
+        def lose_and_look() -> None:
+            file_of(filled).unlink()
+            assert [FIRST] == list(witness.run(filled, other, lambda _line: None).damage)
+
+        beside(monkeypatch, lose_and_look)
+        assert [FIRST] == list(witness.run(filled, database, lambda _line: None).damage)
+    assert "unverified" == retain(sql)
+
+
+def test_a_look_that_ends_late_does_not_take_a_lake_for_seen_that_a_newer_one_did_not_find(
+    filled: Lake, database: Database, database_url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both say so, and nothing is dropped."""
+    with Database(database_url) as other:
+
+        def empty_and_look() -> None:
+            empty(filled)
+            with pytest.raises(PipelineError):
+                witness.run(filled, other, lambda _line: None)
+
+        beside(monkeypatch, empty_and_look)
+        with pytest.raises(PipelineError):
+            witness.run(filled, database, lambda _line: None)
+    assert "unseen" == retain(sql)
+
+
+def test_a_look_at_a_former_lake_says_nothing_of_the_new_one(
+    filled: Lake, database: Database, database_url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it found there is not written, neither damage nor its end."""
+    damage = "SELECT partition, damage FROM queue_message_export ORDER BY 1"
+    with Database(database_url) as other:
+
+        def follow() -> None:
+            export(new, other)
+            sql("UPDATE queue_message_export SET damage = 'lost there' WHERE partition = %s", SECOND)
+
+        new = Lake(f"{filled.place.url}-new")
+        file_of(filled).unlink()
+        beside(monkeypatch, follow)
+        with pytest.raises(PipelineError):
+            witness.run(filled, database, lambda _line: None)
+    assert [(FIRST, None), (SECOND, "lost there")] == [row for row in sql(damage) if row[0] in {FIRST, SECOND}]
+
+
+def test_a_look_whose_lake_goes_on_looks_again(
+    filled: Lake, database: Database, database_url: str, archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside an export: what counts as seen is the lake with its last commit."""
+    assert 2 == witness.run(filled, database, lambda _line: None).files
+
+    def go_on() -> None:
+        archived({})
+        with Database(database_url) as other:
+            export(filled, other)
+
+    beside(monkeypatch, go_on)
+    assert 3 == witness.run(filled, database, lambda _line: None).files
 
 
 def test_what_compaction_rewrote_is_as_good(filled: Lake, database: Database, archived: Archived) -> None:
