@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -89,7 +90,7 @@ class Checker:
                 while len(found) < len(schemas) and (line := await _stdout(process).readline()):
                     answer = json.loads(line)
                     found.append(answer and Violation._make(answer))
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):  # ValueError: a line that is cut, or longer than a reader takes
             pass
         except BaseException:
             self._end()
@@ -123,17 +124,24 @@ class Checker:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):  # it has ended, and nobody has noticed yet
+                process.kill()
 
 
 async def _ask(process: asyncio.subprocess.Process, content: bytes, schemas: Sequence[str]) -> None:
-    assert process.stdin is not None
     size = len(content)
     request = {"size": size, "seconds": seconds_for(size), "memory": of_check(size), "schemas": schemas}
-    process.stdin.write(json.dumps(request).encode() + b"\n")
+    await _send(process, json.dumps(request).encode() + b"\n")
     for start in range(0, size, _PIECE):
-        process.stdin.write(content[start : start + _PIECE])
-        await process.stdin.drain()
+        await _send(process, content[start : start + _PIECE])
+
+
+async def _send(process: asyncio.subprocess.Process, octets: bytes) -> None:
+    """Hand over octets; OSError where the process has closed the pipe, for which uvloop raises a RuntimeError of its own."""
+    assert process.stdin is not None
+    if process.stdin.is_closing():
+        raise BrokenPipeError
+    process.stdin.write(octets)
     await process.stdin.drain()
 
 

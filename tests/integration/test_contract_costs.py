@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,9 @@ async def test_what_is_only_on_trial_goes_out_however_long_its_check_takes(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("moment", [bool, is_busy], ids=["as it starts", "as it checks"])
 async def test_a_process_that_checks_may_be_killed_and_nothing_is_lost(
-    relays: Relays, queue: Queue, topology: Topology, amqp_url: str
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, moment: Callable[[int], bool]
 ) -> None:
     """It counts as an attempt; a stop of the relay ends the process, and counts as none."""
     await queue.sql("SELECT queue_message_config_set('backoff_base', '1')")
@@ -106,7 +108,7 @@ async def test_a_process_that_checks_may_be_killed_and_nothing_is_lost(
     await enforce(queue, inbox.exchange, {"uniqueItems": True})
     relay = await relays.start(database=queue.url, broker=amqp_url)
     [id_] = [str(row[0]) for row in await queue.sql(HOSTILE + " RETURNING id", inbox.exchange, inbox.routing_key, 8000)]
-    await until(lambda: any(map(is_busy, checking(relay))), 30)
+    await until(lambda: any(map(moment, checking(relay))), 30)
     os.kill(checking(relay)[0], signal.SIGKILL)
 
     async def waits() -> bool:
