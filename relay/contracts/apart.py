@@ -59,6 +59,7 @@ class Checker:
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         self._busy = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
+        self._ending: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> Judged:
@@ -75,10 +76,9 @@ class Checker:
     async def aclose(self) -> None:
         """End the process; legal at any time, and again."""
         self._keep()
-        process = self._process
         self._end()
-        if process is not None:
-            await process.wait()
+        if self._ending is not None:
+            await self._ending.wait()
 
     async def _judged(self, content: bytes, schemas: Sequence[str]) -> Judged:
         found: list[Violation | None] = []
@@ -102,11 +102,16 @@ class Checker:
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
             # In a session of its own, so that a Ctrl-C is the relay's; without secrets in its environment; what it prints is not kept.
-            self._process = await asyncio.create_subprocess_exec(
+            starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "relay.contracts.process",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
                 env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, start_new_session=True,
-            )  # fmt: skip
+            ))  # fmt: skip
+            try:
+                self._process = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                self._process = await starting  # so that it is ended, and outlives nobody who asked for it
+                raise
         return self._process
 
     async def _ended(self, process: asyncio.subprocess.Process | None) -> End:
@@ -122,10 +127,12 @@ class Checker:
             self._idle = None
 
     def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and process.returncode is None:
+        if self._process is None:
+            return
+        self._ending, self._process = self._process, None
+        if self._ending.returncode is None:
             with suppress(ProcessLookupError):  # it has ended, and nobody has noticed yet
-                process.kill()
+                self._ending.kill()
 
 
 async def _ask(process: asyncio.subprocess.Process, content: bytes, schemas: Sequence[str]) -> None:
