@@ -53,7 +53,8 @@ def _answer(request: dict[str, object], source: BinaryIO, answers: BinaryIO) -> 
     assert isinstance(seconds, int)
     assert isinstance(memory, int)
     assert isinstance(schemas, list)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # that of the machine's owner, which may not be raised
+    resource.setrlimit(resource.RLIMIT_DATA, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
     content = source.read(size)
     # Ends this process by SIGPROF, wherever it is by then: the library looks at no signal.
     signal.setitimer(signal.ITIMER_PROF, seconds)
