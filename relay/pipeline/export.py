@@ -106,11 +106,7 @@ def run(
     if standby:
         say(str(standby))
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
-    if prepared.adopted:
-        announce(lake, cluster)
-    if prepared.adopted or new_lake:
-        link.follow(database, lake.opened(TABLE))
-    tie(lake, database, cluster, prepared)
+    _tie(lake, database, cluster, prepared, new_lake=new_lake)
     job.work()
     if prepared.adopted:
         take_over(lake, cluster)
@@ -138,6 +134,15 @@ def _adopted(
     if error and not (adopt and handle):
         raise link.distrust(database, error)
     return found
+
+
+def _tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared, *, new_lake: bool) -> None:
+    """Let lake and server know each other; the lake follows nobody while an adoption is under way."""
+    if prepared.adopted:
+        announce(lake, cluster)
+    if prepared.adopted or new_lake:
+        link.follow(database, lake.opened(TABLE))
+    tie(lake, database, cluster, prepared)
 
 
 def _is_to_be_registered(database: Database) -> bool:
