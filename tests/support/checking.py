@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,8 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     """Makes something happen between the two looks, in place of the time that passes there."""
 
     def instead(happens: Callable[[], object]) -> None:
-        monkeypatch.setattr("relay.cli.check.time.sleep", lambda _seconds: happens())
+        # The name in that module alone: threads of others, such as those that Spark leaves, go on sleeping.
+        monkeypatch.setattr("relay.cli.check.time", SimpleNamespace(sleep=lambda _seconds: happens()))
 
     return instead
 
