@@ -33,6 +33,15 @@ NewLake = Annotated[
     bool, typer.Option("--new-lake", help="Begin another lake than until now: nothing counts as verified until it was compared with it.")
 ]
 Register = Annotated[bool, typer.Option("--register", help="From now on the core drops only days that were verified.")]
+AddAgain = Annotated[
+    list[datetime] | None,
+    typer.Option(
+        "--again",
+        formats=["%Y-%m-%d"],
+        metavar="DAY",
+        help="Only add what the lake lacks of this day, as after rows were put back by hand, and say what differs; exit 5 if any does.",
+    ),
+]
 Target = Annotated[
     int | None, typer.Option(min=1, metavar="MS", help="A message should be confirmed so many milliseconds after it was due.")
 ]
@@ -48,10 +57,16 @@ def export(
     adopt: Adopt = False,
     new_lake: NewLake = False,
     register: Register = False,
+    again: AddAgain = None,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Copy what was archived since the last export into the lake, exactly once."""
+    if again:
+        if batch_rows or adopt or new_lake or register:
+            raise typer.BadParameter("it goes with --master and --json alone: export first, then this.", param_hint="--again")
+        _add_again(again, master=master, as_json=as_json)
+        return
     with workplace() as place, spark("export", master) as session:
         result = _export(place, session, batch_rows=batch_rows, adopt=adopt, new_lake=new_lake, register=register)
     finish(result, as_json=as_json, words=_exported)
@@ -173,6 +188,15 @@ def _export(place: Workplace, session: Callable[[], SparkSession], **options: An
 
     given = {name: value for name, value in options.items() if value is not None}
     return job.run(lake=place.lake, database=place.database, spark=session, say=say, **given)
+
+
+def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -> None:
+    """Add what the lake lacks of these days."""
+    with workplace() as place, spark("export", master) as session:
+        from relay.pipeline import again as job  # noqa: PLC0415 - see relay.cli.main
+
+        result = job.run(lake=place.lake, database=place.database, spark=session, say=say, days=[day.date() for day in days])
+    finish(result, as_json=as_json, words=lambda done: f"{count(done.added, 'row')} added to {count(len(done.days), 'day')}")
 
 
 def _metrics(

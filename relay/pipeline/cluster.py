@@ -45,6 +45,13 @@ def read(database: Database) -> Cluster:
     return Cluster(system, timeline, name, database.schema, safe, following, standby)
 
 
+def primary(database: Database) -> Cluster:
+    """The server that is told how far the export is; PipelineError where it is a standby, which cannot be told."""
+    if (cluster := read(database)).standby:
+        raise PipelineError("RELAY_PIPELINE_DATABASE_URL names a standby: name the primary, and the standby in RELAY_PIPELINE_REPLICA_URL.")
+    return cluster
+
+
 def check_form(properties: Mapping[str, str]) -> None:
     """LakeError where the table is none of the relay's, or of a form that this version does not know."""
     if (form := properties.get(f"{_PREFIX}format")) not in {FORMAT, *OLDER_FORMATS}:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from psycopg import errors
+from psycopg import Connection, errors
 
 from relay.errors import PipelineError
 from relay.pipeline import lake_rows
@@ -27,6 +27,7 @@ from relay.pipeline.database import Database
 from relay.pipeline.lake_place import Place
 from relay.pipeline.partitions import DEAD, Range
 from relay.pipeline.tasks import named
+from relay.pipeline.words import many
 
 FINDINGS = 20
 """Rows that are named."""
@@ -64,6 +65,18 @@ def together(found: Iterable[Found]) -> Found:
     findings = islice((finding for one in every for finding in one.findings), FINDINGS)
     sums = (total(one.ours for one in every), total(one.theirs for one in every))
     return Found(*sums, any(one.differs for one in every), tuple(findings))
+
+
+def difference(found: Found) -> str:
+    """One sentence on what differs."""
+    rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
+    kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
+    named = [
+        f"{words}: {', '.join(f'({one.xid}, {one.seq})' for one in found.findings if one.kind == kind)}"
+        for kind, words in kinds.items()
+        if any(one.kind == kind for one in found.findings)
+    ]
+    return "; ".join([rows, *named])
 
 
 @dataclass(frozen=True)
@@ -114,9 +127,10 @@ class _Sides:
 
     def _sums(self, one: Range, *, limited: bool) -> tuple[Sum, Sum]:
         """Both sides at work at once; but what is foreign only the server can say."""
-        with ThreadPoolExecutor(1) as pool:
+        # Connected before there are two threads, which would each open one.
+        with self.database.connection() as connection, ThreadPoolExecutor(1) as pool:
             asked = pool.submit(self._rows, "sum_range", one, limited=limited)
-            with self._cancelled():
+            with _cancelled(connection):
                 there = one.beyond(asked.result()[0][2]) if one.foreign else one
                 theirs = add_up(self._batches(there), self.job.columns)
                 [(rows, checksum, _)] = asked.result()
@@ -152,16 +166,6 @@ class _Sides:
     def _batches(self, one: Range) -> Iterator[pa.RecordBatch]:
         return lake_rows.batches(self.job.place, one, [column.name for column in self.job.columns])
 
-    @contextmanager
-    def _cancelled(self) -> Iterator[None]:
-        """After an interrupt, or an error of the lake's, nobody waits for a statement whose answer nobody wants."""
-        try:
-            yield
-        except BaseException:
-            with self.database.connection() as connection:
-                connection.cancel()
-            raise
-
     @cached_property
     def _digest(self) -> bytes:
         return digest_expression(self.job.columns).as_string(None).replace("%", "%%").encode()
@@ -182,6 +186,16 @@ class _Sides:
                     " see what holds it up, or set more."
                 ) from error
             raise
+
+
+@contextmanager
+def _cancelled(connection: Connection[Any]) -> Iterator[None]:
+    """After an interrupt, or an error of the lake's, nobody waits for a statement whose answer nobody wants."""
+    try:
+        yield
+    except BaseException:
+        connection.cancel()
+        raise
 
 
 def _differing(ours: _Digests, theirs: _Digests) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,17 +12,16 @@ from deltalake import DeltaTable
 from relay.errors import PipelineError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import left_out, link, replica, spread, witness
-from relay.pipeline.archive import TABLE, fault, select_list
-from relay.pipeline.archive_table import Prepared, announce, check_lake, check_prepared, check_same, prepare, take_over, tie
+from relay.pipeline.archive import TABLE
+from relay.pipeline.archive_table import Prepared, announce, check_lake, check_prepared, prepare, take_over, tie
 from relay.pipeline.cluster import Cluster
-from relay.pipeline.cuts import STEP, Batch, Cut, batch_of, cuts, whole
+from relay.pipeline.commits import Commits, Copied
+from relay.pipeline.cuts import STEP, Batch, batch_of, cuts, whole
 from relay.pipeline.database import Database
-from relay.pipeline.known import known_from
-from relay.pipeline.lake import Lake, schema_of
+from relay.pipeline.lake import Lake
 from relay.pipeline.left_out import Found, LeftOut
-from relay.pipeline.link import EPOCH, OFFSET, Link, epoch_of, offset_of
+from relay.pipeline.link import Link, offset_of
 from relay.pipeline.replica import Replica
-from relay.pipeline.source import Reading
 from relay.pipeline.words import many
 
 if TYPE_CHECKING:
@@ -97,7 +95,7 @@ def run(
     """
     to_register = register and _is_to_be_registered(database)
     handle, known = link.both(lake, database)
-    cluster = _primary(database)
+    cluster = clusters.primary(database)
     adopted = _adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
     if handle is None or adopted:
         spark()  # what cannot be filled is not made, and an adoption that cannot begin leaves the lake to whom it followed
@@ -113,13 +111,6 @@ def run(
     if to_register:
         database.fetch("register_export")
     return job.result(witness.run(lake, database, say))
-
-
-def _primary(database: Database) -> Cluster:
-    """The server that is told how far the export is; PipelineError where it is a standby, which cannot be told."""
-    if (cluster := clusters.read(database)).standby:
-        raise PipelineError("RELAY_PIPELINE_DATABASE_URL names a standby: name the primary, and the standby in RELAY_PIPELINE_REPLICA_URL.")
-    return cluster
 
 
 def _adopted(
@@ -257,14 +248,10 @@ class _Export:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
         chosen = cuts(batch, slots=spread.slots(self.spark()), largest=self.file_rows)
         chosen += whole(self.cluster.next, foreign, self.file_rows)
-        written = spread.copy(self.spark(), self._reading(source, handle, batch, chosen), self.database.connections)
-        try:
-            check_same(self.cluster, clusters.read(self.database))
-            epoch = link.begin(self.database, handle, epoch_of(handle))
-        except BaseException:
-            self.lake.discard(TABLE, written.files)
-            raise
-        self.lake.commit(handle, TABLE, written.files, offsets=[(OFFSET, batch.end), (EPOCH, epoch)])
+        commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns)
+        # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
+        position = batch.start if self.prepared.begin is None else self.prepared.begin
+        written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position))
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
         if written.rows + written.known < batch.rows + foreign:
@@ -277,23 +264,6 @@ class _Export:
         self.left_out += found
         if found.rows:
             self.say(str(found))
-
-    def _reading(self, source: Database, handle: DeltaTable, batch: Batch, chosen: list[Cut]) -> Reading:
-        columns, broken = select_list(self.prepared.columns).as_string(None), fault(self.prepared.columns).as_string(None)
-        select = self.database.statement("read_cut").decode().replace("%%", "%").replace("@columns@", columns).replace("@fault@", broken)
-        return Reading(
-            conninfo=source.complete_conninfo("export"),
-            check=self.database.statement("read_cluster").decode(),
-            expected=(self.cluster.system_identifier, self.cluster.timeline, self.cluster.database, batch.end),
-            select=select,
-            place=self.lake.place,
-            table=TABLE,
-            schema=schema_of(handle),
-            name=f"part-{uuid.uuid4()}",
-            cuts=tuple(chosen),
-            # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
-            known=known_from(handle, self.lake.place, batch.start if self.prepared.begin is None else self.prepared.begin),
-        )
 
     def _lag(self) -> float:
         [[seconds]] = self.database.fetch("read_lag", {"end": str(self.end)})

@@ -40,6 +40,11 @@ class Partition:
         """The dead messages that were archived at `since` or later, in microseconds since 1970; None for all of them."""
         return cls(DEAD, _REJECTED, None if since is None else _EPOCH + timedelta(microseconds=since), None)
 
+    @property
+    def dead(self) -> Self:
+        """The dead messages of the same time."""
+        return replace(self, name=DEAD, results=_REJECTED)
+
     def touches(self, day: date | None) -> bool:
         """Whether rows of this UTC day may belong to it."""
         if day is None:

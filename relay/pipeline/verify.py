@@ -13,7 +13,7 @@ from relay.pipeline import gained, link, witness
 from relay.pipeline.archive_table import linked
 from relay.pipeline.carried import Carrier
 from relay.pipeline.checksum import FORM, Sum, total
-from relay.pipeline.comparison import Comparison, Finding, Found, together
+from relay.pipeline.comparison import Comparison, Finding, Found, difference, together
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import files
@@ -231,14 +231,14 @@ class _Verifier:
     def _record(self, name: str, found: Found, rows: Sum, below: int, *, verified: bool) -> None:
         values = {
             "partition": name, "rows": rows.rows, "checksum": rows.checksum, "below": str(below), "verified": verified,
-            "difference": _difference(found) if found.differs else None, "lake": self._lake_id, "form": FORM,
+            "difference": difference(found) if found.differs else None, "lake": self._lake_id, "form": FORM,
         }  # fmt: skip
         self._database.fetch("record_comparison", values)
 
     def _compared(self, name: str, state: str, found: Found) -> Compared:
         sums = (found.ours.rows, str(found.ours.checksum), found.theirs.rows, str(found.theirs.checksum))
-        difference = _difference(found) if found.differs else None
-        return Compared(name, state, *sums, self._below, difference, found.findings)
+        words = difference(found) if found.differs else None
+        return Compared(name, state, *sums, self._below, words, found.findings)
 
 
 def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
@@ -251,18 +251,6 @@ def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
             group = []
     if group:
         yield group
-
-
-def _difference(found: Found) -> str:
-    """One sentence on what differs."""
-    rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
-    kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
-    named = [
-        f"{words}: {', '.join(f'({one.xid}, {one.seq})' for one in found.findings if one.kind == kind)}"
-        for kind, words in kinds.items()
-        if any(one.kind == kind for one in found.findings)
-    ]
-    return "; ".join([rows, *named])
 
 
 def _line(one: Compared) -> str:

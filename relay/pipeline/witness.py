@@ -99,16 +99,16 @@ def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
     known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": str(handle.metadata().id)})}
     wrong = defaultdict[str, list[str]](list)
     for file, words in _lost(there, sizes(lake.place, TABLE)):
-        wrong[_partition(file.day)].append(words)
+        wrong[partition_of(file.day)].append(words)
     rows = Counter[str]()
     for file in there:
-        rows[_partition(file.day)] += file.rows
+        rows[partition_of(file.day)] += file.rows
     for name, before in known.items():
         if rows[name] < before.rows and name not in wrong:
             wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
     chosen = _chosen(turn, there, known, wrong)
     for file in chosen:
-        wrong[_partition(file.day)] += _read(lake, file)
+        wrong[partition_of(file.day)] += _read(lake, file)
     damage = {name: _sentence(words) for name, words in sorted(wrong.items()) if words}
     return _Look(Seen(len(there), len(chosen), damage), turn.now, rows)
 
@@ -125,8 +125,8 @@ def _lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[Fil
 def _chosen(turn: _Turn, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
     """The files to read now: whose turn it is, and those of days that were damaged and may be mended; none that is known to be lost."""
     mended = {name for name, before in known.items() if before.damaged}
-    whole = [file for file in there if _partition(file.day) not in wrong]
-    return [file for file in whole if _partition(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
+    whole = [file for file in there if partition_of(file.day) not in wrong]
+    return [file for file in whole if partition_of(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
 
 
 def is_due(path: str, since: datetime | None, now: datetime, period: float) -> bool:
@@ -157,6 +157,6 @@ def day_of(partition: str) -> date:
     return datetime.strptime(partition.removeprefix(_PREFIX), "%Y%m%d").date()  # noqa: DTZ007 - a day has no zone
 
 
-def _partition(day: date | None) -> str:
+def partition_of(day: date | None) -> str:
     """The table in PostgreSQL whose rows a day's files hold, beside dead ones."""
     return f"{_PREFIX}{day:%Y%m%d}" if day else TABLE

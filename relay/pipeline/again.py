@@ -1,0 +1,154 @@
+"""Days again: what PostgreSQL has of a day and the lake lacks, though the export is past it, is added; what differs besides is named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from relay.errors import LakeError
+from relay.pipeline import cluster as clusters
+from relay.pipeline import gained, witness
+from relay.pipeline.archive import TABLE
+from relay.pipeline.archive_table import linked, prepare
+from relay.pipeline.carried import Carrier
+from relay.pipeline.cluster import Cluster
+from relay.pipeline.commits import Commits, Copied
+from relay.pipeline.comparison import Comparison, Finding, Found, difference, together
+from relay.pipeline.cuts import BEYOND, Cut
+from relay.pipeline.database import Database
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake_log import files
+from relay.pipeline.link import offset_of
+from relay.pipeline.partitions import Partition, Range
+from relay.pipeline.ranges import ROWS, Plan
+from relay.pipeline.spread import Written
+from relay.pipeline.words import many
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Day:
+    """A day of UTC: rows that were added, rows that are in both now, and what is not the same all the same; up to 20 rows are named."""
+
+    day: date
+    added: int
+    rows: int
+    difference: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the days."""
+
+    days: tuple[Day, ...]
+    seconds: float
+
+    @property
+    def added(self) -> int:
+        """Rows that the lake lacked."""
+        return sum(one.added for one in self.days)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 5 where a day differs."""
+        return witness.DIFFERS if any(one.difference for one in self.days) else 0
+
+
+def run(
+    *, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, days: Iterable[date], rows: int = ROWS
+) -> Added:
+    """Compare each of these days with the lake, all results of them, and add what is missing there; a second time adds nothing.
+
+    Rows that were archived since the last export are left to the next one.
+
+    Args:
+        lake: where to.
+        database: the primary.
+        spark: starts, or returns, the session in which rows are copied; not called where nothing is missing and little is compared.
+        say: hears of each day.
+        days: of UTC.
+        rows: about how many rows are compared at once.
+
+    Raises:
+        ConflictError: another export was faster.
+        LakeError: nothing was exported yet, or the lake is not readable here.
+        UnreachableError, PipelineError: as `relay.pipeline.export.run`.
+    """
+    begin = time.monotonic()
+    job = _Again(lake, database, spark, say, clusters.primary(database), rows)
+    found = []
+    for day in sorted(set(days)):
+        found.append(job.add(day))
+        say(_line(found[-1]))
+    witness.run(lake, database, say)
+    return Added(tuple(found), round(time.monotonic() - begin, 3))
+
+
+@dataclass(frozen=True)
+class _Again:
+    lake: Lake
+    database: Database
+    spark: Callable[[], SparkSession]
+    say: Progress
+    cluster: Cluster
+    rows: int
+
+    def add(self, day: date) -> Day:
+        """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
+        daily = Partition.of_day(witness.partition_of(day), day)
+        dropped = self.database.one("read_gone", {"schema": self.database.schema, "partition": daily.name})[0]
+        added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
+        both = together(found)
+        return Day(day, sum(added), both.theirs.rows, difference(both) if both.differs else None, both.findings)
+
+    def _complete(self, partition: Partition) -> tuple[int, Found]:
+        """How many rows were added to a partition, and what it comes to then."""
+        handle = self._handle()
+        ranges = list(Plan(self.database, files(handle), offset_of(handle), self.rows).ranges(partition))
+        found = self._compared(handle, ranges)
+        short = [one for one, what in zip(ranges, found, strict=True) if what.differs]
+        if not short:
+            return 0, together(found)
+        written = self._copied(handle, partition, [Cut(self.cluster.next, BEYOND) if one.foreign else one.cut for one in short])
+        new = tuple(file.path for file in written.files)
+        # The others are the same, and stay so.
+        later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
+        return written.rows, together(next(later) if what.differs else what for what in found)
+
+    def _handle(self) -> DeltaTable:
+        """The table of this server's lake as it is now, with the archive's columns."""
+        handle, _ = linked(self.lake, self.database)
+        if not offset_of(handle):
+            raise LakeError(f"Nothing was exported to the lake {self.lake.place.url} yet: run `relay pipeline export`.")
+        prepare(self.lake, handle, self.database.columns(), self.cluster)
+        return self.lake.opened(TABLE)
+
+    def _compared(self, handle: DeltaTable, ranges: Sequence[Range]) -> list[Found]:
+        columns = tuple(gained.compared(handle, self.database.columns()))
+        conninfo = self.database.complete_conninfo("export")
+        comparison = Comparison(conninfo, self.database.schema, columns, self.lake.place, seconds=self.database.snapshot_seconds)
+        return list(Carrier(comparison, self.spark, self.say, self.database.connections).compare(ranges))
+
+    def _copied(self, handle: DeltaTable, partition: Partition, cuts: Sequence[Cut]) -> Written:
+        """Copy what the lake lacks of a partition, wherever the lake may have it."""
+        results = ", ".join(f"'{result}'" for result in partition.results)
+        values = {"results": results, "since": str(partition.since), "last": str(partition.last)}
+        [(oldest,)] = self.database.fetch("read_oldest_xid", partition.values()) or [(0,)]
+        commits = Commits(self.lake, self.database, self.cluster, self.spark, self.database.columns())
+        return commits.make(self.database, handle, Copied("read_range", cuts, offset_of(handle), int(oldest), values), always=False)
+
+
+def _line(one: Day) -> str:
+    if one.difference:
+        return f"{one.day} DIFFERS: {one.difference}"
+    return f"{one.day}: {many(one.added, 'row')} added, {many(one.rows, 'row')} the same"

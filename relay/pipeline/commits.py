@@ -1,0 +1,92 @@
+"""One commit to the lake's archive: Spark's tasks copy rows, which become part of the table with an epoch that PostgreSQL expects."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from relay.pipeline import cluster as clusters
+from relay.pipeline import link, spread
+from relay.pipeline.archive import TABLE, Column, fault, select_list
+from relay.pipeline.archive_table import check_same
+from relay.pipeline.cluster import Cluster
+from relay.pipeline.cuts import Cut
+from relay.pipeline.database import Database
+from relay.pipeline.known import known_from
+from relay.pipeline.lake import Lake, schema_of
+from relay.pipeline.link import EPOCH, OFFSET, epoch_of
+from relay.pipeline.source import Reading
+from relay.pipeline.spread import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a commit adds: rows of these cuts, as a statement gives them, up to the transaction `end`.
+
+    Args:
+        statement: name of the statement of a cut; `values` are put into it.
+        position: the lake may have rows from this transaction on already.
+
+    """
+
+    statement: str
+    cuts: Sequence[Cut]
+    end: int
+    position: int
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Commits:
+    """All that commits of one job share."""
+
+    lake: Lake
+    database: Database
+    cluster: Cluster
+    spark: Callable[[], SparkSession]
+    columns: Sequence[Column]
+
+    def make(self, source: Database, handle: DeltaTable, copied: Copied, *, always: bool = True) -> Written:
+        """Copy rows from `source` and commit them through the handle that all of it was planned by; without rows only `always`.
+
+        Raises:
+            ConflictError: another export was faster.
+            PipelineError: a task failed, or PostgreSQL was replaced by another server meanwhile; nothing is in the lake.
+            UnreachableError, LakeError: as `Lake.commit`.
+        """
+        written = spread.copy(self.spark(), self._reading(source, handle, copied), self.database.connections)
+        if not (written.files or always):
+            return written
+        try:
+            check_same(self.cluster, clusters.read(self.database))
+            epoch = link.begin(self.database, handle, epoch_of(handle))
+        except BaseException:
+            self.lake.discard(TABLE, written.files)
+            raise
+        self.lake.commit(handle, TABLE, written.files, offsets=[(OFFSET, copied.end), (EPOCH, epoch)])
+        return written
+
+    def _reading(self, source: Database, handle: DeltaTable, copied: Copied) -> Reading:
+        select = source.statement(copied.statement).decode().replace("%%", "%")
+        values = {"columns": select_list(self.columns).as_string(None), "fault": fault(self.columns).as_string(None), **copied.values}
+        for name, text in values.items():
+            select = select.replace(f"@{name}@", text)
+        return Reading(
+            conninfo=source.complete_conninfo("export"),
+            check=self.database.statement("read_cluster").decode(),
+            expected=(self.cluster.system_identifier, self.cluster.timeline, self.cluster.database, copied.end),
+            select=select,
+            place=self.lake.place,
+            table=TABLE,
+            schema=schema_of(handle),
+            name=f"part-{uuid.uuid4()}",
+            cuts=tuple(copied.cuts),
+            known=known_from(handle, self.lake.place, copied.position),
+        )
