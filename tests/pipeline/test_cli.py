@@ -56,6 +56,24 @@ def test_a_difference_is_an_exit_code_and_a_line(pipeline: Cli, archived: Archiv
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
+def test_a_day_is_exported_again(pipeline: Cli, archived: Archived) -> None:
+    """What is missing is added, what differs besides is exit code 5 and a line, and another option beside it is wrong usage."""
+    archived({"archived_at": WHEN})
+    pipeline("pipeline", "export")
+    archived({"archived_at": WHEN, "archived_xid": "3"})
+    command = ("pipeline", "export", "--again", "2020-01-02")
+
+    assert "1 row added to 1 day" in pipeline(*command)
+    assert "2020-01-02: 1 row added, 2 rows the same" in pipeline.stderr
+    archived({"archived_at": WHEN, "archived_xid": "3", "expires_at": "infinity"})
+    found = pipeline.json(*command, code=5)
+    assert ["missing"] == [one["kind"] for day in found["days"] for one in day["findings"]]
+    assert "2020-01-02 DIFFERS" in pipeline.stderr
+    assert "export first, then this" in pipeline.refused(*command, "--adopt", code=2)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_receipts_decide_about_reconciliation(pipeline: Cli, archived: Archived, database_url: str, tmp_path: Path) -> None:
     """Without any it is refused unless asked for, when everything is lost and the exit code is 5; with those of the consumers it is 0."""
     archived({"archived_at": WHEN, "exchange": "orders"})
