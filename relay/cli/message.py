@@ -14,7 +14,7 @@ import typer
 
 from relay.cli.output import count, quoted, rate, words
 from relay.cli.support import NOT_FOUND, REFUSED, changed, complain, console, moment, not_found, publish_options, refuse
-from relay.cli.types import Exchange, MessageIds, Reason
+from relay.cli.types import Archived, Exchange, MessageIds, Reason
 
 if TYPE_CHECKING:
     from relay.client import Message
@@ -153,7 +153,7 @@ def unlimit(exchange: Exchange) -> None:
 
 def _not_cancelled(opened: Console, message: UUID) -> int:
     """Tell why a message was not taken back; return the exit code."""
-    story = opened.rows("show_message", id=message)
+    story = opened.rows("show_message", **Archived(message)._asdict())
     if not story:
         complain(f"No message has the id {message}, neither in the queue nor in the archive.")
         return NOT_FOUND

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import typer
 
@@ -11,7 +10,7 @@ from relay.cli.check_rows import Seen
 from relay.cli.output import show_fields, show_json
 from relay.cli.reasons import Around, waits_for
 from relay.cli.support import console, not_found
-from relay.cli.types import Json, MessageId
+from relay.cli.types import Archived, Json, ShownMessage
 from relay.cli.workers import read_workers
 
 if TYPE_CHECKING:
@@ -21,34 +20,42 @@ FOLDED = 1000
 """Parts of a bundle that are named, which is what a bundle holds unless bundle_max_messages says otherwise."""
 
 
-def show(message: MessageId, *, as_json: Json = False) -> None:
-    """Tell one message's story over keys, queue and archive: state, attempts, what it waits for, replays, what it holds or replaced."""
+def show(message: ShownMessage, *, as_json: Json = False) -> None:
+    """Tell one message's story over keys, queue and archive: state, attempts, what it waits for, replays, what it holds or replaced.
+
+    Where several messages have the id, all are shown, each with its place; ID@XID/SEQ shows the one at a place.
+    """
+    asked = message._asdict()
     with console() as opened:
-        story = opened.rows("show_message", id=message)
+        story = opened.rows("show_message", **asked)
         seen = _seen(opened, message)
         waits = waits_for(seen, _around(opened, seen)) if seen else None
-        replays = opened.rows("list_replays", id=message)
-        folded = opened.rows("list_folded", id=message, most=FOLDED)
+        replays = opened.rows("list_replays", **asked)
+        folded = opened.rows("list_folded", **asked, most=FOLDED)
     if not story:
         not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
     if as_json:
-        show_json({"id": message, "story": story, "waits_for": waits, "replays": replays, "folded": folded})
+        show_json({"id": message.id, "story": story, "waits_for": waits, "replays": replays, "folded": folded})
         return
+    several = sum(part["replay_of"] != message.id for part in story) > 1
+    if several:
+        typer.echo(f"Several messages have this id. `relay show {message.id}@{story[0]['place']}` shows the one at that place.\n")
     for part in story:
         show_fields(part)
         typer.echo()
     if waits:
         typer.echo(f"waits for: {waits}")
     for replay in replays:
-        typer.echo(f"replayed as {replay['id']} ({replay['state']})")
+        whose = f"the one at {replay['of_place']} was " if several and replay["of_place"] else ""
+        typer.echo(f"{whose}replayed as {replay['id']} ({replay['state']})")
     for part in folded:
         typer.echo(f"{'it holds' if part['error_code'] == 'bundled' else 'it replaced'} {part['id']}")
 
 
-def _seen(opened: Console, id_: UUID) -> Seen | None:
+def _seen(opened: Console, message: Archived) -> Seen | None:
     """Where a message of the queue stands; None where it is not, or not any more."""
-    found = opened.rows("check_message", id=id_)
-    return Seen(**found[0]) if found else None
+    found = opened.rows("check_message", id=message.id)
+    return Seen(**found[0]) if found and message.xid in {None, found[0]["xid"]} and message.seq in {None, found[0]["seq"]} else None
 
 
 def _around(opened: Console, row: Seen) -> Around:
@@ -58,6 +65,6 @@ def _around(opened: Console, row: Seen) -> Around:
         paused={one["exchange"]: one for one in opened.rows("list_paused")},
         limited={one["exchange"]: one for one in opened.rows("list_limited")},
         parked=next(iter(hold), None),
-        head=next((_seen(opened, one["id"]) for one in first if str(one["id"]) != row.id), None),
+        head=next((_seen(opened, Archived(one["id"])) for one in first if str(one["id"]) != row.id), None),
         workers=read_workers(opened),
     )

@@ -19,7 +19,7 @@ HEX = "[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
 
 
 class Archived(NamedTuple):
-    """An archived message as somebody names it: by its id, and where others were archived with that, by its place too."""
+    """A message as somebody names it: by its id, and where others have that, by its place too."""
 
     id: UUID
     xid: str | None = None
@@ -35,7 +35,7 @@ class Archived(NamedTuple):
         """
         found = re.fullmatch(rf"({HEX})(?:@(\d{{1,20}})/(\d{{1,18}}))?", text, re.ASCII | re.IGNORECASE)
         if not found:
-            raise typer.BadParameter(f"ID must be {ID}, with @XID/SEQ where others were archived with it.")
+            raise typer.BadParameter(f"ID must be {ID}, with @XID/SEQ where other messages have it.")
         id_, xid, seq = found.groups()
         return cls(UUID(id_), xid, int(seq) if seq else None)
 
@@ -48,6 +48,10 @@ MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of 
 ArchivedMessages = Annotated[
     list[Archived],
     typer.Argument(metavar="ID...", parser=Archived.of, help="Ids of messages, with @XID/SEQ where several were archived with one."),
+]
+ShownMessage = Annotated[
+    Archived,
+    typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message, with @XID/SEQ for one of several that have it."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Reason = Annotated[str, typer.Option(help="Why; kept with your login and shown to everybody who asks.")]

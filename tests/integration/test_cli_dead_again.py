@@ -11,9 +11,12 @@ import pytest
 from relay.postgres.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
+from tests.support.plans import explain
+from tests.support.queue import Queue
 
 pytestmark = pytest.mark.ids("B13")
 WAITING = "SELECT id::text, replay_of::text FROM queue_message ORDER BY seq"
+MANY = 500
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -131,3 +134,19 @@ def test_the_operators_role_is_enough(cli: Cli, seeded: Seeded) -> None:
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_operator") as url:
         cli("dead", "replay", dead, RELAY_DATABASE_URL=url)
         assert "already; --again" in cli.refused("dead", "replay", dead, code=1, RELAY_DATABASE_URL=url)
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_what_many_ids_were_replayed_as_is_found_in_linear_time(queue: Queue, *, analyzed: bool) -> None:
+    """Each row is looked at a few times, however many ids one call names, with statistics and without."""
+    ids = await queue.insert(MANY)
+    await queue.sql("SELECT queue_message_archive_now(%s::uuid[], 'failed', 'c', 's', 'h')", ids)
+    await queue.sql("SELECT queue_message_replay(id) FROM unnest(%s::uuid[]) AS id", ids)
+    if analyzed:
+        await queue.sql("ANALYZE")
+    asked: dict[str, object] = {"ids": ids, "xids": [None] * MANY, "seqs": [None] * MANY}
+
+    plan = await explain(queue.connection, Statements("public")["find_replayed"], asked, {})
+
+    assert MANY == plan.root["Actual Rows"]
+    assert 20 * MANY > plan.rows_read()

@@ -207,3 +207,34 @@ def test_foreign_names_are_shown_as_a_shell_takes_them(cli: Cli, seeded: Seeded)
     assert "?[2J; `relay resume $'\\x1b[31mx'`" in said
     seeded.run("SELECT queue_message_key_park(%s)", "k\n")
     assert str(waits_for(cli, id_)).endswith("no reason given; `relay key resume $'k\\x0a'`")
+
+
+def test_messages_that_have_one_id_are_told_apart(cli: Cli, seeded: Seeded) -> None:
+    """All are shown, oldest first, each with its place; a place shows that one with its own replays, and what it waits for."""
+    id_ = seeded.archive("failed", "c", "first")
+    seeded.archive("failed", "c", "second", id=id_)
+    seeded.insert(id=id_)
+    first, second, waiting = [part["place"] for part in cli.json("show", id_)["story"]]
+    [(of_first,)] = seeded.run(
+        "SELECT queue_message_replay_at(%s, split_part(%s, '/', 1)::xid8, split_part(%s, '/', 2)::bigint)", id_, first, first
+    )
+
+    whole = cli("show", id_)
+    parts = {place: cli.json("show", f"{id_}@{place}") for place in (first, second, waiting)}
+
+    assert f"Several messages have this id. `relay show {id_}@{first}` shows the one at that place." in whole
+    assert f"the one at {first} was replayed as {of_first} (ready)" in whole
+    assert {place: [place] for place in parts} == {place: [part["place"] for part in shown["story"]] for place, shown in parts.items()}
+    assert [[str(of_first)], [], []] == [[replay["id"] for replay in shown["replays"]] for shown in parts.values()]
+    assert [True, True, False] == [shown["waits_for"] is None for shown in parts.values()]
+    assert "Several" not in cli("show", f"{id_}@{second}")
+    cli.refused("show", f"{id_}@1/1", code=3)
+
+
+def test_a_message_that_was_replayed_with_its_id_is_one(cli: Cli, seeded: Seeded) -> None:
+    """Its story has two parts and no warning."""
+    id_ = seeded.archive("failed", "c", "s")
+    seeded.run("SELECT queue_message_replay(%s, true)", id_)
+
+    assert 2 == len(cli.json("show", id_)["story"])
+    assert "Several" not in cli("show", id_)

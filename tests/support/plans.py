@@ -43,12 +43,12 @@ class Plan:
         """Rows of the largest sort."""
         return max((int(node["Actual Rows"]) for node in self.nodes("Sort")), default=0)
 
-    def rows_read(self, table: str) -> int:
-        """Rows of a table that its scans looked at, those that a filter threw away included."""
+    def rows_read(self, table: str | None = None) -> int:
+        """Rows that the scans looked at, of a table or of anything, those that a filter threw away included."""
         return sum(
             int((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
             for node in self.nodes("Scan")
-            if node.get("Relation Name") == table
+            if table is None or node.get("Relation Name") == table
         )
 
 

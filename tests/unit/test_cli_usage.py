@@ -34,12 +34,9 @@ def test_a_flag_shows_no_type_in_the_help(path: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("show x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay show --help`."),
+        ("show x", f"ID must be {ID}, with @XID/SEQ where other messages have it. See `relay show --help`."),
         ("cancel x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay cancel --help`."),
-        (
-            "dead ack x",
-            f"ID must be {ID}, with @XID/SEQ where others were archived with it. See `relay dead ack --help`.",
-        ),
+        ("dead ack x", f"ID must be {ID}, with @XID/SEQ where other messages have it. See `relay dead ack --help`."),
         ("pipeline replay --id x", "--id must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay pipeline replay --help`."),
         ("dead list --limit x", "--limit must be a whole number from 1 to 100000. See `relay dead list --help`."),
         ("status --interval 0", "--interval must be a number from 0.1 to 3600. See `relay status --help`."),

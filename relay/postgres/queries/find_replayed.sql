@@ -11,9 +11,10 @@ WITH meant AS MATERIALIZED (
     SELECT subject::uuid AS id, (became ->> 'id')::uuid AS replayed_as, acted_at, became ->> 'place' AS place FROM @schema@.queue_message_audit AS audit
     WHERE action = 'replay' AND subject = ANY(%(ids)s::text[]) AND audit.xmin <> pg_current_xact_id()::xid
 ), replays AS (
-    SELECT sent.replay_of AS id, sent.id AS replayed_as, sent.created_at AS replayed_at, coalesce(sent.archived_at, 'infinity') AS known_until,
-        (SELECT max(noted.place) FROM noted WHERE noted.id = sent.replay_of AND noted.replayed_as = sent.id AND sent.id <> sent.replay_of) AS place
-    FROM @schema@.queue_message_state AS sent WHERE sent.replay_of = ANY(%(ids)s) AND sent.xid <> pg_current_xact_id()
+    SELECT sent.replay_of AS id, sent.id AS replayed_as, sent.created_at AS replayed_at, coalesce(sent.archived_at, 'infinity') AS known_until, noted.place
+    FROM @schema@.queue_message_state AS sent
+        LEFT JOIN noted ON noted.id = sent.replay_of AND noted.replayed_as = sent.id AND sent.id <> sent.replay_of
+    WHERE sent.replay_of = ANY(%(ids)s) AND sent.xid <> pg_current_xact_id()
     UNION ALL
     SELECT id, replayed_as, acted_at, acted_at, place FROM noted
 )

@@ -1,2 +1,8 @@
--- What an archived message was enqueued as again.
-SELECT id, state, created_at FROM @schema@.queue_message_state WHERE replay_of = %(id)s ORDER BY created_at
+-- What archived messages with an id were enqueued as again, or the one at a place. of_place: which of them; null where the audit does not say.
+SELECT * FROM (
+    SELECT sent.id, sent.state, sent.created_at, (
+        SELECT max(became ->> 'place') FROM @schema@.queue_message_audit
+        WHERE action = 'replay' AND subject = %(id)s::text AND (became ->> 'id')::uuid = sent.id AND sent.id <> sent.replay_of) AS of_place
+    FROM @schema@.queue_message_state AS sent WHERE sent.replay_of = %(id)s) AS replay
+WHERE %(xid)s::text IS NULL OR coalesce(of_place = format('%%s/%%s', %(xid)s::text, %(seq)s::bigint), true)
+ORDER BY created_at
