@@ -10,14 +10,15 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from relay.contracts.explanation import Violation
 from relay.contracts.process import NO_MEMORY
+from relay.contracts.turns import Turns
 from relay.memory import of_check
 
 _SECONDS: Final = 10
@@ -53,19 +54,17 @@ def seconds_for(size: int) -> int:
 
 
 class Checker:
-    """Checks contents in a process of its own; exchanges take turns."""
+    """Checks contents in a process of its own, one at a time; exchanges have equal shares of its time."""
 
     def __init__(self) -> None:
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()
-        self._busy = asyncio.Lock()
+        self._turns = Turns(clock=time.monotonic)
         self._process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> Judged:
         """How a content breaks these schemas; never raises for what stands in it."""
-        turn = self._turns.setdefault(exchange, asyncio.Lock())
-        async with turn, self._busy:
+        async with self._turns.turn(exchange):
             self._keep()
             try:
                 return await self._judged(content, schemas)

@@ -10,23 +10,34 @@ from relay.contracts.weight import objects
 
 LARGEST: Final = 65_536
 """Bytes of a content that the relay checks itself where the schema is a plain one; larger ones go to the process beside it."""
-_PLAIN: Final = 300
-"""Effort up to which a schema is plain: 64 KiB take some milliseconds, whatever stands in them."""
-_HOSTILE: Final = 10_000
+_PLAIN: Final = 33
+"""Effort up to which a schema is plain: 64 KiB take 30 ms at the most, whatever stands in them."""
+_EXPLAINED: Final = 64
+"""Part of what is checked between other work that is explained there too: that takes a check at each level of a content, of at most 200."""
+_HOSTILE: Final = 1_100
 """Effort of a rule that a content can make slow. Of 64 KiB under one such rule, on 2 cores: 0.8 s by `multipleOf`, 2.6 s by `uniqueItems`,
 5.3 s by a pattern with look-around (docs/decisions/0049)."""
-_COMPARED: Final = 100
+_COMPARED: Final = 11
 """Effort of one value of an `enum` that is an array or an object: each is compared with each value that is checked."""
-_PATTERN: Final = 30
+_PATTERN: Final = 3
 """Effort of one regular expression that every name of an object is tried against."""
 _STEPS_BACK: Final = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\\[kg]")
 """Look-around, atomic groups and references back, which do not take time in proportion to the text."""
 
 
-def inline_bytes(document: Any, weight: int) -> int:
-    """Bytes up to which a content is checked between other work, under a schema of this weight (`relay.contracts.weight`)."""
-    effort = weight + sum(_efforts(document))
-    return LARGEST * _PLAIN // max(_PLAIN, effort)
+def effort(document: Any, weight: int) -> int:
+    """What a schema of this weight (`relay.contracts.weight`) asks for each byte of a content, at the most."""
+    return weight + sum(_efforts(document))
+
+
+def inline_bytes(together: int) -> int:
+    """Bytes up to which a content is checked between other work, against schemas of this effort together."""
+    return LARGEST * _PLAIN // max(_PLAIN, together)
+
+
+def explained_bytes(together: int) -> int:
+    """Bytes up to which it is also looked for there where a content breaks them."""
+    return inline_bytes(together) // _EXPLAINED
 
 
 def _efforts(document: Any) -> Iterator[int]:

@@ -5,8 +5,8 @@ The validator's own account would hold a copy of the content for each alternativ
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urljoin
 
@@ -86,7 +86,7 @@ class Explainer:
         named = document.get("$id", "") if isinstance(document, Mapping) else ""
         self._base = urljoin(_BASE, named.partition("#")[0])
         self._registry = jsonschema_rs.Registry([(self._base, document)])
-        self._validators: dict[str, jsonschema_rs.Validator] = {}
+        self._validators: dict[tuple[object, ...], jsonschema_rs.Validator] = {}
         self._parts: dict[tuple[str, ...], jsonschema_rs.Validator] = {}
 
     def explain(self, value: Any) -> Violation:
@@ -110,9 +110,9 @@ class Explainer:
         if not isinstance(schema, Mapping):
             return ("false", None) if schema is False else None
         for rule in _PLAIN:
-            if rule in schema and not self._keeps({rule: schema[rule]}, step.value):
+            if rule in schema and not self._rule(step, rule).is_valid(step.value):
                 return rule, schema[rule]
-        if schema.get("additionalProperties") is False and not self._keeps(_names_of(schema), step.value):
+        if schema.get("additionalProperties") is False and not self._names(step).is_valid(step.value):
             return "additionalProperties", None
         return next(((rule, None) for rule in ("anyOf", "oneOf", "not") if rule in schema and not self._combines(step, rule)), None)
 
@@ -145,12 +145,12 @@ class Explainer:
             if name in value:
                 yield Step(named[name], (*step.path, "properties", name), (*step.place, name), value[name])
         for pattern, below in schema.get("patternProperties", {}).items():
-            other = self._validator({"patternProperties": {pattern: False}})
+            other = self._validator(("names", pattern), partial(_but_those_of, pattern))
             for name in value:
                 if not other.is_valid({name: None}):
                     yield Step(below, (*step.path, "patternProperties", pattern), (*step.place, "*"), value[name])
         if "additionalProperties" in schema:
-            path, known = (*step.path, "additionalProperties"), self._validator(_names_of(schema))
+            path, known = (*step.path, "additionalProperties"), self._names(step)
             for name in value:
                 if not known.is_valid({name: None}):
                     yield Step(schema["additionalProperties"], path, (*step.place, "*"), value[name])
@@ -162,17 +162,23 @@ class Explainer:
     def _valid(self, step: Step) -> bool:
         part = self._parts.get(step.path)
         if part is None:
-            part = self._parts[step.path] = self._validator({"$ref": f"{self._base}#{quote(_pointer(step.path))}"})
+            reference = f"{self._base}#{quote(_pointer(step.path))}"
+            part = self._parts[step.path] = compile_schema({"$ref": reference}, self._registry)
         return part.is_valid(step.value)
 
-    def _keeps(self, schema: Mapping[str, Any], value: Any) -> bool:
-        return self._validator(schema).is_valid(value)
+    def _rule(self, step: Step, rule: str) -> jsonschema_rs.Validator:
+        """One rule by itself; short ones are often the same, and long ones are found by where they stand."""
+        said = step.schema[rule]
+        key = (rule, step.path if isinstance(said, list | Mapping) else said, type(said))
+        return self._validator(key, lambda: {rule: said})
 
-    def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
-        key = json.dumps(schema)
+    def _names(self, step: Step) -> jsonschema_rs.Validator:
+        return self._validator(("names", step.path), partial(_names_of, step.schema))
+
+    def _validator(self, key: tuple[object, ...], schema: Callable[[], dict[str, Any]]) -> jsonschema_rs.Validator:
         known = self._validators.get(key)
         if known is None:
-            known = self._validators[key] = compile_schema(dict(schema), self._registry)
+            known = self._validators[key] = compile_schema(schema(), self._registry)
         return known
 
 
@@ -199,6 +205,11 @@ def _names_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _but_those_of(pattern: str) -> dict[str, Any]:
+    """A schema of objects without names like these."""
+    return {"patternProperties": {pattern: False}}
+
+
 def _violation(step: Step, rule: str, said: Any) -> Violation:
     shown = _ascii(_pointer(step.place))
     if len(shown) > _LONGEST_POINTER:
@@ -211,6 +222,8 @@ def _reason(step: Step, rule: str, said: Any) -> str:
         missing = next((name for name in said if isinstance(step.value, Mapping) and name not in step.value), "")
         return f"{printable(missing)} is missing"
     words = _WORDS.get(rule, "it breaks this rule")
+    if "{}" not in words:
+        return words
     shown = " or ".join(map(str, said)) if isinstance(said, list) else str(said)
     return words.format(_ascii(shown)[:64])
 

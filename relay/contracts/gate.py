@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from relay.contracts.apart import Checker, End, Judged
 from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
-from relay.contracts.registry import Breach, Contract, Contracts, Held, breaches
+from relay.contracts.registry import Breach, Contract, Contracts, Held, quick_breaches
+from relay.contracts.turns import Turns
 from relay.events import Sink
-from relay.message import Batch, Claim, PublishResult, Verdict
+from relay.message import Batch, Claim, Cut, PublishResult, Verdict
 
 HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]
 """Takes places of messages that were checked, and the results of those that are not to be sent."""
-_SLICE: Final = 0.01
+_SLICE: Final = 0.003
 """Seconds of checks after which everything else has its turn."""
-_SLOW: Final = 0.05
-"""Seconds of one check after which those of its exchange go apart."""
-_APART: Final = 60.0
-"""Seconds for which they do."""
 
 
 class Gate:
@@ -38,13 +36,12 @@ class Gate:
         self._checker = checker or Checker()
         self._clock = clock
         self._contracts = Contracts()
-        self._slow: dict[str, float] = {}
-        """Exchanges with a check that took long, and until when theirs go apart."""
+        self._turns = Turns(rest=1.0, clock=clock)
+        """Checks take half of the time at the most, whatever number of batches is checked at once."""
 
     def hold(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Check against these contracts from now on; those that cannot be read are told of, and their messages go unchecked."""
         self._contracts = Contracts(Contract(*row) for row in rows)
-        self._slow.clear()
         self._emit(ContractsHeld(self._contracts.count("enforce"), self._contracts.count("warn")))
         for contract, sentence in self._contracts.unusable:
             self._emit(ContractUnusable(contract.exchange, contract.routing_key, contract.version, sentence))
@@ -55,68 +52,57 @@ class Gate:
         return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable]
 
     def concerned(self, batch: Batch) -> list[int]:
-        """Places of the messages that a contract is about; one look for a batch of which there are none."""
+        """Places of the messages that a contract is about and that are there as a whole; one look for a batch of which there are none."""
         if not self._contracts.concern(batch.exchanges):
             return []
-        return [place for place, claim in enumerate(batch.claims) if self._contracts.of(claim.exchange, claim.routing_key)]
+        return [
+            place
+            for place, claim in enumerate(batch.claims)
+            if type(claim.payload) is not Cut and self._contracts.of(claim.exchange, claim.routing_key)
+        ]
 
     async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
-        """Check these messages of a batch, and hand over each as soon as it was; large ones come last, and hold up no other exchange's."""
-        apart: dict[str, list[int]] = {}
-        passed: list[int] = []
-        refused: dict[int, PublishResult] = {}
-        until = self._clock() + _SLICE
+        """Check these messages of a batch, and hand over each as soon as it was; of an exchange those come last that take long."""
+        several: dict[str, list[int]] = {}
         for place in places:
-            claim = batch.claims[place]
-            held = self._contracts.of(claim.exchange, claim.routing_key)
-            if self.goes_apart(claim, held):
-                apart.setdefault(claim.exchange, []).append(place)
-                continue
-            if result := self.refusal(claim, held):
-                refused[place] = result
-            passed.append(place)
-            if self._clock() > until:
-                hand_over(passed, refused)
-                passed, refused = [], {}
-                await asyncio.sleep(0)
-                until = self._clock() + _SLICE
-        if passed:
-            hand_over(passed, refused)
+            several.setdefault(batch.claims[place].exchange, []).append(place)
         async with asyncio.TaskGroup() as tasks:
-            for several in apart.values():
-                tasks.create_task(self._check_apart(batch, several, hand_over))
-
-    def goes_apart(self, claim: Claim, held: Sequence[Held]) -> bool:
-        """Whether its check might keep everything else waiting."""
-        if claim.binary or not held:
-            return False
-        if len(claim.payload) > min([one.schema.inline_bytes for one in held]):
-            return True
-        return bool(self._slow) and self._clock() < self._slow.get(claim.exchange, 0.0)
-
-    def refusal(self, claim: Claim, held: Sequence[Held]) -> PublishResult | None:
-        """Check one message now; the result if it is not to be sent."""
-        if not held:
-            return None
-        began = self._clock()
-        result = self._judged(claim, breaches(held, None if claim.binary else claim.payload))
-        now = self._clock()
-        if now - began > _SLOW:
-            self._slow[claim.exchange] = now + _APART
-        return result
+            for exchange, its_own in several.items():
+                tasks.create_task(self._check(exchange, batch, its_own, hand_over))
 
     async def aclose(self) -> None:
         """End the process that checks; legal at any time, and again."""
         await self._checker.aclose()
 
-    async def _check_apart(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
-        for place in places:
+    async def _check(self, exchange: str, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
+        left, slow = deque(places), list[int]()
+        while left:
+            async with self._turns.turn(exchange):
+                passed, refused = self._checked(batch, left, slow)
+            if passed:
+                hand_over(passed, refused)
+        for place in slow:
             claim = batch.claims[place]
             # What is only on trial comes last, so that it costs no enforced contract its check.
             held = sorted(self._contracts.of(claim.exchange, claim.routing_key), key=lambda one: one.contract.mode != "enforce")
             judged = await self._checker.judge(claim.exchange, claim.payload, [one.contract.schema for one in held])
             result = self._concluded(claim, held, judged)
             hand_over([place], {place: result} if result else {})
+
+    def _checked(self, batch: Batch, left: deque[int], slow: list[int]) -> tuple[list[int], dict[int, PublishResult]]:
+        """Check messages for a short while: those that passed or are refused, with why; `left` has the rest, `slow` what may take long."""
+        passed, refused = list[int](), dict[int, PublishResult]()
+        until = self._clock() + _SLICE
+        while left:
+            place = left.popleft()
+            claim = batch.claims[place]
+            found = quick_breaches(self._contracts.of(claim.exchange, claim.routing_key), None if claim.binary else claim.payload)
+            (slow if found is None else passed).append(place)
+            if result := self._judged(claim, found or ()):
+                refused[place] = result
+            if self._clock() > until:
+                break
+        return passed, refused
 
     def _concluded(self, claim: Claim, held: Sequence[Held], judged: Judged) -> PublishResult | None:
         found = [Breach(one.contract, violation) for one, violation in zip(held, judged.found, strict=False) if violation]

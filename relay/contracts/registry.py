@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from relay.contracts.effort import explained_bytes, inline_bytes
 from relay.contracts.explanation import Violation
 from relay.contracts.patterns import matches
 from relay.contracts.schema import Schema, SchemaError, compiled, parsed
@@ -131,6 +132,24 @@ def holding(rows: Iterable[Contract]) -> list[Contract]:
 def breaches(held: Sequence[Held], content: bytes | str | None) -> list[Breach]:
     """How a content as JSON text breaks contracts, one breach for each; None is a binary body."""
     value = _BINARY if content is None else parsed(content)
-    if type(value) is Violation:
-        return [Breach(one.contract, value) for one in held]
-    return [Breach(one.contract, one.schema.explain(value)) for one in held if not one.schema.valid(value)]
+    return _explained(_broken(held, value), value)
+
+
+def quick_breaches(held: Sequence[Held], content: bytes | None) -> list[Breach] | None:
+    """The same between other work; None where that might keep everything else waiting."""
+    size, together = len(content or b""), sum([one.schema.effort for one in held])
+    if size > inline_bytes(together):
+        return None
+    value = _BINARY if content is None else parsed(content)
+    broken = _broken(held, value)
+    if broken and type(value) is not Violation and size > explained_bytes(together):
+        return None
+    return _explained(broken, value)
+
+
+def _broken(held: Sequence[Held], value: Any) -> Sequence[Held]:
+    return held if type(value) is Violation else [one for one in held if not one.schema.valid(value)]
+
+
+def _explained(broken: Sequence[Held], value: Any) -> list[Breach]:
+    return [Breach(one.contract, value if type(value) is Violation else one.schema.explain(value)) for one in broken]

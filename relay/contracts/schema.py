@@ -9,7 +9,7 @@ from typing import Any, Final
 import jsonschema_rs
 from pydantic_core import from_json
 
-from relay.contracts.effort import inline_bytes
+from relay.contracts.effort import effort
 from relay.contracts.explanation import DIALECT, Explainer, Violation, compile_schema
 from relay.contracts.weight import HEAVIEST, weight
 from relay.errors import RelayError
@@ -43,8 +43,8 @@ class Schema:
             raise SchemaError(_sentence(error)) from None
         except ValueError:
             raise SchemaError("The schema nests too deep; flatten it with $defs and $ref.") from None
-        self.inline_bytes = inline_bytes(document, heavy)
-        """Bytes up to which a content is checked between other work."""
+        self.effort = effort(document, heavy)
+        """What it asks for each byte of a content."""
         self._document = document
         self._explainer: Explainer | None = None
 

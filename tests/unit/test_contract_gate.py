@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections import deque
 from typing import Any
 
 import pytest
 
 from relay.amqp.jobs import Job
 from relay.contracts.apart import Checker, End, Judged
-from relay.contracts.effort import LARGEST
+from relay.contracts.effort import LARGEST, explained_bytes, inline_bytes
 from relay.contracts.events import ContractBroken, ContractUnusable
 from relay.contracts.explanation import Violation
 from relay.contracts.gate import Gate
@@ -55,7 +56,7 @@ def gate(*rows: Contract, checker: Checker | None = None) -> tuple[Gate, Seen]:
 
 def refusal(one: Gate, message: Claim) -> PublishResult | None:
     """What it says of a message."""
-    return one.refusal(message, one._contracts.of(message.exchange, message.routing_key))
+    return one._checked(batch([message]), deque([0]), [])[1].get(0)
 
 
 def verdict(one: Gate, message: Claim) -> str:
@@ -270,7 +271,8 @@ async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
 @pytest.mark.parametrize(
     ("schema", "most"),
     [
-        ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(60)}}, LARGEST),
+        ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(30)}}, LARGEST),
+        ({"items": {"anyOf": [{"const": n} for n in range(300)]}}, 8_000),
         ({"pattern": "^[A-Z]{3}-[0-9]{4}$"}, LARGEST),
         ({"enum": [f"state {n}" for n in range(1000)]}, LARGEST),
         ({"uniqueItems": False}, LARGEST),
@@ -284,29 +286,39 @@ async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
 )
 def test_how_much_is_checked_in_place_hangs_on_the_schema(schema: Any, most: int) -> None:
     """64 KiB, and less where a content can make a check slow."""
-    found = Schema(schema).inline_bytes
+    found = inline_bytes(Schema(schema).effort)
     assert found == LARGEST if most == LARGEST else found <= most
 
 
-async def test_an_exchange_whose_check_took_long_goes_apart_for_a_while() -> None:
-    """Whatever made it slow: it did so once."""
-    now, checker, steps = [0.0], Scripted(), [0.0]
+async def test_what_is_larger_and_breaks_a_contract_goes_apart_to_be_explained() -> None:
+    """That it does is found at once; where it does takes long to be looked for. What keeps it is sent without."""
+    checker = Scripted(Judged([Violation("/9", "type", "it is not of type integer")], None))
+    one, _ = gate(row({"items": {"type": "integer"}}), checker=checker)
+    most = explained_bytes(Schema({"items": {"type": "integer"}}).effort)
+    fine, small, large = (
+        claim("orders", payload=payload) for payload in (b"[%s1]" % (b"1," * most), b'[1,""]', b'[%s""]' % (b"1," * most))
+    )
 
-    def clock() -> float:
-        now[0] += steps[0]
-        return now[0]
-
-    one = Gate(Seen(), checker=checker, clock=clock)
-    one.hold([row(), row(exchange="audit")])
-    steps[0] = 0.06
-    await checked(one, claim("orders", payload=b"1"))
-    steps[0] = 0.0
-    await checked(one, claim("orders", payload=b"1"), claim("audit", payload=b"1"), claim("orders", payload=b"1", binary=True))
-    assert ["orders"] == [exchange for exchange, _ in checker.asked]
-
-    now[0] += 61
-    await checked(one, claim("orders", payload=b"1"))
+    assert [[fine.id, "contract_violated"], ["contract_violated"]] == await checked(one, large, fine, small)
     assert 1 == len(checker.asked)
+
+
+async def test_what_was_fetched_in_part_is_not_judged() -> None:
+    """It is over the limit, which the encoder says: a part of JSON breaks each contract, and one on trial would be told of."""
+    one, seen = gate(row(mode="warn"), row(exchange="audit"))
+
+    assert [] == one.concerned(batch([claim("orders", payload=Cut(b"[1,")), claim("audit", payload=Cut(b"[1,"))]))
+    assert [] == seen.of(ContractBroken)
+
+
+async def test_contracts_that_hold_for_a_message_are_weighed_together() -> None:
+    """Each takes its time."""
+    checker, schema = Scripted(), {"items": {"anyOf": [{"const": n} for n in range(40)]}}
+    one, _ = gate(*[row(schema, key="#" + ".#" * n) for n in range(4)], checker=checker)
+    large = claim("orders", payload=b"[%s1]" % (b"1," * 30_000))
+
+    assert [[large.id]] == await checked(one, large)
+    assert [4] == [len(schemas) for _, schemas in checker.asked]
 
 
 @pytest.mark.parametrize(("end", "refused"), [(End.TIME, Verdict.INVALID), (End.MEMORY, Verdict.INVALID), (End.LOST, Verdict.REFUSED)])

@@ -1,0 +1,168 @@
+"""Turns of exchanges: equal shares of the time, a newcomer next, and nobody starves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.contracts.turns import Shares, Turns
+
+pytestmark = pytest.mark.ids("A37")
+
+
+class Asked(NamedTuple):
+    """Somebody wants a turn."""
+
+    at: float
+    name: str
+    seconds: float
+
+
+class Had(NamedTuple):
+    """And had it."""
+
+    name: str
+    since: float
+    """When it began to wait: it was asked for, and the one before was over."""
+    began: float
+    ended: float
+
+
+def played(asked: Sequence[Asked]) -> list[Had]:
+    """Who has which turn, one at a time, each name's own in their order."""
+    shares, turns, now = Shares(), list[Had](), 0.0
+    left, waiting, since = deque(sorted(asked)), defaultdict[str, deque[Asked]](deque), dict[str, float]()
+    while left or any(waiting.values()):
+        while left and left[0].at <= now:
+            one = left.popleft()
+            waiting[one.name].append(one)
+            since.setdefault(one.name, one.at)
+            shares.arrive(one.name)
+        name = shares.next()
+        if name is None:
+            shares.forget()
+            now = left[0].at
+            continue
+        one = waiting[name].popleft()
+        if not waiting[name]:
+            shares.leave(name)
+        turns.append(Had(name, since.pop(name), now, now + one.seconds))
+        now += one.seconds
+        shares.had(name, one.seconds)
+        if waiting[name]:
+            since[name] = now
+    return turns
+
+
+TURNS = st.lists(st.builds(Asked, st.integers(0, 40), st.sampled_from("abcde"), st.sampled_from([0.125, 0.5, 1, 10])), max_size=40)
+
+
+@given(TURNS)
+def test_every_turn_is_given_once_and_in_its_order(asked: list[Asked]) -> None:
+    """One at a time, and never while somebody waits for nothing."""
+    turns = played(asked)
+
+    assert len(asked) == len(turns)
+    assert all(other.began == max(one.ended, other.since) for one, other in pairwise(turns))
+
+
+@given(TURNS)
+def test_nobody_starves(asked: list[Asked]) -> None:
+    """Who waits sees each other one have what it had itself twice, and one turn more, at the most."""
+    turns = played(asked)
+    for index, mine in enumerate(turns):
+        own = max([one.ended - one.began for one in turns[:index] if one.name == mine.name], default=0.0)
+        for other in {one.name for one in turns} - {mine.name}:
+            its = [one.ended - one.began for one in turns[:index] if one.name == other and one.began >= mine.since]
+            assert sum(its) <= 2 * own + max(its, default=0.0) + 1e-3
+
+
+@given(TURNS)
+def test_who_is_new_waits_for_the_turn_under_way_and_for_others_that_are_new(asked: list[Asked]) -> None:
+    """Whatever the others have had before."""
+    turns = played(asked)
+    for index, mine in enumerate(turns):
+        if mine.name not in {one.name for one in turns[:index]}:
+            before = [one.name for one in turns[:index] if one.began >= mine.since]
+            assert len(before) == len({*before})
+
+
+@given(st.lists(st.sampled_from([0.125, 0.5, 1, 10]), min_size=2, max_size=5), st.integers(20, 60))
+def test_who_always_waits_has_an_equal_share(seconds: list[float], count: int) -> None:
+    """However long its turns are."""
+    names = dict(zip("abcde", seconds, strict=False))
+    turns = played([Asked(0, name, each) for name, each in names.items() for _ in range(count)])
+    used, left = dict.fromkeys(names, 0.0), dict.fromkeys(names, count)
+    for turn in turns:
+        used[turn.name] += turn.ended - turn.began
+        left[turn.name] -= 1
+        if not all(left.values()):
+            break
+        assert all(used[one] - used[other] <= names[one] + names[other] for one in names for other in names)
+
+
+def test_short_turns_wait_for_one_long_one_at_the_most() -> None:
+    """Also where several exchanges have long ones, once each of these has had one; an equal share would be far more than it asks for."""
+    hostile = [Asked(0, f"hostile {n}", 10) for n in range(5) for _ in range(40)]
+    turns = played([*hostile, *[Asked(50 + 3 * n, "short", 0.125) for n in range(600)]])
+
+    assert max(turn.began - turn.since for turn in turns if turn.name == "short") <= 10
+
+
+async def test_who_comes_back_at_once_is_among_those_of_whom_the_next_is_chosen() -> None:
+    """So an exchange whose checks follow each other is not passed over by one whose checks take longer."""
+    turns, now, order = Turns(clock=lambda: now[0]), [0.0], list[str]()
+
+    async def checks(name: str, seconds: float, count: int) -> None:
+        for _ in range(count):
+            async with turns.turn(name):
+                order.append(name)
+                now[0] += seconds
+
+    await asyncio.gather(checks("long", 10, 3), checks("short", 1, 40))
+    assert ["long", *["short"] * 20, "long"] == order[:22]
+
+
+async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
+    """As long as the turn took, also where who had it is cut off: everything else goes on meanwhile."""
+    loop = asyncio.get_running_loop()
+    turns = Turns(rest=1.0, clock=loop.time)
+
+    async def had(seconds: float) -> float:
+        async with turns.turn("a"):
+            began = loop.time()
+            while loop.time() < began + seconds:
+                pass
+        return loop.time()
+
+    ended = await had(0.05)
+    assert await had(0.0) - ended >= 0.049
+
+
+async def test_who_is_cut_off_leaves_its_turn_to_the_next() -> None:
+    """While it waits, and where its turn had just come."""
+    loop = asyncio.get_running_loop()
+    turns, order = Turns(clock=loop.time), list[str]()
+
+    async def one(name: str) -> None:
+        async with turns.turn(name):
+            order.append(name)
+
+    async with turns.turn("first"):
+        tasks = {name: asyncio.create_task(one(name)) for name in ("a", "b", "c")}
+        await asyncio.sleep(0)
+        tasks["b"].cancel()
+    # Behind what gives the last of them its turn, and before it notices.
+    loop.call_later(0, tasks["c"].cancel)
+    await asyncio.wait(tasks.values())
+
+    assert ["a"] == order
+    async with asyncio.timeout(10):
+        await one("d")
