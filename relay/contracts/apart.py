@@ -27,6 +27,8 @@ _PATIENCE: Final = 20
 """Times as long that it may take by the clock, on a machine that has more to do."""
 _IDLE: Final = 10.0
 """Seconds after which a process that checks nothing ends, and its memory is free."""
+_KEPT: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE")
+"""Variables by which Python starts as the relay did; all others stay here, such as those with secrets."""
 _PIECE: Final = 1 << 20
 """Bytes of a content that are handed over at once, so that no second copy of it stands in a buffer."""
 
@@ -61,21 +63,28 @@ class Checker:
         self._process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> Judged:
         """How a content breaks these schemas; never raises for what stands in it."""
         async with self._turns.turn(exchange):
             self._keep()
+            reused = self._lives
             try:
-                return await self._judged(content, schemas)
+                judged = await self._judged(content, schemas)
+                # Somebody may have ended it while it was idle, which is not this content's fault.
+                return await self._judged(content, schemas) if judged.end is End.LOST and reused else judged
             finally:
                 # Also where it was cut off: what it answers then would be taken for the answer to the next one.
                 self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
 
     async def aclose(self) -> None:
-        """End the process; legal at any time, and again."""
-        self._keep()
+        """End the process, and start no other; legal at any time, and again."""
+        self._closed = True
         self._end()
+        async with self._turns.turn(""):  # behind the check under way, which may be starting a process
+            self._keep()
+            self._end()
         if self._ending is not None:
             await self._ending.wait()
 
@@ -99,19 +108,26 @@ class Checker:
         return Judged(found, await self._ended(process))
 
     async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
+        if not self._lives and not self._closed:
             # In a session of its own, so that a Ctrl-C is the relay's; without secrets in its environment; what it prints is not kept.
             starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "relay.contracts.process",
+                sys.executable, "-P", "-m", "relay.contracts.process", str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, start_new_session=True,
+                env=_environment(), start_new_session=True,
             ))  # fmt: skip
             try:
                 self._process = await asyncio.shield(starting)
             except asyncio.CancelledError:
                 self._process = await starting  # so that it is ended, and outlives nobody who asked for it
                 raise
+        if self._closed or self._process is None:
+            self._end()
+            raise ProcessLookupError
         return self._process
+
+    @property
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def _ended(self, process: asyncio.subprocess.Process | None) -> End:
         self._end()
@@ -132,6 +148,10 @@ class Checker:
         if self._ending.returncode is None:
             with suppress(ProcessLookupError):  # it has ended, and nobody has noticed yet
                 self._ending.kill()
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 async def _ask(process: asyncio.subprocess.Process, content: bytes, schemas: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ A request is a line of JSON and a content; for each schema the answer is a line 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -20,13 +21,16 @@ from relay.contracts.schema import compiled, parsed
 
 NO_MEMORY: Final = 77
 """Exit code where a content asks for more memory than it may take."""
+_DIE_WITH_PARENT: Final = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 _NICENESS: Final = 10
 """The relay goes first where both want a processor."""
 
 
 def main() -> None:
-    """Answer requests until the relay closes the pipe, or is gone."""
+    """Answer requests until the relay, whose process id is the argument, closes the pipe or is gone."""
     _settle_in()
+    _end_with(int(sys.argv[1]))
     try:
         while line := sys.stdin.buffer.readline():
             _answer(json.loads(line), sys.stdin.buffer, sys.stdout.buffer)
@@ -71,6 +75,14 @@ def _settle_in() -> None:
     os.nice(_NICENESS)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _end_with(relay: int) -> None:
+    """End when the relay does, also while a content is checked: a relay that is killed closes a pipe that nobody reads by then."""
+    with suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != relay:  # it went before that
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,14 @@ def is_busy(pid: int) -> bool:
     return sum(map(int, ticks)) >= os.sysconf("SC_CLK_TCK") / 2
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended; whoever it was left to may never ask for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 @pytest.mark.timeout(180)
 async def test_neighbours_go_out_while_the_worst_content_is_checked(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
@@ -150,6 +158,23 @@ async def test_a_process_that_checks_may_be_killed_and_nothing_is_lost(
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     assert [(1, None)] == await queue.sql("SELECT attempts, lock_expires_at FROM queue_message")
+
+
+@pytest.mark.timeout(180)
+async def test_the_process_that_checks_ends_with_a_relay_that_is_killed(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """Also in the midst of a check, which would go on until its processor time is over."""
+    inbox = await topology.declare()
+    await enforce(queue, inbox.exchange, {"uniqueItems": True})
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    await queue.sql(HOSTILE, inbox.exchange, inbox.routing_key, 8000)
+    await until(lambda: any(map(is_busy, checking(relay))), 30)
+    [process] = checking(relay)
+    began = time.monotonic()
+    await relay.kill()
+    await until(lambda: not runs(process), 5)
+    say(f"ended after {time.monotonic() - began:.2f} s")
 
 
 @pytest.mark.timeout(180)

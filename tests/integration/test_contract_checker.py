@@ -1,0 +1,94 @@
+"""The process in which large contents are checked, as the relay starts, asks and ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from relay.contracts.apart import Checker, End, Judged
+
+pytestmark = pytest.mark.ids("A37")
+KEPT = Judged([None], None)
+HOSTILE = b"[%s]" % b",".join(b"%d" % (10**60 + n) for n in range(8000))
+"""By `uniqueItems` each is compared with each."""
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[Checker]:
+    """One that is closed in the end."""
+    made = Checker()
+    yield made
+    await made.aclose()
+
+
+def process_of(checker: Checker) -> asyncio.subprocess.Process:
+    """The one that it has now."""
+    assert checker._process is not None
+    return checker._process
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """Variables with which a process was started."""
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_process_that_was_killed_between_two_contents_blames_neither(checker: Checker, noticed: bool) -> None:
+    """Another one is asked, whether or not the relay has seen the end of the first."""
+    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+    first = process_of(checker)
+    os.kill(first.pid, signal.SIGKILL)
+    if noticed:
+        await first.wait()
+
+    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+
+
+async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was_made_for_it(checker: Checker) -> None:
+    """So a content that has its process killed is asked about twice at the most."""
+    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+    killed = list[int]()
+
+    async def kill() -> None:
+        while len(killed) < 2:
+            process = checker._process
+            if process is not None and process.pid not in killed:
+                killed.append(process.pid)
+                process.kill()
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(60):
+        judged, _ = await asyncio.gather(checker.judge("orders", HOSTILE, ['{"uniqueItems": true}']), kill())
+    assert Judged([], End.LOST) == judged
+
+
+@pytest.mark.parametrize("before", ["nothing", "the process starts", "a content is checked"])
+async def test_a_checker_that_was_closed_starts_no_process(before: str) -> None:
+    """At whatever moment; what waits for its check hears that there is none."""
+    checker, loop = Checker(), asyncio.get_running_loop()
+    if before == "a content is checked":
+        assert KEPT == await checker.judge("orders", b"{}", ["true"])
+    waiting = [loop.create_task(checker.judge(name, HOSTILE, ['{"uniqueItems": true}'])) for name in ("orders", "audit", "orders")]
+    if before != "nothing":
+        await asyncio.sleep(0)
+    async with asyncio.timeout(9):
+        await checker.aclose()
+        assert [Judged([], End.LOST)] * 3 == await asyncio.gather(*waiting)
+        assert Judged([], End.LOST) == await checker.judge("orders", b"{}", ["true"])
+    assert checker._process is None
+
+
+async def test_the_process_starts_as_the_relay_did_and_knows_no_secret(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds the libraries of Python, and no password stands in its environment."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
+    monkeypatch.setenv("RELAY_DATABASE_URL", "postgresql://relay:hunter22@db/app")
+    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+
+    environment = environment_of(process_of(checker).pid)
+    assert b"LD_LIBRARY_PATH=/opt/python/lib" in environment
+    assert not [variable for variable in environment if variable.startswith((b"RELAY_", b"AMQP", b"PG"))]
