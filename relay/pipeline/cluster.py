@@ -59,6 +59,11 @@ def check_form(properties: Mapping[str, str]) -> None:
         raise LakeError(f"The lake's table archive {what}: correct RELAY_LAKE_URL, or use the version that made it.")
 
 
+def refuses_older(properties: Mapping[str, str]) -> bool:
+    """Whether versions that know only older forms refuse the lake, which they do from the next export on."""
+    return properties.get(f"{_PREFIX}format") == FORMAT
+
+
 def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tuple[str, str]]:
     """What the lake and the server say otherwise of where the rows come from: name, the lake's word, the server's word."""
     pairs = {name: (properties.get(f"{_PREFIX}{name}", "none"), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}

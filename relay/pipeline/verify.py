@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from relay.errors import LakeError
+from relay.pipeline import cluster as clusters
 from relay.pipeline import gained, link, witness
 from relay.pipeline.archive_table import linked
 from relay.pipeline.carried import Carrier
-from relay.pipeline.checksum import FORM, Sum, total
+from relay.pipeline.checksum import FORM, NO_FORM, Sum, total
 from relay.pipeline.comparison import Comparison, Finding, Found, difference, together
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
@@ -146,6 +147,7 @@ class _Verifier:
         if not (below := offset_of(handle)):
             raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
         self._lake_id = str(handle.metadata().id)
+        self._form = FORM if clusters.refuses_older(handle.metadata().configuration) else NO_FORM
         self._below = below
         self._damage = damage
         self._database = database
@@ -231,7 +233,7 @@ class _Verifier:
     def _record(self, name: str, found: Found, rows: Sum, below: int, *, verified: bool) -> None:
         values = {
             "partition": name, "rows": rows.rows, "checksum": rows.checksum, "below": str(below), "verified": verified,
-            "difference": difference(found) if found.differs else None, "lake": self._lake_id, "form": FORM,
+            "difference": difference(found) if found.differs else None, "lake": self._lake_id, "form": self._form,
         }  # fmt: skip
         self._database.fetch("record_comparison", values)
 

@@ -204,6 +204,25 @@ def test_a_message_between_verification_and_drop_keeps_the_day(
     assert "dropped" == retain(sql, FIRST)
 
 
+def test_nothing_is_concluded_while_an_older_version_may_record_its_own_checksum(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql
+) -> None:
+    """It is served as long as the lake is of its form. What it records says no form, so all is compared once more until it is refused."""
+    archived({}, {"result": "failed"})
+    export(lake, database)
+    lake.opened("archive").alter.set_table_properties({"outbox_relay.format": "1"}, raise_if_not_exists=False)
+    first = verified()
+    sql("UPDATE queue_message_export SET checksum = 7, compared_at = now()")
+
+    again = verified()
+    lake.opened("archive").alter.set_table_properties({"outbox_relay.format": "2"}, raise_if_not_exists=False)
+
+    assert [("verified", first[name].checksum) for name in (FIRST, DEAD)] == [
+        (again[name].state, again[name].checksum) for name in (FIRST, DEAD)
+    ]
+    assert ["verified", "unchanged"] == [verified()[FIRST].state for _ in range(2)]
+
+
 def test_what_was_verified_is_compared_again_only_when_asked(
     lake: Lake, database: Database, archived: Archived, verified: Verify, tmp_path: Any
 ) -> None:
