@@ -36,7 +36,8 @@ def test_status_counts_what_waits_under_a_key_and_what_became_of_it(cli: Cli, se
 
 def test_status_tells_of_what_nobody_folds(cli: Cli, seeded: Seeded) -> None:
     """Where neither a relay nor pg_cron does it, nothing else would say why messages wait."""
-    seeded.run("INSERT INTO queue_message_keyed (exchange, coalesce_key, available_at) VALUES ('e', 'k', now() - interval '90 s')")
+    seeded.run("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'k')")
+    seeded.run("UPDATE queue_message_keyed_row SET due_at = now() - interval '90 s'")
     assert 90 <= cli.json("status")["queue"]["keyed_overdue_seconds"] < 120
     assert re.search(r"messages under a key have been due for (9|10|11)\d? s, nobody folds them", cli("status"))
 

@@ -14,7 +14,10 @@ RELAY = """
     INSERT INTO queue_message_relay (name, version, host, pid, started_at) VALUES ('r', '1', 'h', 1, now() - make_interval(secs => %s))
 """
 LATE = {
-    "keyed": "INSERT INTO queue_message_keyed (exchange, coalesce_key, available_at) VALUES ('e', 'k', now() - interval '90 s')",
+    "keyed": """
+        INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'k');
+        UPDATE queue_message_keyed_row SET due_at = now() - interval '90 s'
+    """,
     "schedules": "UPDATE queue_message_schedule SET next_at = now() - interval '90 s'",
     "sweep": "UPDATE queue_message_clock_seen SET seen_at = now() - interval '450 s' WHERE chore = 'sweep'",
     "retention": "UPDATE queue_message_clock_seen SET seen_at = now() - interval '9000 s' WHERE chore = 'retention'",
