@@ -26,7 +26,7 @@ from relay.maintenance import LockKeeper, Maintenance
 from relay.metrics import Metrics
 from relay.policy import Policy
 from relay.ports import Outlet, Settler
-from relay.postgres.migrate import migrations
+from relay.postgres.sql_files import migrations
 from relay.postgres.store import Store
 from relay.postgres.upkeep import Upkeep
 from relay.postgres.wakeup import Listener

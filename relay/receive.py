@@ -17,7 +17,7 @@ from relay.logs import LogSink
 from relay.metrics import Metrics
 from relay.option_rules import SHORT_LIMIT
 from relay.postgres.inbox import Inbox
-from relay.postgres.migrate import migrations
+from relay.postgres.sql_files import migrations
 from relay.secret import Secret, Target
 from relay.serving import run_on_loop, secret_of, serve_http
 from relay.settings import Settings

@@ -43,6 +43,16 @@ END
 $do$;
 SET LOCAL lock_timeout = '5s';
 
+-- after.sql gives them what the migrations add, in this same transaction: what replaced functions call must be theirs when the new bodies are.
+DO $do$
+BEGIN
+    IF to_regprocedure(format('%I.queue_message_grants()', @schema_literal@::text)) IS NOT NULL THEN
+        PERFORM set_config('relay.grantees', (SELECT jsonb_agg(to_jsonb(held)) FROM (
+@grantees@) AS held)::text, true);
+    END IF;
+END
+$do$;
+
 -- A queue_message that is not ours stands in the way. The five-column table with a uuid key and a trigger do_notify is taken over:
 -- renamed here, emptied into the new table after the migrations, in this same transaction. Any other is refused.
 DO $do$

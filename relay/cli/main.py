@@ -57,7 +57,7 @@ def migrate(
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
-    """Bring the schema up to date in one transaction, one migration at a time."""
+    """Bring the schema up to date, one migration at a time; one transaction changes it."""
     from relay.postgres import borders  # noqa: PLC0415 - see the module
     from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
 
@@ -96,8 +96,9 @@ def _look(chosen: Settings, pending: list[str]) -> None:
 def _to_do(chosen: Settings, pending: list[str]) -> str:
     """What `relay migrate` would do, and what is in its way, on one line."""
     from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
+    from relay.postgres.sql_files import migrations  # noqa: PLC0415 - see the module
 
-    begins = schema.migrations()[0].name in pending
+    begins = migrations()[0].name in pending
     place = schema.check_place(chosen.conninfo, schema=chosen.schema_name) if begins else None
     names = ", ".join(pending)
     if place and place.refusal:

@@ -1,40 +1,21 @@
-"""Brings the schema up to date: numbered files of `sql/`, in one transaction, one migration at a time."""
+"""Brings the schema up to date: numbered files of `sql/` in one transaction, one migration at a time, and what follows it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import errors
 
 from relay.errors import MigrationError, StoreError
 from relay.postgres.errors import no_connection, read_only, reason
 from relay.postgres.foreign_ids import renumber
 from relay.postgres.pinned import ENCODING, pin, unreadable
+from relay.postgres.sql_files import Migration, Renderer, migrations, read
 
-LONGEST_NAME = 63
-"""Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
-
-
-class Migration(NamedTuple):
-    """One numbered file."""
-
-    version: int
-    name: str
-    text: str
-
-    @property
-    def checksum(self) -> str:
-        """SHA-256 of the file as it stands, placeholders and all."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 
 
 class Place(NamedTuple):
@@ -64,9 +45,9 @@ def migrate(
 ) -> list[str]:
     """Bring `schema` up to date and return the names of the migrations that this call applied.
 
-    Everything but the jobs of pg_cron happens in one transaction: a database is never left halfway, and an
-    application that inserts meanwhile waits and finds the new table. A second call at the same time says so, waits for ten minutes at the
-    most, and finds nothing to do.
+    One transaction changes the schema and gives rights: a database is never left halfway, and an application that inserts meanwhile waits
+    and finds the new table. Transactions of their own take the rights of former roles, schedule the jobs of pg_cron and renumber what
+    another cluster wrote. A second call at the same time says so, waits for ten minutes at the most, and finds nothing to do.
     Settings of `seed` that the database does not have yet are written. The roles get `role_prefix`, without one the prefix that they have,
     or one derived from database and schema. `say` gets what people should read.
 
@@ -77,13 +58,12 @@ def migrate(
     render_text = Renderer(schema, seed or {}, role_prefix)
     with _connection(conninfo, say or _silent) as connection, _translated(connection):
         with connection.transaction():
-            connection.execute(render_text(_before()))
+            connection.execute(render_text(read("before.sql")))
             todo = _pending(_read_applied(connection, render_text), say or _silent)
             for migration in todo:
                 _apply(connection, render_text, migration)
-            connection.execute(render_text(_text("after.sql")))
-        connection.execute(render_text(_text("cron.sql")))
-        renumber(connection, render_text(_text("unlimited.sql")), render_text(_text("renumber.sql")), say or _silent)
+            connection.execute(render_text(read("after.sql")))
+        _finish(connection, render_text, say or _silent)
     return [migration.name for migration in todo]
 
 
@@ -124,14 +104,14 @@ def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
     """
     render_text = Renderer(schema, {})
     with _connection(conninfo, _silent) as connection, _translated(connection):
-        found = connection.execute(render_text(_text("found.sql"))).fetchone()
+        found = connection.execute(render_text(read("found.sql"))).fetchone()
         if found is None:
             return None
         if found[0] is not None:
             # Names of columns may hold the end of a line.
             return Place(refusal=" ".join(found[0].split()), rows=None)
         try:
-            [(rows,)] = connection.execute(render_text(_text("found_rows.sql"))).fetchall()
+            [(rows,)] = connection.execute(render_text(read("found_rows.sql"))).fetchall()
         except errors.InsufficientPrivilege:
             rows = None
     return Place(refusal=None, rows=rows)
@@ -147,7 +127,7 @@ def reading(conninfo: str, schema: str, role_prefix: str | None = None) -> Itera
     """
     render_text = Renderer(schema, {}, role_prefix)
     with _connection(conninfo, _silent) as connection, _translated(connection):
-        yield lambda name: connection.execute(render_text(_text(name))).fetchall()
+        yield lambda name: connection.execute(render_text(read(name))).fetchall()
 
 
 def render(
@@ -156,55 +136,12 @@ def render(
     """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
     render_text = Renderer(schema, seed or {}, role_prefix)
     wanted = None if names is None else set(names)
-    parts = [_before()]
+    parts = [read("before.sql")]
     for migration in migrations():
         if wanted is None or migration.name in wanted:
             parts += [migration.text, _record(migration)]
-    parts.append(_text("after.sql"))
-    body = "\n".join(render_text(part).decode() for part in parts)
-    jobs = render_text(_text("cron.sql")).decode()
-    return f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{body}\nCOMMIT;\n{jobs}"
-
-
-def migrations() -> list[Migration]:
-    """Every numbered file, in order."""
-    found = (re.fullmatch(r"(\d{4})_\w+\.sql", file.name) for file in _folder().iterdir())
-    names = sorted(match[0] for match in found if match)
-    return [Migration(int(name[:4]), name.removesuffix(".sql"), _text(name)) for name in names]
-
-
-class Renderer:
-    """Puts one schema, its seed and the prefix of its roles into the placeholders of the files.
-
-    `@schema@` becomes the quoted identifier, `@schema_literal@` its name as a string literal,
-    `@seed@` the settings as a JSON literal, `@role_prefix@` the prefix as a string literal, empty for none.
-    """
-
-    def __init__(self, schema: str, seed: Mapping[str, str], role_prefix: str | None = None) -> None:
-        if not schema or "\0" in schema or schema.startswith("pg_") or len(schema.encode()) > LONGEST_NAME:
-            raise MigrationError(
-                f"{schema!r} cannot be the name of a schema: take 1 to {LONGEST_NAME} bytes that do not begin with pg_ (RELAY_SCHEMA)."
-            )
-        self._schema = schema
-        self._values = {
-            "@schema@": sql.Identifier(schema).as_string(None),
-            "@schema_literal@": sql.Literal(schema).as_string(None),
-            "@seed@": sql.Literal(json.dumps(dict(seed))).as_string(None),
-            "@role_prefix@": sql.Literal(role_prefix or "").as_string(None),
-        }
-
-    def __call__(self, text: str) -> bytes:
-        """Return the text of a file for this schema."""
-        if "$" in self._schema:
-            text = self._with_safe_dollar_quotes(text)
-        return re.sub("@(schema|schema_literal|seed|role_prefix)@", lambda found: self._values[found[0]], text).encode()
-
-    def _with_safe_dollar_quotes(self, text: str) -> str:
-        """A schema named `a$body$b` must not end the function body that it stands in."""
-        tag = "q"
-        while tag in self._schema:
-            tag += "q"
-        return re.sub(r"\$(\w*)\$", rf"$\1{tag}$", text)
+    parts += [read("after.sql"), "COMMIT;", BEGIN, read("former.sql"), "COMMIT;", read("cron.sql")]
+    return "\n".join(["\\set ON_ERROR_STOP on", BEGIN, *(render_text(part).decode() for part in parts)])
 
 
 def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Migration) -> None:
@@ -217,14 +154,22 @@ def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Mig
     connection.execute(render_text(_record(migration)))
 
 
+def _finish(connection: psycopg.Connection, render_text: Renderer, say: Callable[[str], None]) -> None:
+    """What follows the commit, each time, in transactions of its own."""
+    with connection.transaction():
+        connection.execute(render_text(read("former.sql")))
+    connection.execute(render_text(read("cron.sql")))
+    renumber(connection, render_text(read("unlimited.sql")), render_text(read("renumber.sql")), say)
+
+
 def _record(migration: Migration) -> str:
     """Insert that remembers a migration; name and checksum come from our own file names and digests."""
     values = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
-    return _text("record.sql").replace("@values@", values)
+    return read("record.sql").replace("@values@", values)
 
 
 def _read_applied(connection: psycopg.Connection, render_text: Renderer) -> list[Applied]:
-    return [Applied(*row) for row in connection.execute(render_text(_text("applied.sql")))]
+    return [Applied(*row) for row in connection.execute(render_text(read("applied.sql")))]
 
 
 def _pending(applied: list[Applied], say: Callable[[str], None]) -> list[Migration]:
@@ -239,20 +184,6 @@ def _pending(applied: list[Applied], say: Callable[[str], None]) -> list[Migrati
             say(f"Migration {row.name} was applied from another text than this program carries; it is not run again.")
     done = {row.version for row in applied}
     return [migration for version, migration in known.items() if version not in done]
-
-
-def _folder() -> Traversable:
-    """`sql/` inside an installed package, beside the package in a checkout."""
-    inside = files("relay") / "sql"
-    return inside if inside.is_dir() else Path(__file__).resolve().parents[2] / "sql"
-
-
-def _text(name: str) -> str:
-    return (_folder() / name).read_text(encoding="utf-8")
-
-
-def _before() -> str:
-    return _text("before.sql").replace("@unlimited@", _text("unlimited.sql")).replace("@found@", _text("found.sql"))
 
 
 def _silent(_: str) -> None:

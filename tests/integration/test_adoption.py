@@ -12,7 +12,8 @@ from psycopg import sql
 
 from relay.errors import MigrationError
 from relay.local.process import poll
-from relay.postgres.migrate import migrate, migrations
+from relay.postgres.migrate import migrate
+from relay.postgres.sql_files import migrations
 from tests.support.logins import login
 
 SCRIPT = """

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from relay import __version__, local
 from relay.cli import status as cli_status
 from relay.cli.main import app
-from relay.postgres.migrate import migrations
+from relay.postgres.sql_files import migrations
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 

@@ -136,3 +136,19 @@ async def operators_act(queue: Queue, store: MadeStore) -> None:
 async def test_columns_of_any_name_change_nothing(widened: Queue, store: MadeStore, step: Step) -> None:
     """Each part of the work goes on as before."""
     await step(widened, store)
+
+
+async def test_no_function_keeps_the_words_of_an_error_unbounded(queue: Queue) -> None:
+    """An error may repeat a payload. Each function hands its words to one that keeps at most 1,000 characters, and looks at few more."""
+    bounding = r"(\bleft|queue_message_(one_line|refusal|why|refused_one|keyed_refuse|fold_past|answer_refusal))\([^;]*SQLERRM"
+    functions = await queue.sql("SELECT proname, prosrc FROM pg_proc WHERE proname LIKE 'queue%'")
+    assert [] == [name for name, text in functions if "SQLERRM" in re.sub(bounding, "", text)]
+    await queue.insert()
+    for words in (
+        "queue_message_one_line(words, 1000)",
+        "queue_message_refusal('23514', words)",
+        "queue_message_why('P0001', words)",
+        "(SELECT queue_message_refused_one(id, 'P0001', words) #>> '{0,5}' FROM queue_message)",
+        "queue_message_answer_refusal(0, '{}', 'P0001', words)",
+    ):
+        assert 1000 >= await queue.value(f"SELECT length({words}) FROM repeat('x', 1000000) AS words"), words

@@ -11,7 +11,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from relay.errors import MigrationError, StoreError
-from relay.postgres.migrate import check, migrate, migrations
+from relay.postgres.migrate import check, migrate
+from relay.postgres.sql_files import migrations
 from tests.support.logins import login
 from tests.support.servers import Databases
 

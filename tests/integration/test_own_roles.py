@@ -13,8 +13,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import MigrationError
 from relay.postgres.borders import check_roles, crossings
-from relay.postgres.migrate import migrate, migrations
-from tests.support.logins import KINDS, login
+from relay.postgres.migrate import migrate
+from relay.postgres.sql_files import migrations
+from tests.support.logins import HELD, KINDS, login
 from tests.support.servers import Databases
 
 SHARED_UNTIL = 35
@@ -28,6 +29,21 @@ WORK = {
     "queue_message_consumer": "INSERT INTO queue_message_received (consumer, message_id) VALUES ('c', gen_random_uuid()::text)",
     "queue_message_receiver": "INSERT INTO queue_message (exchange) VALUES ('e') RETURNING id",
 }
+WITH_HEADERS = """INSERT INTO queue_message (exchange, options) VALUES ('e', '{"headers": {"list": [1]}}')"""
+"""Options of an uncommon kind go through every function that checks them."""
+TAKEN_TOO_EARLY = """
+    SELECT DISTINCT g.object FROM queue_message_grants() g JOIN pg_proc p ON p.oid = g.oid
+    WHERE g.kind = 'FUNCTION' AND p.xmin::text::bigint <= (
+        SELECT max(m.xmin::text::bigint) FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.roleid
+        WHERE r.rolname LIKE queue_message_role('') || '%%')
+"""
+"""Functions whose rights changed no more after members were admitted."""
+GRANTS_OF = """
+    SELECT count(*) FROM (
+        SELECT aclexplode(relacl) AS x FROM pg_class
+        UNION ALL SELECT aclexplode(attacl) FROM pg_attribute UNION ALL SELECT aclexplode(proacl) FROM pg_proc
+    ) AS every WHERE (x).grantee = quote_ident(%s)::regrole
+"""
 OURS_SINCE = "SELECT rolname FROM pg_roles WHERE pg_has_role(%s, oid, 'MEMBER') AND rolname LIKE 'queue%%' ORDER BY 1"
 
 
@@ -87,7 +103,7 @@ def migrate_old(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [migration for migration in migrations() if migration.version <= SHARED_UNTIL]
     with monkeypatch.context() as patch:
         patch.setattr("relay.postgres.migrate.migrations", lambda: known)
-        patch.setattr("relay.postgres.migrate.renumber", lambda *_: None)  # It takes the newest functions.
+        patch.setattr("relay.postgres.migrate._finish", lambda *_: None)  # It takes the newest functions.
         migrate(url)
 
 
@@ -120,6 +136,14 @@ def test_an_upgrade_refuses_no_login_at_any_moment(old_url: str) -> None:
     with psycopg.connect(old_url) as owner:
         assert [] == owner.execute("SELECT * FROM queue_message_former_grants()").fetchall()
         assert (False,) == owner.execute("SELECT has_table_privilege('queue_message_etl', 'queue_message_archive', 'SELECT')").fetchone()
+
+
+def test_rights_are_taken_only_after_the_commit_that_gives_others(old_url: str) -> None:
+    """A session reads a commit in pieces: the last change of a former role's rights on a function is a later transaction's."""
+    with logins_of_before(old_url, *KINDS):
+        migrate(old_url)
+        with psycopg.connect(old_url) as owner:
+            assert [] == owner.execute(TAKEN_TOO_EARLY).fetchall()
 
 
 def test_an_upgrade_keeps_who_may_grant_and_who_is_a_member_by_another_role(old_url: str) -> None:
@@ -236,3 +260,42 @@ def test_an_owner_with_createrole_upgrades_and_admits(owned: Callable[[str], tup
             owner.execute("SELECT queue_message_dismiss('operator', %s)", (name_of(ann),))
             with pytest.raises(errors.InsufficientPrivilege):
                 connection.execute(WORK["queue_message_operator"].encode())
+
+
+def test_an_upgrade_gives_what_it_adds_to_all_who_had_everything_before(
+    owned: Callable[[str], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a former role whose members nobody may move yet, or by grants of their own; so replaced functions call nothing that is refused."""
+    theirs, superusers = owned("")
+    with psycopg.connect(superusers, autocommit=True) as superuser, ExitStack() as stack:
+        for kind in KINDS:
+            superuser.execute(f"CREATE ROLE {kind}".encode())
+        migrate_old(theirs, monkeypatch)
+        logins = stack.enter_context(logins_of_before(superusers, *KINDS))
+        directly = {kind: stack.enter_context(login(superusers)) for kind in KINDS}
+        with psycopg.connect(theirs, autocommit=True) as owner:
+            for kind, url in directly.items():
+                owner.execute("SELECT queue_message_grant(%s, quote_ident(%s))", (kind, name_of(url)))
+        migrate(theirs)
+        for kind, url in [*logins.items(), *directly.items()]:
+            who = {"who": name_of(url), "role": kind}
+            assert [(True,)] == superuser.execute(sql.SQL(HELD).format(sql.Identifier("public")), who).fetchall(), kind
+            if kind in ("queue_message_producer", "queue_message_receiver"):
+                with psycopg.connect(url) as producer:
+                    producer.execute(WITH_HEADERS)
+
+
+def test_an_upgrade_gives_nothing_to_who_had_less_or_is_a_member(old_url: str) -> None:
+    """A login with some of a role's rights keeps just these, and a member of a role gets no grants of its own."""
+    with (
+        logins_of_before(old_url, "queue_message_producer") as members,
+        login(old_url) as reader,
+        psycopg.connect(old_url, autocommit=True) as owner,
+    ):
+        member = name_of(members["queue_message_producer"])
+        owner.execute(f"GRANT SELECT ON queue_message_archive TO {name_of(reader)}, {member}".encode())
+        owner.execute("SELECT queue_message_grant('queue_message_etl', %s)", (name_of(reader),))
+        owner.execute(f"REVOKE SELECT ON queue_message_dead FROM {name_of(reader)}".encode())
+        before = [owner.execute(GRANTS_OF, (who,)).fetchone() for who in (member, name_of(reader))]
+        migrate(old_url)
+        assert before == [owner.execute(GRANTS_OF, (who,)).fetchone() for who in (member, name_of(reader))]

@@ -15,7 +15,8 @@ from relay import local
 from relay.message import Archive, Result, Retry
 from relay.ports import Row
 from relay.postgres.borders import check_roles
-from relay.postgres.migrate import Renderer, _text, migrate, migrations
+from relay.postgres.migrate import migrate
+from relay.postgres.sql_files import Renderer, migrations, read
 from relay.postgres.statements import Statements
 from relay.postgres.upkeep import Upkeep
 from tests.support.foreign import renumber_by
@@ -285,7 +286,7 @@ def test_without_createrole_the_statements_are_printed(say: Callable[[str], None
 
 def test_a_grant_that_is_missing_is_named(database_url: str) -> None:
     """Whatever of a role's own was taken from it: the schema, a table, a column, a function. The next migration gives it back."""
-    looked_for = Renderer("public", {})(_text("roles.sql"))
+    looked_for = Renderer("public", {})(read("roles.sql"))
     with psycopg.connect(database_url) as owner:
         owner.execute("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
         grants = owner.execute(

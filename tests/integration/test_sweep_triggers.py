@@ -59,6 +59,22 @@ async def test_a_refused_release_is_reported_and_keeps_no_other_locked(queue: Qu
     assert [events.MessageRefused(ids[1], "orders", error)] == logged
 
 
+async def test_errors_that_repeat_megabytes_keep_no_lock_from_being_freed(queue: Queue, make_store: MakeStore) -> None:
+    """However many messages are refused in one page, and however much each error says: a bounded part of its words is kept."""
+    logged: list[events.Event] = []
+    store = make_store(emit=logged.append)
+    ids = await queue.insert(301)
+    await store.batch(limit=301)
+    raises = "RAISE EXCEPTION '%', repeat('é', 500000)"
+    await queue.sql(REFUSES.format(raises, RELEASED[0], f"NEW.lock_expires_at IS NULL AND NEW.id <> '{ids[300]}'"))
+    await queue.expire()
+
+    assert (1, 0) == await store.sweep()
+
+    [first] = {event.error for event in logged if isinstance(event, events.MessageRefused)}
+    assert "é" * 1000 == first
+
+
 @pytest.mark.parametrize("state", ["P0001", "AB123", "42P01", "XX000", "55006", "40001"])
 @pytest.mark.parametrize("by", ["scrub", "minute"])
 async def test_a_dead_message_that_the_archive_refuses_keeps_no_lock_from_being_freed(

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from relay.console import Console
 from relay.pipeline.database import Database
-from relay.postgres.migrate import Renderer
+from relay.postgres.sql_files import Renderer
 from tests.support.cli import Cli
 from tests.support.queue import Queue
 from tests.support.relays import Relays

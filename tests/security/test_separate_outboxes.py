@@ -12,18 +12,9 @@ from psycopg.conninfo import make_conninfo
 
 from relay.postgres.migrate import migrate
 from tests.support.grants import ROLES
-from tests.support.logins import login
+from tests.support.logins import HELD, login
 from tests.support.servers import Databases
 
-HELD = """
-    SELECT DISTINCT CASE
-        WHEN kind = 'SCHEMA' THEN has_schema_privilege(%(who)s, oid, privilege)
-        WHEN kind = 'FUNCTION' THEN has_function_privilege(%(who)s, oid, privilege)
-        WHEN privilege = 'DELETE' THEN has_table_privilege(%(who)s, oid, privilege)
-        ELSE has_any_column_privilege(%(who)s, oid, privilege) END
-    FROM {}.queue_message_grants() WHERE role = %(role)s
-"""
-"""Whether a login has what the role has in a schema: only true, only false, or both."""
 ONCE = "INSERT INTO {}.queue_message_keyed (exchange, dedup_key) VALUES ('e', 'k') RETURNING id"
 NEWEST = "INSERT INTO {}.queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'k')"
 

@@ -13,6 +13,15 @@ from psycopg.conninfo import make_conninfo
 
 KINDS = tuple(f"queue_message_{name}" for name in ("consumer", "etl", "operator", "producer", "receiver", "relay", "replayer"))
 """Kinds of roles, as queue_message_privileges() names them."""
+HELD = """
+    SELECT DISTINCT CASE
+        WHEN kind = 'SCHEMA' THEN has_schema_privilege(%(who)s, oid, privilege)
+        WHEN kind = 'FUNCTION' THEN has_function_privilege(%(who)s, oid, privilege)
+        WHEN privilege = 'DELETE' THEN has_table_privilege(%(who)s, oid, privilege)
+        ELSE has_any_column_privilege(%(who)s, oid, privilege) END
+    FROM {}.queue_message_grants() WHERE role = %(role)s
+"""
+"""Whether a login has what the role has in a schema: only true, only false, or both."""
 _OUTBOXES = "SELECT pronamespace::regnamespace::text FROM pg_proc WHERE proname = 'queue_message_role'"
 
 
