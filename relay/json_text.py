@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+_NOT_UTF8: Final = "content holds text that is not valid UTF-8; escape it or leave it out"
+_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL)
+"""An escape in JSON; half of a surrogate pair without the other half is a group."""
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -45,17 +49,24 @@ def _exact_text(value: Any, name: str) -> str:
 def check_json(text: str) -> None:
     """ValueError with a sentence where the text is not JSON as PostgreSQL takes it."""
     try:
-        # Of a number nothing is asked but its place: made into one, a long one takes long, and millions take memory.
-        value = json.loads(text, parse_constant=_refuse_constant, parse_int=len, parse_float=len)
-        # An escape may spell half of a surrogate pair, and a text of Python's may hold one.
-        if not text.isascii() or "\\ud" in text or "\\uD" in text:
-            json.dumps(value, ensure_ascii=False).encode()
+        walk_json(text, _refuse_constant)
+        text.encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"content is not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("content is nested too deep") from None
     except UnicodeEncodeError:
-        raise ValueError("content holds text that is not valid UTF-8; escape it or leave it out") from None
+        raise ValueError(_NOT_UTF8) from None
+    if ("\\ud" in text or "\\uD" in text) and any(escape[1] for escape in _ESCAPE.finditer(text)):
+        raise ValueError(_NOT_UTF8)
+
+
+def walk_json(text: str, on_constant: Callable[[str], Any]) -> None:
+    """Read JSON and keep little of it: a number or an object is nothing but its length. Errors as `json.loads`.
+
+    Made into a number, a long one takes long; millions of numbers or objects take memory.
+    """
+    json.loads(text, parse_constant=on_constant, parse_int=len, parse_float=len, object_pairs_hook=len)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -32,7 +32,7 @@ def check_printed(text: str, size: int) -> None:
     if not _has_exponents(text):
         return
     added: list[int] = []
-    json.loads(text, parse_float=lambda number: added.append(_digits(number)), parse_int=float)
+    json.loads(text, parse_float=lambda number: added.append(_digits(number)), parse_int=float, object_pairs_hook=len)
     printed = size + sum(added)
     # A number takes 16 bytes, and two at the least as it was given.
     if printed > max(PRINTED_LIMIT, PRINTED_TIMES * (8 * size + 32)):

@@ -7,7 +7,6 @@ an outbox has for them.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from relay.client_message import JsonText, content_text
-from relay.json_text import json_text
+from relay.json_text import json_text, walk_json
 from relay.memory import KEPT, of_text
 from relay.option_rules import TIMESTAMP_LIMIT
 
@@ -185,7 +184,7 @@ def _no_constant(name: str) -> Any:
 def _is_json(text: str) -> bool:
     """Whether it is JSON all the same, but holds what PostgreSQL cannot: a NUL, half of a surrogate pair, very deep nesting."""
     try:
-        json.loads(text, parse_constant=_no_constant, parse_int=len, parse_float=len)
+        walk_json(text, _no_constant)
     except RecursionError:
         return True
     except ValueError:

@@ -109,6 +109,20 @@ async def test_a_receiver_holds_no_more_than_its_bound(
     assert used(receiver, rest, say) < OWN + COPIES * 2 * bound
 
 
+@pytest.mark.parametrize(("one", "times"), [(b'{"":0}', COPIES + 4), (b"[]", COPIES + 27)])
+async def test_a_receiver_takes_no_more_than_is_stated_while_it_checks_json(
+    start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, say: Say, *, one: bytes, times: int
+) -> None:
+    """Of the smallest objects and arrays, for which a processor's memory holds most beside their text."""
+    payload = b"[" + b",".join([one] * (8 * MIB // len(one) - len(one))) + b"]"
+    receiver = await start_receive(inbox.queue, settings={"RELAY_RECEIVE_BYTES": str(4 * MIB)})
+    rest = peak_memory(receiver.pid)
+    await publish(channel, inbox, [payload], ids=["m"], content_type="application/json")
+    await received(inbox_queue, 1)
+
+    assert used(receiver, rest, say) < OWN + times * len(payload)
+
+
 async def test_a_worker_holds_no_more_answers_than_its_window(relays: Relays, inbox_queue: Queue, tmp_path: Path, say: Say) -> None:
     """However many handlers return at once: an answer becomes text in its turn."""
     size, count = 8 * MIB, 10

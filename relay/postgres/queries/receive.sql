@@ -1,12 +1,13 @@
 -- Write deliveries in the order of the arrays, each of which its queue has not brought before; return how many. Marks are made in the order
 -- of their keys, so that two receivers that bring the same ones never wait for each other.
+-- What may be long is sent in binary: in an array as text each quote would be escaped, and be an object of its own meanwhile.
 -- Acknowledged after the COMMIT: it must have reached the disk, whatever the database, the role or a pooler has set.
 WITH durable AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true)
 ), delivery AS MATERIALIZED (
     SELECT DISTINCT ON (queue, message_id) *
-    FROM unnest(%(queues)s::text[], %(message_ids)s::text[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[],
-        %(bodies)s::bytea[], %(options)s::text[]) WITH ORDINALITY
+    FROM unnest(%(queues)s::text[], %(message_ids)s::text[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)b::text[],
+        %(bodies)b::bytea[], %(options)b::text[]) WITH ORDINALITY
         AS delivery (queue, message_id, exchange, routing_key, content, body, options, place)
     ORDER BY queue, message_id, place
 ), fresh AS (
