@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
@@ -15,7 +16,6 @@ from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
 from relay.amqp.session import Session
 from relay.amqp.supervisor import Supervisor
-from relay.amqp.unchecked import Unchecked
 from relay.encoding import Encoder
 from relay.message import Batch, Portion, PublishResult, Verdict
 from relay.secret import Secret
@@ -78,7 +78,8 @@ class RabbitPublisher:
             raise ValueError("Give at least one AMQP URL.")
         self._encoder = encoder
         self._checks = checks
-        self._unchecked = Unchecked(clock)
+        self._checking: dict[tuple[Job, str], float] = {}
+        """Exchanges with messages of a batch that wait for their check, and since when."""
         self._emit = emit
         self._patience = patience
         self._open_channels = open_channels
@@ -146,10 +147,10 @@ class RabbitPublisher:
             job.give_up(written=_CUT, unwritten=_CUT_UNWRITTEN)
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, or since the last check where others are due, of each exchange that has one."""
-        silent = self._session.silent() if self._session else {}
-        for exchange, seconds in self._unchecked.silent().items():
-            silent[exchange] = max(seconds, silent.get(exchange, 0.0))
+        """Seconds since the oldest write without a confirm, or check without an end, of each exchange that has one."""
+        silent, now = self._session.silent() if self._session else {}, self._clock()
+        for (_, exchange), since in self._checking.items():
+            silent[exchange] = max(now - since, silent.get(exchange, 0.0))
         return silent
 
     def in_flight(self) -> dict[str, int]:
@@ -222,13 +223,14 @@ class RabbitPublisher:
     async def _check(self, job: Job, wait: Sequence[int]) -> None:
         """Submit messages once they are checked; those that are refused too, since another reason may come before."""
         assert self._checks is not None
-        left = {*wait}
-        self._unchecked.come(job.claims[place].exchange for place in left)
+        left = Counter((job, job.claims[place].exchange) for place in wait)
+        self._checking |= dict.fromkeys(left, self._clock())
 
         def hand_over(places: Sequence[int], refused: Mapping[int, PublishResult]) -> None:
             job.refused |= refused
-            left.difference_update(places)
-            self._unchecked.go(job.claims[place].exchange for place in places)
+            left.subtract((job, job.claims[place].exchange) for place in places)
+            for key in [key for key, count in left.items() if not count]:
+                self._checking.pop(key, None)
             if self._session and not job.done:
                 self._session.submit(job, places)
 
@@ -238,4 +240,5 @@ class RabbitPublisher:
             job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
             raise
         finally:
-            self._unchecked.go(job.claims[place].exchange for place in left)
+            for key in left:
+                self._checking.pop(key, None)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 
 from relay.amqp.publisher import RabbitPublisher
 from relay.broker_events import BrokerUp
-from relay.contracts.gate import HandOver
-from relay.message import CONFIRMED, Batch, Verdict
+from relay.message import CONFIRMED, Verdict
 from tests.support.broker import Topology
 from tests.support.proxy import Proxy
 from tests.support.publishing import Seen, batch, claim, plain_encoder, publishing
@@ -156,46 +153,6 @@ async def test_what_is_decided_is_handed_over_while_the_rest_is_silent(amqp_url:
         rest = [portion async for portion in portions]
     assert [result for portion in rest for result in portion.results] == [CONFIRMED, CONFIRMED]
     assert [one for portion in rest for one in portion.claims] == [sent.claims[0], sent.claims[2]]
-
-
-class OneByOne:
-    """Checks whose messages pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.passing = asyncio.Semaphore(0)
-
-    def concerned(self, batch: Batch) -> list[int]:
-        """All of them."""
-        return [*range(len(batch.claims))]
-
-    async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:  # noqa: ARG002 - the port has it
-        """Pass one after the other."""
-        self.begun.set()
-        for place in places:
-            await self.passing.acquire()
-            hand_over([place], {})
-
-    async def aclose(self) -> None:
-        """Nothing is to be ended."""
-
-
-async def test_an_exchange_is_silent_for_as_long_as_none_of_its_checks_ends(amqp_url: str, declare: Declare) -> None:
-    """One that gets on is not, however many of its messages wait; nor is one whose messages were given up."""
-    made, now, checks = await declare(), [time.monotonic()], OneByOne()
-    async with publishing(amqp_url, patience=0.05, checks=checks, clock=lambda: now[0]) as broker:
-        portions = broker.publisher.publish(batch([claim(made.exchange, made.routing_key) for _ in range(3)]))
-        first = asyncio.ensure_future(anext(portions))
-        await checks.begun.wait()
-        now[0] += 5
-        assert {made.exchange: 5} == broker.publisher.silent()
-        checks.passing.release()
-        await first
-        assert {made.exchange: 0} == broker.publisher.silent()
-        now[0] += 7
-        assert {made.exchange: 7} == broker.publisher.silent()
-        await portions.aclose()
-        assert {} == broker.publisher.silent()
 
 
 async def test_hundreds_of_exchanges_share_a_few_channels(amqp_url: str, topology: Topology, unique: str) -> None:
