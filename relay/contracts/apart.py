@@ -25,6 +25,8 @@ _SECONDS: Final = 10
 """Processor seconds that a check may take, and as many again as the content has MiB: ten times what the usual large one takes."""
 _PATIENCE: Final = 20
 """Times as long that it may take by the clock, on a machine that has more to do."""
+_COUNTED: Final = 60.0
+"""Seconds by the clock that a check counts at the most, where exchanges have equal shares of them."""
 _IDLE: Final = 10.0
 """Seconds after which a process that checks nothing ends, and its memory is free."""
 _KEPT: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE")
@@ -59,7 +61,7 @@ class Checker:
     """Checks contents in a process of its own, one at a time; exchanges have equal shares of its time."""
 
     def __init__(self) -> None:
-        self._turns = Turns(clock=time.monotonic)
+        self._turns = Turns(most=_COUNTED, clock=time.monotonic)
         self._process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None

@@ -13,7 +13,7 @@ LARGEST: Final = 65_536
 _PLAIN: Final = 33
 """Effort up to which a schema is plain: 64 KiB take 30 ms at the most, whatever stands in them."""
 _EXPLAINED: Final = 64
-"""Part of what is checked between other work that is explained there too: that takes a check at each level of a content, of at most 200."""
+"""What is explained between other work has this part of the bytes: an explanation checks a content once at each level, of at most 200."""
 _HOSTILE: Final = 1_100
 """Effort of a rule that a content can make slow. Of 64 KiB under one such rule, on 2 cores: 0.8 s by `multipleOf`, 2.6 s by `uniqueItems`,
 5.3 s by a pattern with look-around (docs/decisions/0049)."""

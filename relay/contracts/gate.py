@@ -19,6 +19,8 @@ HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]
 """Takes places of messages that were checked, and the results of those that are not to be sent."""
 _SLICE: Final = 0.003
 """Seconds of checks after which everything else has its turn."""
+_LONGEST: Final = 0.1
+"""Seconds for which everything else has it at the most: no check between other work takes as long, but where the machine stands still."""
 
 
 class Gate:
@@ -36,7 +38,7 @@ class Gate:
         self._checker = checker or Checker()
         self._clock = clock
         self._contracts = Contracts()
-        self._turns = Turns(rest=1.0, clock=clock)
+        self._turns = Turns(most=_LONGEST, rest=1.0, clock=clock)
         """Checks take half of the time at the most, whatever number of batches is checked at once."""
 
     def hold(self, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -137,6 +137,8 @@ def breaches(held: Sequence[Held], content: bytes | str | None) -> list[Breach]:
 
 def quick_breaches(held: Sequence[Held], content: bytes | None) -> list[Breach] | None:
     """The same between other work; None where that might keep everything else waiting."""
+    if not held:  # taken away meanwhile
+        return []
     size, together = len(content or b""), sum([one.schema.effort for one in held])
     if size > inline_bytes(together):
         return None

@@ -1,4 +1,4 @@
-"""Who goes next where one exchange at a time can: equal shares of the time, whatever a turn takes. No I/O."""
+"""Fair queueing: which exchange has the next turn, so that all have equal shares of the time, whatever a turn takes. No I/O."""
 
 from __future__ import annotations
 
@@ -71,12 +71,14 @@ class Turns:
     """Gives turns, one at a time.
 
     Args:
-        rest: seconds between two turns, for each second that the first of them took.
+        most: seconds that a turn counts at the most: one that took longer may have stood still with the machine.
+        rest: seconds between two turns, for each second that the first of them counts.
         clock: monotonic seconds.
 
     """
 
-    def __init__(self, *, rest: float = 0.0, clock: Callable[[], float]) -> None:
+    def __init__(self, *, most: float, rest: float = 0.0, clock: Callable[[], float]) -> None:
+        self._most = most
         self._rest = rest
         self._clock = clock
         self._shares = Shares()
@@ -91,7 +93,7 @@ class Turns:
         try:
             yield
         finally:
-            took = self._clock() - began
+            took = min(self._clock() - began, self._most)
             self._shares.had(name, took)
             # Later, so that who comes back at once is among those of whom the next is chosen.
             asyncio.get_running_loop().call_later(took * self._rest, self._go_on)
@@ -105,22 +107,23 @@ class Turns:
         try:
             await mine
         except asyncio.CancelledError:
-            if mine.cancelled():
+            if mine in self._waiting.get(name, ()):
                 self._withdraw(name, mine)
-            else:
+            elif not mine.cancelled():  # its turn had just come
                 self._go_on()
             raise
 
     def _go_on(self) -> None:
-        """Give the next turn."""
-        name = self._shares.next()
-        self._taken = name is not None
-        if name is None:
-            self._shares.forget()
-            return
-        chosen = self._waiting[name][0]
-        self._withdraw(name, chosen)
-        chosen.set_result(None)
+        """Give the next turn to the first who has not been cut off meanwhile."""
+        while (name := self._shares.next()) is not None:
+            chosen = self._waiting[name][0]
+            self._withdraw(name, chosen)
+            if not chosen.done():
+                self._taken = True
+                chosen.set_result(None)
+                return
+        self._taken = False
+        self._shares.forget()
 
     def _withdraw(self, name: str, one: asyncio.Future[None]) -> None:
         self._waiting[name].remove(one)

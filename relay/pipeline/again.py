@@ -37,7 +37,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Day:
-    """A day of UTC: rows that were added, rows that are in both now, and what is not the same all the same; up to 20 rows are named."""
+    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and what differs besides; up to 20 rows are named."""
 
     day: date
     added: int
@@ -109,7 +109,7 @@ class _Again:
         dropped = self.database.one("read_gone", {"schema": self.database.schema, "partition": daily.name})[0]
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)
-        return Day(day, sum(added), both.theirs.rows, difference(both) if both.differs else None, both.findings)
+        return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
 
     def _complete(self, partition: Partition) -> tuple[int, Found]:
         """How many rows were added to a partition, and what it comes to then."""
@@ -151,4 +151,4 @@ class _Again:
 def _line(one: Day) -> str:
     if one.difference:
         return f"{one.day} DIFFERS: {one.difference}"
-    return f"{one.day}: {many(one.added, 'row')} added, {many(one.rows, 'row')} the same"
+    return f"{one.day}: {many(one.added, 'row')} added; the lake has all {many(one.rows, 'row')} of PostgreSQL"

@@ -20,9 +20,9 @@ from relay.pipeline.archive import Column
 from relay.pipeline.sent_rows import SENT_AS_THEY_ARE, sent
 
 FORM = 2
+"""Version of this definition: what was verified by another one is compared again."""
 NO_FORM = 0
 """Of a checksum that an older version may replace by its own without a word of the form: nothing is concluded from it."""
-"""Version of this definition: what was verified by another one is compared again."""
 _BYTES_AT_ONCE = 16 << 20
 """Of rows that are hashed together; a larger row is alone. A few copies of them are in memory."""
 _HALF = 30

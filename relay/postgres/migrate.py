@@ -63,7 +63,8 @@ def migrate(
             for migration in todo:
                 _apply(connection, render_text, migration)
             connection.execute(render_text(read("after.sql")))
-        _finish(connection, render_text, say or _silent)
+        with _translated(connection, "the schema is up to date, but what follows is not done"):
+            _finish(connection, render_text, say or _silent)
     return [migration.name for migration in todo]
 
 
@@ -208,8 +209,8 @@ def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.C
 
 
 @contextmanager
-def _translated(connection: psycopg.Connection) -> Iterator[None]:
-    """Turn the driver's errors into one sentence that says what to do."""
+def _translated(connection: psycopg.Connection, state: str = "nothing was changed") -> Iterator[None]:
+    """Turn the driver's errors into one sentence that says what is done and what to do."""
     try:
         yield
     except (errors.UndefinedTable, errors.InvalidSchemaName, errors.RaiseException) as error:
@@ -222,10 +223,10 @@ def _translated(connection: psycopg.Connection) -> Iterator[None]:
         raise MigrationError(f"{read_only(connection.info)} ({reason(error)}).") from error
     except errors.LockNotAvailable as error:
         raise MigrationError(
-            "Another transaction holds what must change, and nothing was changed: find it in pg_locks and pg_stat_activity, and run "
+            f"Another transaction holds what must change, and {state}: find it in pg_locks and pg_stat_activity, and run "
             "`relay migrate` again when it has ended."
         ) from error
     except psycopg.OperationalError as error:
-        raise StoreError(f"PostgreSQL went away and nothing was changed: {reason(error)}; run `relay migrate` again.") from error
+        raise StoreError(f"PostgreSQL went away and {state}: {reason(error)}; run `relay migrate` again.") from error
     except psycopg.Error as error:
-        raise MigrationError(f"The database refused and nothing was changed: {reason(error)}.") from error
+        raise MigrationError(f"The database refused and {state}: {reason(error)}.") from error

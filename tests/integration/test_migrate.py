@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from relay.errors import MigrationError, StoreError
 from relay.postgres.migrate import check, migrate
-from relay.postgres.sql_files import migrations
+from relay.postgres.sql_files import migrations, read
 from tests.support.logins import login
 from tests.support.servers import Databases
 
@@ -129,6 +129,17 @@ def test_an_edited_migration_is_told_and_not_run_again(database_url: str) -> Non
     assert [] == migrate(database_url, say=said.append)
 
     assert ["Migration 0001_queue was applied from another text than this program carries; it is not run again."] == said
+
+
+def test_a_failure_after_the_commit_says_that_the_schema_is_there(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call does the rest."""
+    with monkeypatch.context() as patched:
+        patched.setattr("relay.postgres.migrate.read", lambda name: "SELECT 1 / 0" if name == "former.sql" else read(name))
+        with pytest.raises(MigrationError, match=r"the schema is up to date, but what follows is not done: .*division by zero"):
+            migrate(empty_database_url)
+
+    assert [] == check(empty_database_url)
+    assert [] == migrate(empty_database_url)
 
 
 def test_a_failure_changes_nothing(empty_database_url: str, database: psycopg.Connection) -> None:

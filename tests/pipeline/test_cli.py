@@ -64,7 +64,7 @@ def test_a_day_is_exported_again(pipeline: Cli, archived: Archived) -> None:
     command = ("pipeline", "export", "--again", "2020-01-02")
 
     assert "1 row added to 1 day" in pipeline(*command)
-    assert "2020-01-02: 1 row added, 2 rows the same" in pipeline.stderr
+    assert "2020-01-02: 1 row added; the lake has all 2 rows of PostgreSQL" in pipeline.stderr
     archived({"archived_at": WHEN, "archived_xid": "3", "expires_at": "infinity"})
     found = pipeline.json(*command, code=5)
     assert ["missing"] == [one["kind"] for day in found["days"] for one in day["findings"]]

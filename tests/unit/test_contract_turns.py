@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from itertools import pairwise
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -118,7 +119,7 @@ def test_short_turns_wait_for_one_long_one_at_the_most() -> None:
 
 async def test_who_comes_back_at_once_is_among_those_of_whom_the_next_is_chosen() -> None:
     """So an exchange whose checks follow each other is not passed over by one whose checks take longer."""
-    turns, now, order = Turns(clock=lambda: now[0]), [0.0], list[str]()
+    turns, now, order = Turns(most=60, clock=lambda: now[0]), [0.0], list[str]()
 
     async def checks(name: str, seconds: float, count: int) -> None:
         for _ in range(count):
@@ -133,7 +134,7 @@ async def test_who_comes_back_at_once_is_among_those_of_whom_the_next_is_chosen(
 async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
     """As long as the turn took, also where who had it is cut off: everything else goes on meanwhile."""
     loop = asyncio.get_running_loop()
-    turns = Turns(rest=1.0, clock=loop.time)
+    turns = Turns(most=60, rest=1.0, clock=loop.time)
 
     async def had(seconds: float) -> float:
         async with turns.turn("a"):
@@ -149,7 +150,7 @@ async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
 async def test_who_is_cut_off_leaves_its_turn_to_the_next() -> None:
     """While it waits, and where its turn had just come."""
     loop = asyncio.get_running_loop()
-    turns, order = Turns(clock=loop.time), list[str]()
+    turns, order = Turns(most=60, clock=loop.time), list[str]()
 
     async def one(name: str) -> None:
         async with turns.turn(name):
@@ -166,3 +167,63 @@ async def test_who_is_cut_off_leaves_its_turn_to_the_next() -> None:
     assert ["a"] == order
     async with asyncio.timeout(10):
         await one("d")
+
+
+async def test_who_is_cut_off_as_its_turn_comes_leaves_it_to_the_next() -> None:
+    """Before it notices: its future is cancelled at once, and it wakes up later."""
+    loop = asyncio.get_running_loop()
+    turns, order = Turns(most=60, clock=loop.time), list[str]()
+
+    async def one(name: str) -> None:
+        async with turns.turn(name):
+            order.append(name)
+
+    async with turns.turn("first"):
+        tasks = {name: asyncio.create_task(one(name)) for name in ("a", "b", "a again")}
+        await asyncio.sleep(0)
+        # Timers go in their order: before the one that gives the next turn.
+        loop.call_later(0, tasks["a again"].cancel)
+        loop.call_later(0, tasks["b"].cancel)
+    await asyncio.wait(tasks.values())
+
+    assert ["a"] == order
+    async with asyncio.timeout(10):
+        await one("d")
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_cuts_at_any_moment_leave_no_turn_taken(seed: int) -> None:
+    """Of several exchanges, with rests; afterwards whoever comes has a turn."""
+    chance, loop = Random(seed), asyncio.get_running_loop()
+    turns = Turns(most=60, rest=1.0, clock=loop.time)
+
+    async def checks(name: str) -> None:
+        for _ in range(3):
+            async with turns.turn(name):
+                await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(checks(chance.choice("abc"))) for _ in range(12)]
+    while not all(task.done() for task in tasks):
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        chance.choice(tasks).cancel()
+        loop.call_later(0, chance.choice(tasks).cancel)
+    async with asyncio.timeout(10):
+        await checks("d")
+
+
+async def test_a_turn_in_which_the_machine_stood_still_counts_for_little() -> None:
+    """Neither does everybody rest for as long, nor does that exchange wait for the others to have as much."""
+    now = [0.0]
+    turns, order = Turns(most=1.0, rest=0.001, clock=lambda: now[0]), list[str]()
+
+    async def checks(name: str, seconds: float, count: int) -> None:
+        for _ in range(count):
+            async with turns.turn(name):
+                order.append(name)
+                now[0] += seconds
+                seconds = 0.1
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(checks("frozen", 3600, 2), checks("other", 0.1, 40))
+    assert order.index("frozen", 1) < 25
