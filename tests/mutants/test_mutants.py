@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import pytest
 
 from tests.mutants.page import PAGE, row_of, rows
@@ -10,6 +13,7 @@ from tests.mutants.survey import catalog
 from tests.support import docs
 
 MUTANTS = load()
+FUNCTION: Final = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION @schema@\.(\w+)")
 TOOTHLESS = Mutant(
     name="a sentence of a docstring",
     file="relay/retry.py",
@@ -51,6 +55,25 @@ def test_every_mutant_can_be_applied_to_the_code_as_it_is() -> None:
         assert test in docs.tests() | {"runTest"}, mutant.test
         assert (ROOT / file).exists(), mutant.test
     assert len(MUTANTS) == len({mutant.name for mutant in MUTANTS}) >= 20
+
+
+def test_a_mutant_of_a_migration_changes_what_no_later_one_replaces() -> None:
+    """Else its test would be green whatever it changes."""
+    replaced = {mutant.name: last for mutant in MUTANTS if (last := _last_definition(mutant)) not in {None, mutant.file}}
+
+    assert {} == replaced
+
+
+def _last_definition(mutant: Mutant) -> str | None:
+    """The last migration that makes the function in which a mutant stands; None if it stands in none."""
+    folder = ROOT / "sql"
+    text = (ROOT / mutant.file).read_text(encoding="utf-8")
+    place = text.find(mutant.before)
+    before = [made for made in FUNCTION.finditer(text) if made.start() < place < text.find("$body$;", made.start())]
+    if not before or (ROOT / mutant.file).parent != folder:
+        return None
+    made = [file for file in sorted(folder.glob("0*.sql")) if before[-1][1] in FUNCTION.findall(file.read_text(encoding="utf-8"))]
+    return f"sql/{made[-1].name}"
 
 
 def test_text_that_has_changed_is_told() -> None:
