@@ -30,7 +30,7 @@ $body$;
 CREATE TRIGGER queue_message_measure BEFORE INSERT ON @schema@.queue_message_keyed_row
     FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_keyed_measure();
 
--- Measures those of these rows that no trigger saw, until a time. What PostgreSQL cannot print counts as a gigabyte.
+-- Measures those of these rows that no trigger saw, until a time. What PostgreSQL cannot print or count counts as a gigabyte.
 CREATE FUNCTION @schema@.queue_message_keyed_measure_some(seqs bigint[], until timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
@@ -41,7 +41,7 @@ BEGIN
         BEGIN
             UPDATE @schema@.queue_message_keyed_row k
             SET size = octet_length(k.content::text) + octet_length(k.options::text) + coalesce(octet_length(k.body), 0) WHERE k.seq = one;
-        EXCEPTION WHEN program_limit_exceeded THEN
+        EXCEPTION WHEN program_limit_exceeded OR numeric_value_out_of_range THEN
             UPDATE @schema@.queue_message_keyed_row k SET size = 1 << 30 WHERE k.seq = one;
         END;
         EXIT WHEN clock_timestamp() > until;
@@ -50,8 +50,9 @@ END
 $body$;
 
 -- Locks and returns what a fold takes of the small rows, or of the large ones: those that were due first; with each of their coalesce keys also
--- the newest, so that no limit lets an older one through; and with bundle keys what else is there, the first in the order of the inserts. What
--- waits for a later time of its own is taken once it is due itself. No more than three times as many as asked for.
+-- the newest, so that no limit lets an older one through, and none is sent while a newer one waits for its next try; and with bundle keys what
+-- else is there, the first in the order of the inserts. What waits for a later time of its own is taken once it is due itself. No more than three
+-- times as many as asked for.
 DROP FUNCTION @schema@.queue_message_keyed_due(timestamptz, integer);
 CREATE FUNCTION @schema@.queue_message_keyed_due(clock timestamptz, most integer, large boolean) RETURNS bigint[]
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
@@ -64,22 +65,22 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
         CROSS JOIN LATERAL (
             SELECT k.seq FROM @schema@.queue_message_keyed_row k
             WHERE k.coalesce_key = key.coalesce_key AND k.exchange = key.exchange AND (k.available_at IS NULL OR k.available_at < k.due_at)
-                AND k.due_at <= queue_message_keyed_due.clock
             ORDER BY k.seq DESC LIMIT 1 FOR UPDATE SKIP LOCKED) version
     ), parts AS (
         SELECT part.seq FROM (
-            SELECT o.bundle_key, o.routing_key, o.exchange FROM oldest o
+            SELECT o.bundle_key, o.routing_key, o.exchange, array_agg(o.seq) FILTER (WHERE o.available_at >= o.due_at) AS timed FROM oldest o
             WHERE o.bundle_key IS NOT NULL GROUP BY 1, 2, 3 ORDER BY min(o.due_at)) key
         CROSS JOIN LATERAL (
-            SELECT k.seq FROM @schema@.queue_message_keyed_row k
-            WHERE k.bundle_key = key.bundle_key AND k.routing_key = key.routing_key AND k.exchange = key.exchange
-                AND (k.available_at IS NULL OR k.available_at < k.due_at)
-            ORDER BY k.seq LIMIT queue_message_keyed_due.most FOR UPDATE SKIP LOCKED) part
+            SELECT there.seq FROM (
+                SELECT k.seq FROM @schema@.queue_message_keyed_row k
+                WHERE k.bundle_key = key.bundle_key AND k.routing_key = key.routing_key AND k.exchange = key.exchange
+                    AND (k.available_at IS NULL OR k.available_at < k.due_at)
+                ORDER BY k.seq LIMIT queue_message_keyed_due.most FOR UPDATE SKIP LOCKED) there
+            UNION ALL SELECT unnest(key.timed) ORDER BY seq LIMIT queue_message_keyed_due.most) part
         LIMIT queue_message_keyed_due.most
     )
     SELECT ARRAY(
-        SELECT o.seq FROM oldest o WHERE o.coalesce_key IS NOT NULL UNION SELECT n.seq FROM newest n
-        UNION ALL SELECT p.seq FROM parts p UNION ALL SELECT o.seq FROM oldest o WHERE o.bundle_key IS NOT NULL AND o.available_at >= o.due_at)
+        SELECT o.seq FROM oldest o WHERE o.coalesce_key IS NOT NULL UNION SELECT n.seq FROM newest n UNION ALL SELECT p.seq FROM parts p)
 $body$;
 
 -- Of large rows so many as have 64 MiB together, none while the size of one is not known: bundles are packed as one. Keys that were due first come
@@ -145,7 +146,8 @@ BEGIN
             k.ordering_key, k.available_at, k.expires_at, k.created_at, CASE WHEN fresh THEN k.id END
         FROM @schema@.queue_message_keyed_row k
         WHERE k.seq = ANY (due) AND k.bundle_key IS NULL AND (k.size <= size_limit OR @schema@.queue_message_keyed_within(
-            k.size - octet_length(k.options::text), size_limit, CASE WHEN k.body IS NULL THEN 'content' ELSE 'body' END))
+            coalesce(octet_length(k.body), k.size - octet_length(k.options::text)), size_limit,
+            CASE WHEN k.body IS NULL THEN 'content' ELSE 'body' END))
         ORDER BY k.seq
         RETURNING coalesce(m.replay_of, m.id), m.id, m.seq;
 EXCEPTION WHEN OTHERS THEN
@@ -274,7 +276,36 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
     CROSS JOIN unnest(u.seqs) AS one (seq) GROUP BY u.piece ORDER BY u.piece
 $body$;
 
--- Sends such a key. Where a piece cannot be sent none behind it is, and they are tried again together.
+-- As before, and with it waits what else of the key is due, so that it goes in order, and fills no call meanwhile: of versions the older ones, for a
+-- newer one may go. No more than a call takes; what somebody else has locked is left alone.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_keyed_failed(seqs bigint[], clock timestamptz, problem text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    longest interval := make_interval(secs => @schema@.queue_message_setting_value('backoff_max')::double precision);
+    waited interval := (SELECT clock - min(coalesce(k.available_at, k.created_at)) FROM @schema@.queue_message_keyed_row k WHERE k.seq = ANY (seqs));
+    newest bigint := seqs[cardinality(seqs)];
+    key record;
+BEGIN
+    SELECT k.exchange, k.coalesce_key, k.bundle_key, k.routing_key INTO key FROM @schema@.queue_message_keyed_row k WHERE k.seq = newest;
+    UPDATE @schema@.queue_message_keyed_row k
+    SET due_at = greatest(k.due_at, clock + least(greatest(waited, '1 second'), longest)), last_error = CASE WHEN k.seq = seqs[1] THEN problem END
+    WHERE k.seq = ANY (seqs || ARRAY(
+        SELECT k.seq FROM @schema@.queue_message_keyed_row k
+        WHERE k.coalesce_key = key.coalesce_key AND k.exchange = key.exchange AND k.seq < newest
+            AND (k.available_at IS NULL OR k.available_at < k.due_at) AND k.due_at <= clock
+        ORDER BY k.seq DESC LIMIT 10000 FOR UPDATE SKIP LOCKED
+    ) || ARRAY(
+        SELECT k.seq FROM @schema@.queue_message_keyed_row k
+        WHERE k.bundle_key = key.bundle_key AND k.routing_key = key.routing_key AND k.exchange = key.exchange
+            AND (k.available_at IS NULL OR k.available_at < k.due_at) AND k.due_at <= clock
+        ORDER BY k.seq DESC LIMIT 10000 FOR UPDATE SKIP LOCKED
+    ));
+    RAISE WARNING 'messages with a key cannot be sent to the queue, and are tried again: %', problem;
+END
+$body$;
+
+-- Sends such a key. Where a piece cannot be sent none behind it is.
 CREATE FUNCTION @schema@.queue_message_fold_pieces(seqs bigint[], clock timestamptz, until timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
@@ -286,13 +317,7 @@ BEGIN
     FOR piece IN SELECT * FROM @schema@.queue_message_keyed_pieces(seqs) LOOP
         sent := @schema@.queue_message_fold_list(piece, clock, until);
         folded := folded + sent;
-        IF sent < cardinality(piece) THEN
-            UPDATE @schema@.queue_message_keyed_row k SET due_at = left_over.due_at
-            FROM (SELECT max(l.due_at) AS due_at FROM @schema@.queue_message_keyed_row l WHERE l.seq = ANY (piece)) left_over
-            WHERE k.seq = ANY (seqs) AND k.due_at < left_over.due_at;
-            EXIT;
-        END IF;
-        EXIT WHEN clock_timestamp() > until;
+        EXIT WHEN sent < cardinality(piece) OR clock_timestamp() > until;
     END LOOP;
     RETURN folded;
 END

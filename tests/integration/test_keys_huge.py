@@ -30,6 +30,14 @@ SLOW_MEASURE = """
     BEGIN PERFORM pg_sleep(0.2) WHERE OLD.size IS NULL; RETURN NEW; END $$;
     CREATE TRIGGER slow BEFORE UPDATE ON queue_message_keyed_row FOR EACH ROW EXECUTE FUNCTION slow()
 """
+UNMEASURED = """
+    CREATE FUNCTION unmeasured() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.size < 1 << 30 AND NEW.content = '0' THEN RAISE {state}; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER unmeasured BEFORE UPDATE ON queue_message_keyed_row FOR EACH ROW EXECUTE FUNCTION unmeasured()
+"""
 REFUSE = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN IF NEW.content::text LIKE '%.13"%' THEN RAISE EXCEPTION 'thirteen is not sold'; END IF; RETURN NEW; END $$;
@@ -119,6 +127,19 @@ async def test_a_message_above_the_limit_is_alone_dead(queue: Queue, kind: str) 
         assert [other(ids[2])] * 2 == [found[id_] for id_ in ids[:2]]
     else:
         assert [["x" * 7], ["x" * 996], ["y"]] == await contents(queue)
+
+
+@pytest.mark.parametrize("column", ["body", "content"])
+async def test_the_limit_counts_the_payload_alone(queue: Queue, column: str) -> None:
+    """What has its length is sent, and what is a byte longer is dead, whichever of the two carries it."""
+    await queue.sql(LIMIT, "1000")
+    for size in (999, 1000, 1001):
+        payload = {"body": b"x" * size} if column == "body" else {"content": "x" * (size - 2)}
+        await keyed(queue, coalesce_key=f"k{size}", options={"headers": {"a": "x" * 900}}, **payload)
+    assert 3 == await fold(queue)
+    length = "octet_length(coalesce(encode(body, 'escape'), content::text))"
+    assert [(999,), (1000,)] == await queue.sql(f"SELECT {length} FROM queue_message ORDER BY 1")
+    assert [(1001, "body_too_large")] == await queue.sql(f"SELECT {length}, error_code FROM queue_message_dead")
 
 
 async def test_no_older_version_is_sent_after_one_that_is_refused(queue: Queue) -> None:
@@ -220,7 +241,24 @@ async def test_nothing_of_a_key_passes_a_large_message_of_it_that_cannot_be_sent
     await queue.sql("DROP TRIGGER refuse ON queue_message")
     while await fold(queue, "1 hour"):
         pass
-    assert [20] if kind == "coalesce_key" else list(range(1, 21)) == await sent_numbers(queue)
+    assert ([20] if kind == "coalesce_key" else list(range(1, 21))) == await sent_numbers(queue)
+
+
+@KINDS
+async def test_all_of_a_key_waits_where_a_message_of_it_cannot_be_sent(queue: Queue, kind: str) -> None:
+    """Also what no call has come to, beyond 64 MiB; then it goes in order."""
+    await queue.sql(REFUSE if kind == "bundle_key" else REFUSE.replace(".13", ".70"))
+    await large(queue, kind, 70, keys=1)
+    while await fold(queue, "1 min"):
+        pass
+    expected = list(range(1, 13)) if kind == "bundle_key" else []
+    assert expected == await sent_numbers(queue)
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at <= now() + interval '1 min'")
+    assert 1 == await queue.value("SELECT count(*) FROM queue_message_keyed_failing")
+    await queue.sql("DROP TRIGGER refuse ON queue_message")
+    while await fold(queue, "1 hour"):
+        pass
+    assert ([70] if kind == "coalesce_key" else list(range(1, 71))) == await sent_numbers(queue)
 
 
 @KINDS
@@ -270,6 +308,17 @@ async def test_rows_without_a_size_are_measured_and_sent(queue: Queue, kind: str
     sent = await sent_numbers(queue)
     assert [10, 11, 12, 13] == sorted(n for n in sent if n >= 10)
     assert ([3] if kind == "coalesce_key" else [0, 1, 2, 3]) == [n for n in sent if n < 10]
+
+
+@pytest.mark.parametrize("state", ["program_limit_exceeded", "numeric_value_out_of_range"])
+async def test_a_row_that_cannot_be_measured_is_dead_and_holds_up_no_other(queue: Queue, state: str) -> None:
+    """It counts as a gigabyte: its text is longer than PostgreSQL prints, or its columns together longer than a number of four bytes."""
+    bad, good = [await keyed(queue, content=n, coalesce_key=f"k{n}") for n in range(2)]
+    await queue.sql("UPDATE queue_message_keyed_row SET size = NULL, large = true")
+    await queue.sql(UNMEASURED.format(state=state))
+    assert [1, 1] == [await fold(queue) for _ in range(2)]
+    assert [good] == [id_ for id_, _ in await queued(queue)]
+    assert "body_too_large" == (await fates(queue))[bad][1]
 
 
 async def test_large_rows_without_a_size_are_measured_over_several_calls(queue: Queue) -> None:

@@ -7,7 +7,7 @@ import time
 import psycopg
 import pytest
 
-from tests.support.keyed import contents, fates, fold, keyed, other, queued
+from tests.support.keyed import contents, fates, fold, insert, keyed, other, queued
 from tests.support.plans import explain
 from tests.support.queue import Queue
 from tests.support.servers import Say
@@ -32,6 +32,11 @@ async def flood(queue: Queue, kind: str, count: int, *, keys: int | None = None,
     """Insert so many messages under as many keys, or fewer, that have been due for so many seconds."""
     await queue.sql(FLOOD.format(kind=kind), f"{age}-", keys or count, count)
     await queue.sql(AGE, age, age, f"{age}-%")
+
+
+async def refuse(queue: Queue, which: str) -> None:
+    """Have a trigger raise an exception for these."""
+    await queue.sql(SLOW.replace("PERFORM pg_sleep(0.02);", f"IF {which} THEN").replace("today';", "today'; END IF; RETURN NEW;"))
 
 
 async def seconds(queue: Queue, kind: str, keys: int) -> float:
@@ -88,6 +93,19 @@ async def test_no_limit_lets_an_older_version_through(queue: Queue) -> None:
     assert dict.fromkeys(ids[:-1], other(ids[-1])) == await fates(queue)
 
 
+async def test_parts_with_a_time_of_their_own_pass_no_older_ones_that_are_due(queue: Queue) -> None:
+    """However few parts of their key a call takes, and those of how many others."""
+    await flood(queue, "bundle_key", 40, keys=1)
+    await queue.sql("UPDATE queue_message_keyed_row SET due_at = now() + interval '1 min' WHERE content[0]::int > 5")
+    for n in range(4):
+        time_ = await queue.value("SELECT now() + interval '3 s'") if n % 2 else None
+        await keyed(queue, content=n, bundle_key="b", available_at=time_)
+    while await queue.value("SELECT folded FROM queue_message_fold(now() + interval '1 hour', most => 10)"):
+        pass
+    sent = await queue.sql("SELECT content FROM queue_message WHERE exchange = 'orders' ORDER BY xid, seq")
+    assert [0, 1, 2, 3] == [n for (content,) in sent for n in content]
+
+
 @KINDS
 @pytest.mark.parametrize("keys", [1, 20_000], ids=["one key", "many keys"])
 async def test_a_fold_reads_as_much_whatever_waits_behind_it(queue: Queue, kind: str, keys: int) -> None:
@@ -119,9 +137,7 @@ async def test_what_is_in_the_way_of_one_key_is_in_that_of_no_other(queue: Queue
     """Among many: what the queue refuses, what a trigger refuses, and ids that are taken or that an open transaction inserts."""
     ids = [await keyed(queue, content=n, **{kind: f"k{n}"}) for n in range(60)]
     await queue.sql("UPDATE queue_message_keyed_row SET options = '{\"priority\": 300}' WHERE id = ANY (%s::uuid[])", ids[3:5])
-    await queue.sql(
-        SLOW.replace("PERFORM pg_sleep(0.02);", "IF NEW.content IN ('17', '[17]') THEN").replace("today';", "today'; END IF; RETURN NEW;")
-    )
+    await refuse(queue, "NEW.content IN ('17', '[17]')")
     await queue.sql(TAKE, ids[30])
     async with await psycopg.AsyncConnection.connect(queue.url) as foe:
         await foe.execute(TAKE, (ids[50],))
@@ -134,3 +150,35 @@ async def test_what_is_in_the_way_of_one_key_is_in_that_of_no_other(queue: Queue
     if kind == "coalesce_key":
         new = {n: id_ for id_, n in await queued(queue) if n != {}}
         assert [30, 50] == sorted(n for n in new if new[n] != ids[n])
+
+
+@KINDS
+async def test_a_key_that_cannot_be_sent_waits_whole_and_lets_others_go(queue: Queue, kind: str) -> None:
+    """Also where more waits under it than a call takes. Nothing is due earlier for it, nor waits longer than its own time."""
+    await refuse(queue, "NEW.exchange = 'flood'")
+    await flood(queue, kind, 50, keys=1)
+    await queue.sql(f"INSERT INTO queue_message_keyed (exchange, available_at, {kind}) VALUES ('flood', now() + interval '1 day', '60-0')")
+    await keyed(queue, content="other", **{kind: "other"})
+    for _ in range(3):
+        await queue.sql("SELECT queue_message_fold(now() + interval '2 s', most => 10)")
+    assert [["other"] if kind == "bundle_key" else "other"] == await contents(queue)
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at <= now() + interval '2 s'")
+    assert 1 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at = available_at")
+    assert 1 == await queue.value("SELECT count(*) FROM queue_message_keyed_failing")
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["late", "locked"])
+async def test_no_older_version_is_sent_while_a_newer_one_waits_for_its_next_try(queue: Queue, locked: bool) -> None:
+    """One that commits late, or that somebody was about to cancel: it waits with it, and is replaced by it."""
+    await refuse(queue, "NEW.content = '2'")
+    async with await psycopg.AsyncConnection.connect(queue.url) as late:
+        first = await keyed(queue, content=1, coalesce_key="c") if locked else await insert(late, content=1, coalesce_key="c")
+        if locked:
+            await late.execute("SELECT queue_message_cancel(%s)", (first,))
+        newest = await keyed(queue, content=2, coalesce_key="c")
+        assert 0 == await fold(queue)
+        await (late.rollback() if locked else late.commit())
+    assert 0 == await fold(queue)
+    await queue.sql("DROP TRIGGER slow ON queue_message")
+    assert 2 == await fold(queue, "1 hour")
+    assert ([(newest, 2)], {first: other(newest)}) == (await queued(queue), await fates(queue))
