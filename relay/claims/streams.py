@@ -47,9 +47,8 @@ class Streams:
         self._main = Stream(store)
         self._branches: dict[str, Stream] = {}
         self._held: frozenset[str] = frozenset()
-        self._turn = 0
         self._passed_over = 0
-        """Claims before the main stream has its turn again."""
+        """Claims of floods before the main stream comes first again."""
         self._main_took = 0
         """Messages that the last claim of the main stream found, or would have found with all its room."""
         self.unfinished = False
@@ -71,8 +70,8 @@ class Streams:
         return released
 
     def hint(self) -> None:
-        """Messages may have been inserted: the main stream has its turn at once."""
-        self._passed_over = 0
+        """Messages may have been inserted: the main stream waits for one claim of each flood at the most."""
+        self._passed_over = min(self._passed_over, len(self.going))
 
     def took(self, batch: Batch) -> None:
         """Learn what was claimed, here or elsewhere: whether others than the floods have messages."""
@@ -85,6 +84,8 @@ class Streams:
         for name in self._in_turn():
             batch = await (self._claim_others(limit, limit_bytes) if name is None else self._claim_branch(name, limit, limit_bytes))
             if batch:
+                if name is not None:
+                    self._to_the_end(name)
                 return batch
         return None
 
@@ -141,7 +142,7 @@ class Streams:
 
     def reset(self) -> None:
         """Begin again from the left: the connection is new, and a failover may have lowered the counter of transactions."""
-        self.hint()
+        self._passed_over = 0
         if self._ahead:
             self._ahead.restart()
         for stream in (self._main, *self._branches.values()):
@@ -155,16 +156,13 @@ class Streams:
         return [name for name in self._branches if name in self._limits.names and name not in self._held]
 
     def _in_turn(self) -> list[str | None]:
-        """Streams in the order in which they are asked now.
+        """Streams in the order in which they are asked now: floods by how long ago they had a claim.
 
-        The main one comes first while it walks over messages of others, as its own may be behind them, and last where it found nothing.
+        The main one comes first while it walks over messages of others, as its own may be behind them, and once the floods have had theirs.
         """
         walks = self._main.cut and not self._main.full
-        names: list[str | None] = [None, *self.going]
-        first = 0 if walks else self._turn % len(names)
-        self._turn += 1
         self._passed_over -= 1
-        return names[first:] + names[:first] if walks or self._passed_over < 0 else [*self.going, None]
+        return [None, *self.going] if walks or self._passed_over < 0 else [*self.going, None]
 
     def _split(self, exchange: str) -> None:
         if exchange not in self._branches:
@@ -209,7 +207,6 @@ class Streams:
             if batch or not main.cut:
                 break
         soon = batch or main.cut or not self._share or self._share.crowded([*self.going, *self.behind])
-        self._passed_over = 0 if soon else PASSED_OVER
         self._main_took = limit if main.full else len(batch.claims) if batch else 0
         self.unfinished = self.unfinished or (main.cut and not batch)
         if most < limit and main.full:
@@ -217,6 +214,7 @@ class Streams:
             self._left_some(batch)
         elif batch and main.full:
             self._split_flood(batch)
+        self._passed_over = len(self.going) if soon else PASSED_OVER
         return batch
 
     def _bound(self, limit: int, *, least: int = 1) -> int:

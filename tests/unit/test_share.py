@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_some_floods_are_told_apart_and_no_more(share: Share) -> None:
     store = FakeClaims({"fresh": floods})
     streams = Streams(store, share)
     while floods[-1] is not at_once(streams.claim(limit=10, limit_bytes=1)):
-        streams._turn = 0
+        streams._passed_over = 0
         for branch in streams._branches.values():
             branch.cut = True
 
@@ -174,7 +175,7 @@ def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: Share) -> 
     streams = Streams(store, share)
     at_once(streams.claim(limit=10, limit_bytes=1))
     streams._main.cut, streams._main.full = True, False
-    streams._turn = 1
+    streams._passed_over = PASSED_OVER
     store.asked.clear()
 
     at_once(streams.claim(limit=10, limit_bytes=1))
@@ -201,6 +202,35 @@ def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: 
     assert 1 <= asked(2)
     share.took(of(b=1))
     assert 50 <= asked(100) + 5 <= 60
+
+
+@pytest.mark.parametrize("hinted", [False, True])
+@pytest.mark.parametrize("others", [0, 1, 999])
+@pytest.mark.parametrize("floods", range(1, MOST + 1))
+def test_each_flood_and_the_main_stream_have_their_turns(share: Share, floods: int, others: int, *, hinted: bool) -> None:
+    """However many floods there are, whether others have messages, and however often somebody says so."""
+    names = [f"x{number}" for number in range(floods)]
+    store = FakeClaims({"fresh": [full("main", b=1)] * others, "branch": [full("flood", a=9)] * 999})
+    streams = Streams(store, share)
+    streams.hold(names)
+    streams.hold([])
+    asked = list[str]()
+    for _ in range(30 * (floods + 1)):
+        if hinted:
+            streams.hint()
+        batch = at_once(streams.claim(limit=10, limit_bytes=1))
+        assert batch is not None
+        share.took(batch)
+        asked += [one.only or "main" for one in store.wanted if isinstance(one, Fresh)]
+        for branch in streams._branches.values():
+            branch.cut = True  # it has more
+        store.wanted.clear()
+
+    counts = Counter(asked)
+    assert max(counts[name] for name in names) - min(counts[name] for name in names) <= 1
+    assert counts["main"] >= len(asked) // (max(PASSED_OVER, floods) + 2)
+    gaps = {name: [number for number, one in enumerate(asked) if one == name] for name in names}
+    assert all(later - sooner <= 2 * floods + 2 for places in gaps.values() for sooner, later in pairwise(places))
 
 
 def test_the_main_stream_walks_over_a_flood_in_a_few_steps_at_once(share: Share) -> None:
