@@ -305,8 +305,8 @@ BEGIN
 END
 $body$;
 
--- Sends such a key. Where a piece cannot be sent none behind it is.
-CREATE FUNCTION @schema@.queue_message_fold_pieces(seqs bigint[], clock timestamptz, until timestamptz) RETURNS bigint
+-- Sends such a key, or the bundles of one or their halves. Where a piece cannot be sent none behind it is.
+CREATE FUNCTION @schema@.queue_message_fold_pieces(seqs bigint[], clock timestamptz, until timestamptz, halves boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE
@@ -314,7 +314,10 @@ DECLARE
     sent bigint;
     folded bigint := 0;
 BEGIN
-    FOR piece IN SELECT * FROM @schema@.queue_message_keyed_pieces(seqs) LOOP
+    FOR piece IN
+        SELECT p.* FROM @schema@.queue_message_keyed_pieces(seqs) p WHERE NOT halves
+        UNION ALL SELECT h.* FROM @schema@.queue_message_keyed_halves(seqs) h WHERE halves
+    LOOP
         sent := @schema@.queue_message_fold_list(piece, clock, until);
         folded := folded + sent;
         EXIT WHEN sent < cardinality(piece) OR clock_timestamp() > until;
@@ -380,7 +383,7 @@ BEGIN
         PERFORM @schema@.queue_message_keyed_failed(seqs, clock, @schema@.queue_message_why(state, words));
         RETURN 0;
     ELSIF key.bundled AND cardinality(seqs) > 1 THEN
-        RETURN (SELECT sum(@schema@.queue_message_fold_list(half, clock, until)) FROM @schema@.queue_message_keyed_halves(seqs) AS half);
+        RETURN @schema@.queue_message_fold_pieces(seqs, clock, until, halves => true);
     END IF;
     PERFORM @schema@.queue_message_keyed_supersede(seqs);
     INSERT INTO @schema@.queue_message_coalesced (exchange, coalesce_key, message_id, seq, folded_at)

@@ -182,3 +182,22 @@ async def test_no_older_version_is_sent_while_a_newer_one_waits_for_its_next_try
     await queue.sql("DROP TRIGGER slow ON queue_message")
     assert 2 == await fold(queue, "1 hour")
     assert ([(newest, 2)], {first: other(newest)}) == (await queued(queue), await fates(queue))
+
+
+@pytest.mark.parametrize("first", ["body_too_large", "refused"])
+async def test_no_part_passes_one_that_cannot_be_sent_where_another_is_dead(queue: Queue, first: str) -> None:
+    """The dead one is out of the way; what stands behind one that a trigger refuses waits with it."""
+    await refuse(queue, "NEW.content = '[2]'")
+    await queue.sql("SELECT queue_message_config_set('max_body_bytes', '100'), queue_message_config_set('bundle_max_messages', '1')")
+    for n in range(5):
+        await keyed(queue, content="x" * 200 if n == 1 and first == "body_too_large" else n, bundle_key="b")
+    if first == "refused":
+        await queue.sql("UPDATE queue_message_keyed_row SET options = '{\"priority\": 300}' WHERE content = '[1]'")
+    while await fold(queue, "1 min"):
+        pass
+    assert [[0]] == await contents(queue)
+    assert [(first,)] == await queue.sql("SELECT error_code FROM queue_message_dead")
+    await queue.sql("DROP TRIGGER slow ON queue_message")
+    while await fold(queue, "1 hour"):
+        pass
+    assert [[0], [2], [3], [4]] == await contents(queue)
