@@ -277,7 +277,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
 $body$;
 
 -- As before, and with it waits what else of the key is due, so that it goes in order, and fills no call meanwhile: of versions the older ones, for a
--- newer one may go. No more than a call takes; what somebody else has locked is left alone.
+-- newer one may go. No more than a call takes; what somebody else has locked is left alone. The newest has the reason: each call takes it.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_keyed_failed(seqs bigint[], clock timestamptz, problem text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
@@ -289,7 +289,7 @@ DECLARE
 BEGIN
     SELECT k.exchange, k.coalesce_key, k.bundle_key, k.routing_key INTO key FROM @schema@.queue_message_keyed_row k WHERE k.seq = newest;
     UPDATE @schema@.queue_message_keyed_row k
-    SET due_at = greatest(k.due_at, clock + least(greatest(waited, '1 second'), longest)), last_error = CASE WHEN k.seq = seqs[1] THEN problem END
+    SET due_at = greatest(k.due_at, clock + least(greatest(waited, '1 second'), longest)), last_error = CASE WHEN k.seq = newest THEN problem END
     WHERE k.seq = ANY (seqs || ARRAY(
         SELECT k.seq FROM @schema@.queue_message_keyed_row k
         WHERE k.coalesce_key = key.coalesce_key AND k.exchange = key.exchange AND k.seq < newest
@@ -306,7 +306,8 @@ END
 $body$;
 
 -- Sends such a key, or the bundles of one or their halves. Where a piece cannot be sent none behind it is.
-CREATE FUNCTION @schema@.queue_message_fold_pieces(seqs bigint[], clock timestamptz, until timestamptz, halves boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION @schema@.queue_message_fold_pieces(seqs bigint[], clock timestamptz, until timestamptz, halves boolean DEFAULT false)
+    RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 DECLARE

@@ -153,14 +153,15 @@ async def test_what_is_in_the_way_of_one_key_is_in_that_of_no_other(queue: Queue
 
 
 @KINDS
-async def test_a_key_that_cannot_be_sent_waits_whole_and_lets_others_go(queue: Queue, kind: str) -> None:
+@pytest.mark.parametrize(("count", "most"), [(50, 10), (25_000, 10_000)])
+async def test_a_key_that_cannot_be_sent_waits_whole_and_lets_others_go(queue: Queue, kind: str, count: int, most: int) -> None:
     """Also where more waits under it than a call takes. Nothing is due earlier for it, nor waits longer than its own time."""
     await refuse(queue, "NEW.exchange = 'flood'")
-    await flood(queue, kind, 50, keys=1)
+    await flood(queue, kind, count, keys=1)
     await queue.sql(f"INSERT INTO queue_message_keyed (exchange, available_at, {kind}) VALUES ('flood', now() + interval '1 day', '60-0')")
     await keyed(queue, content="other", **{kind: "other"})
     for _ in range(3):
-        await queue.sql("SELECT queue_message_fold(now() + interval '2 s', most => 10)")
+        await queue.sql("SELECT queue_message_fold(now() + interval '2 s', most => %s)", most)
     assert [["other"] if kind == "bundle_key" else "other"] == await contents(queue)
     assert 0 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at <= now() + interval '2 s'")
     assert 1 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at = available_at")
