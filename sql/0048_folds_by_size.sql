@@ -18,11 +18,12 @@ CREATE INDEX queue_message_keyed_row_coalesce_idx ON @schema@.queue_message_keye
 -- Nothing is due before it was inserted, also not what is there already.
 UPDATE @schema@.queue_message_keyed_row k SET due_at = k.created_at WHERE k.due_at < k.created_at;
 
--- Runs after queue_message_check, by its name: what cannot be printed is refused there. 16 KiB take a fold about as long as three small rows.
+-- Runs after queue_message_check, by its name: what cannot be printed is refused there. 16 KiB take a fold about as long as three small rows,
+-- and a tenth of that where they are headers, each of which the queue judges anew.
 CREATE FUNCTION @schema@.queue_message_keyed_measure() RETURNS trigger LANGUAGE plpgsql AS $body$
 BEGIN
     NEW.size := octet_length(NEW.content::text) + octet_length(NEW.options::text) + coalesce(octet_length(NEW.body), 0);
-    NEW.large := NEW.size > 16384;
+    NEW.large := NEW.size + 9 * octet_length(NEW.options::text) > 16384;
     NEW.due_at := greatest(NEW.due_at, clock_timestamp());
     RETURN NEW;
 END
@@ -327,6 +328,20 @@ BEGIN
 END
 $body$;
 
+-- Leaves these rows to the large ones, and of the small rows that are due first those of the same bundles: where a bundle has many parts, the first
+-- of them were taken, and not those for which it was.
+CREATE FUNCTION @schema@.queue_message_keyed_leave(seqs bigint[], clock timestamptz, most integer) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
+    UPDATE @schema@.queue_message_keyed_row k SET large = true
+    WHERE NOT k.large AND k.seq = ANY (queue_message_keyed_leave.seqs || ARRAY(
+        SELECT small.seq FROM (
+            SELECT s.seq, s.exchange, s.routing_key, s.bundle_key FROM @schema@.queue_message_keyed_row s
+            WHERE NOT s.large AND s.due_at <= queue_message_keyed_leave.clock
+            ORDER BY s.due_at LIMIT queue_message_keyed_leave.most FOR UPDATE SKIP LOCKED) small
+        JOIN (SELECT DISTINCT l.exchange, l.routing_key, l.bundle_key FROM @schema@.queue_message_keyed_row l
+              WHERE l.seq = ANY (queue_message_keyed_leave.seqs)) key USING (exchange, routing_key, bundle_key)))
+$body$;
+
 -- Sends what waits under these keys, and returns how many messages that took. Where something is in the way of it all, it goes on in tenths, until
 -- what is in the way stands alone; at a time it goes no further, and leaves the rest for the next call. Without large: leaves a key that turns
 -- out to have a large row to those that take the large ones, whole, so that its order stays.
@@ -341,7 +356,7 @@ DECLARE
 BEGIN
     FOR one IN SELECT * FROM @schema@.queue_message_keyed_split(seqs, lists) LOOP
         IF one.large AND NOT large THEN
-            UPDATE @schema@.queue_message_keyed_row k SET large = true WHERE k.seq = ANY (one.list) AND NOT k.large;
+            PERFORM @schema@.queue_message_keyed_leave(one.list, clock, cardinality(seqs));
             CONTINUE;
         END IF;
         folded := folded + CASE WHEN one.cut THEN @schema@.queue_message_fold_pieces(one.list, clock, until)

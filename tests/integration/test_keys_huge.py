@@ -354,3 +354,33 @@ def test_what_waits_at_an_upgrade_is_sent_after_it(databases: Databases, monkeyp
             "SELECT (SELECT count(*) FROM queue_message), (SELECT count(*) FROM queue_message_archive WHERE error_code = 'body_too_large')"
         ).fetchone()
     databases.drop(name)
+
+
+@pytest.mark.parametrize("available_at", ["NULL", "now() + interval '1 s'"], ids=["at once", "at a time of their own"])
+async def test_small_parts_behind_many_large_ones_of_their_key_hold_up_no_small_key(queue: Queue, available_at: str) -> None:
+    """They are left to the large ones too, though no call takes them with these: the large ones alone are more than a call takes."""
+    part = (
+        "INSERT INTO queue_message_keyed (exchange, content, available_at, bundle_key) SELECT 'large', to_jsonb(repeat('x', %s)), {}, 'key'"
+    )
+    await queue.sql(f"{part.format('NULL')} FROM generate_series(1, 100)", 20_000)
+    await queue.sql(f"{part.format(available_at)} FROM generate_series(1, 30)", 1)
+    await age(queue, "large", "1 hour")
+    await large(queue, "bundle_key", 5, size=1)
+    await large(queue, "coalesce_key", 5, size=1)
+    await queue.sql("UPDATE queue_message_keyed_row SET exchange = 'small' WHERE bundle_key IS DISTINCT FROM 'key'")
+    for _ in range(6):
+        await queue.sql("SELECT queue_message_fold(now() + interval '1 min', most => 10)")
+
+    assert 0 == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE exchange = 'small'")
+    assert 0 < await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE exchange = 'large'")
+    while await fold(queue, "1 min"):
+        pass
+
+
+@KINDS
+@pytest.mark.parametrize(("headers", "is_large"), [(5, False), (200, True)])
+async def test_many_headers_make_a_message_large(queue: Queue, kind: str, headers: int, *, is_large: bool) -> None:
+    """The queue judges each of them anew at the fold, which takes as long as ten times their bytes of content."""
+    await keyed(queue, options={"headers": {f"h{n}": n for n in range(headers)}}, **{kind: "k"})
+
+    assert is_large == await queue.value("SELECT large FROM queue_message_keyed_row")
