@@ -52,13 +52,20 @@ $body$;
 
 -- Locks and returns what a fold takes of the small rows, or of the large ones: those that were due first; with each of their coalesce keys also
 -- the newest, so that no limit lets an older one through, and none is sent while a newer one waits for its next try; and with bundle keys what
--- else is there, the first in the order of the inserts. What waits for a later time of its own is taken once it is due itself. No more than three
--- times as many as asked for.
+-- else is there, the first in the order of the inserts. What waited for a time of its own is like all else of its key once it is among the first:
+-- a microsecond later, for by that the indexes know it. No more than three times as many as asked for.
 DROP FUNCTION @schema@.queue_message_keyed_due(timestamptz, integer);
 CREATE FUNCTION @schema@.queue_message_keyed_due(clock timestamptz, most integer, large boolean) RETURNS bigint[]
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
+    UPDATE @schema@.queue_message_keyed_row k SET due_at = k.due_at + interval '1 us' WHERE k.seq = ANY (ARRAY(
+        SELECT k.seq FROM @schema@.queue_message_keyed_row k WHERE k.seq = ANY (ARRAY(
+            SELECT o.seq FROM (
+                SELECT k.seq, k.due_at, k.available_at FROM @schema@.queue_message_keyed_row k
+                WHERE k.large = queue_message_keyed_due.large AND k.due_at < queue_message_keyed_due.clock
+                ORDER BY k.due_at LIMIT queue_message_keyed_due.most) o
+            WHERE o.available_at >= o.due_at)) FOR UPDATE SKIP LOCKED));
     WITH oldest AS MATERIALIZED (
-        SELECT k.seq, k.exchange, k.coalesce_key, k.bundle_key, k.routing_key, k.due_at, k.available_at FROM @schema@.queue_message_keyed_row k
+        SELECT k.seq, k.exchange, k.coalesce_key, k.bundle_key, k.routing_key, k.due_at FROM @schema@.queue_message_keyed_row k
         WHERE k.large = queue_message_keyed_due.large AND k.due_at <= queue_message_keyed_due.clock
         ORDER BY k.due_at LIMIT queue_message_keyed_due.most FOR UPDATE SKIP LOCKED
     ), newest AS (
@@ -69,15 +76,13 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $body$
             ORDER BY k.seq DESC LIMIT 1 FOR UPDATE SKIP LOCKED) version
     ), parts AS (
         SELECT part.seq FROM (
-            SELECT o.bundle_key, o.routing_key, o.exchange, array_agg(o.seq) FILTER (WHERE o.available_at >= o.due_at) AS timed FROM oldest o
+            SELECT o.bundle_key, o.routing_key, o.exchange FROM oldest o
             WHERE o.bundle_key IS NOT NULL GROUP BY 1, 2, 3 ORDER BY min(o.due_at)) key
         CROSS JOIN LATERAL (
-            SELECT there.seq FROM (
-                SELECT k.seq FROM @schema@.queue_message_keyed_row k
-                WHERE k.bundle_key = key.bundle_key AND k.routing_key = key.routing_key AND k.exchange = key.exchange
-                    AND (k.available_at IS NULL OR k.available_at < k.due_at)
-                ORDER BY k.seq LIMIT queue_message_keyed_due.most FOR UPDATE SKIP LOCKED) there
-            UNION ALL SELECT unnest(key.timed) ORDER BY seq LIMIT queue_message_keyed_due.most) part
+            SELECT k.seq FROM @schema@.queue_message_keyed_row k
+            WHERE k.bundle_key = key.bundle_key AND k.routing_key = key.routing_key AND k.exchange = key.exchange
+                AND (k.available_at IS NULL OR k.available_at < k.due_at)
+            ORDER BY k.seq LIMIT queue_message_keyed_due.most FOR UPDATE SKIP LOCKED) part
         LIMIT queue_message_keyed_due.most
     )
     SELECT ARRAY(
