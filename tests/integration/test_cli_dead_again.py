@@ -19,6 +19,8 @@ WAITING = "SELECT id::text, replay_of::text FROM queue_message ORDER BY seq"
 MANY = 500
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
+REPLAYED_AT = "SELECT to_char(acted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ') FROM queue_message_audit WHERE action = 'replay'"
+
 
 def _settle(seeded: Seeded, result: str) -> None:
     """What a relay would do with all that is in the queue."""
@@ -30,7 +32,7 @@ def test_a_second_replay_is_refused_with_the_first_ones_id_and_time(cli: Cli, se
     """Whether the first one waits, went out or died; --again sends it once more."""
     dead = seeded.archive("failed", "unroutable")
     new = cli("dead", "replay", dead).strip()
-    [(at,)] = seeded.run("SELECT to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ') FROM queue_message")
+    [(at,)] = seeded.run(REPLAYED_AT)
     if result:
         _settle(seeded, result)
     waiting = seeded.run(WAITING)
