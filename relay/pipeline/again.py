@@ -13,10 +13,8 @@ from deltalake import DeltaTable
 from relay.errors import LakeError
 from relay.pipeline import cluster as clusters
 from relay.pipeline import gained, witness
-from relay.pipeline.archive import TABLE
-from relay.pipeline.archive_table import linked, prepare
+from relay.pipeline.archive_table import Prepared, check_prepared, linked, prepare, tie
 from relay.pipeline.carried import Carrier
-from relay.pipeline.cluster import Cluster
 from relay.pipeline.commits import Commits, Copied
 from relay.pipeline.comparison import Comparison, Finding, Found, difference, together
 from relay.pipeline.cuts import BEYOND, Cut
@@ -85,7 +83,13 @@ def run(
         UnreachableError, PipelineError: as `relay.pipeline.export.run`.
     """
     begin = time.monotonic()
-    job = _Again(lake, database, spark, say, clusters.primary(database), rows)
+    cluster = clusters.primary(database)
+    handle, _ = linked(lake, database)
+    if not offset_of(handle):
+        raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
+    prepared = prepare(lake, handle, database.columns(), cluster)
+    tie(lake, database, cluster, prepared)
+    job = _Again(Commits(lake, database, cluster, spark, prepared.columns), prepared, say, rows)
     found = []
     for day in sorted(set(days)):
         found.append(job.add(day))
@@ -96,17 +100,16 @@ def run(
 
 @dataclass(frozen=True)
 class _Again:
-    lake: Lake
-    database: Database
-    spark: Callable[[], SparkSession]
+    commits: Commits
+    prepared: Prepared
     say: Progress
-    cluster: Cluster
     rows: int
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
         daily = Partition.of_day(witness.partition_of(day), day)
-        dropped = self.database.one("read_gone", {"schema": self.database.schema, "partition": daily.name})[0]
+        database = self.commits.database
+        dropped = database.one("read_gone", {"schema": database.schema, "partition": daily.name})[0]
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)
         return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
@@ -114,38 +117,37 @@ class _Again:
     def _complete(self, partition: Partition) -> tuple[int, Found]:
         """How many rows were added to a partition, and what it comes to then."""
         handle = self._handle()
-        ranges = list(Plan(self.database, files(handle), offset_of(handle), self.rows).ranges(partition))
+        ranges = list(Plan(self.commits.database, files(handle), offset_of(handle), self.rows).ranges(partition))
         found = self._compared(handle, ranges)
         short = [one for one, what in zip(ranges, found, strict=True) if what.differs]
         if not short:
             return 0, together(found)
-        written = self._copied(handle, partition, [Cut(self.cluster.next, BEYOND) if one.foreign else one.cut for one in short])
+        written = self._copied(handle, partition, [Cut(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short])
         new = tuple(file.path for file in written.files)
         # The others are the same, and stay so.
         later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
         return written.rows, together(next(later) if what.differs else what for what in found)
 
     def _handle(self) -> DeltaTable:
-        """The table of this server's lake as it is now, with the archive's columns."""
-        handle, _ = linked(self.lake, self.database)
-        if not offset_of(handle):
-            raise LakeError(f"Nothing was exported to the lake {self.lake.place.url} yet: run `relay pipeline export`.")
-        prepare(self.lake, handle, self.database.columns(), self.cluster)
-        return self.lake.opened(TABLE)
+        """The table of this server's lake as it is now, if it still is as it was prepared."""
+        handle, _ = linked(self.commits.lake, self.commits.database)
+        check_prepared(handle, self.commits.cluster, self.prepared)
+        return handle
 
     def _compared(self, handle: DeltaTable, ranges: Sequence[Range]) -> list[Found]:
-        columns = tuple(gained.compared(handle, self.database.columns()))
-        conninfo = self.database.complete_conninfo("export")
-        comparison = Comparison(conninfo, self.database.schema, columns, self.lake.place, seconds=self.database.snapshot_seconds)
-        return list(Carrier(comparison, self.spark, self.say, self.database.connections).compare(ranges))
+        database = self.commits.database
+        columns = tuple(gained.compared(handle, self.prepared.columns))
+        conninfo = database.complete_conninfo("export")
+        comparison = Comparison(conninfo, database.schema, columns, self.commits.lake.place, seconds=database.snapshot_seconds)
+        return list(Carrier(comparison, self.commits.spark, self.say, database.connections).compare(ranges))
 
     def _copied(self, handle: DeltaTable, partition: Partition, cuts: Sequence[Cut]) -> Written:
         """Copy what the lake lacks of a partition, wherever the lake may have it."""
         results = ", ".join(f"'{result}'" for result in partition.results)
         values = {"results": results, "since": str(partition.since), "last": str(partition.last)}
-        [(oldest,)] = self.database.fetch("read_oldest_xid", partition.values()) or [(0,)]
-        commits = Commits(self.lake, self.database, self.cluster, self.spark, self.database.columns())
-        return commits.make(self.database, handle, Copied("read_range", cuts, offset_of(handle), int(oldest), values), always=False)
+        database = self.commits.database
+        [(oldest,)] = database.fetch("read_oldest_xid", partition.values()) or [(0,)]
+        return self.commits.make(database, handle, Copied("read_range", cuts, offset_of(handle), int(oldest), values), always=False)
 
 
 def _line(one: Day) -> str:

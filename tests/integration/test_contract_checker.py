@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from relay.contracts.apart import Checker, End, Judged
+from tests.support.queue import until
 
 pytestmark = pytest.mark.ids("A37")
 KEPT = Judged([None], None)
@@ -54,16 +55,15 @@ async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
     killed = list[int]()
 
-    async def kill() -> None:
-        while len(killed) < 2:
-            process = checker._process
-            if process is not None and process.pid not in killed:
-                killed.append(process.pid)
-                process.kill()
-            await asyncio.sleep(0.01)
+    def is_killed() -> bool:
+        process = checker._process
+        if process is not None and process.pid not in killed:
+            killed.append(process.pid)
+            process.kill()
+        return len(killed) == 2
 
     async with asyncio.timeout(60):
-        judged, _ = await asyncio.gather(checker.judge("orders", HOSTILE, ['{"uniqueItems": true}']), kill())
+        judged, _ = await asyncio.gather(checker.judge("orders", HOSTILE, ['{"uniqueItems": true}']), until(is_killed, 60))
     assert Judged([], End.LOST) == judged
 
 

@@ -13,10 +13,12 @@ from deltalake import DeltaTable
 
 from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline import again, link, verify
-from relay.pipeline.archive import TABLE
+from relay.pipeline import cluster as clusters
+from relay.pipeline.archive import TABLE, schema_of
 from relay.pipeline.comparison import Finding
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
+from relay.pipeline.link import OFFSET
 from tests.pipeline.conftest import Archived
 from tests.support.archives import insert_many
 from tests.support.exporting import Rows, export
@@ -293,3 +295,17 @@ def test_a_lake_that_is_not_this_servers_is_refused(
         file.unlink()
     with pytest.raises(LakeError):
         run(lake)
+
+
+def test_a_lake_of_an_older_version_is_taken_over_first(
+    archived: Archived, lake: Lake, database: Database, database_url: str, add_again: AddAgain
+) -> None:
+    """As by an export: older versions, whose commits would undo the epoch, refuse it from then on."""
+    archived(OLD)
+    cluster = clusters.read(database)
+    lake.create(TABLE, schema_of(database.columns()), properties={**cluster.properties, "outbox_relay.format": "1"})
+    lake.append(lake.opened(TABLE), TABLE, [], offsets=[(OFFSET, cluster.safe)])
+
+    assert 1 == add_again().added
+    assert "2" == lake.opened(TABLE).metadata().configuration["outbox_relay.format"]
+    assert in_postgres(database_url) == in_lake(lake)

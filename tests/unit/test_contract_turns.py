@@ -147,8 +147,9 @@ async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
     assert await had(0.0) - ended >= 0.049
 
 
-async def test_who_is_cut_off_leaves_its_turn_to_the_next() -> None:
-    """While it waits, and where its turn had just come."""
+@pytest.mark.parametrize("noticed", [True, False], ids=["while it waits", "as its turn comes"])
+async def test_who_is_cut_off_leaves_its_turn_to_the_next(noticed: bool) -> None:
+    """Before it notices too: its future is cancelled at once, and it wakes up later; and where its turn had just come."""
     loop = asyncio.get_running_loop()
     turns, order = Turns(most=60, clock=loop.time), list[str]()
 
@@ -159,31 +160,15 @@ async def test_who_is_cut_off_leaves_its_turn_to_the_next() -> None:
     async with turns.turn("first"):
         tasks = {name: asyncio.create_task(one(name)) for name in ("a", "b", "c")}
         await asyncio.sleep(0)
-        tasks["b"].cancel()
-    # Behind what gives the last of them its turn, and before it notices.
-    loop.call_later(0, tasks["c"].cancel)
-    await asyncio.wait(tasks.values())
-
-    assert ["a"] == order
-    async with asyncio.timeout(10):
-        await one("d")
-
-
-async def test_who_is_cut_off_as_its_turn_comes_leaves_it_to_the_next() -> None:
-    """Before it notices: its future is cancelled at once, and it wakes up later."""
-    loop = asyncio.get_running_loop()
-    turns, order = Turns(most=60, clock=loop.time), list[str]()
-
-    async def one(name: str) -> None:
-        async with turns.turn(name):
-            order.append(name)
-
-    async with turns.turn("first"):
-        tasks = {name: asyncio.create_task(one(name)) for name in ("a", "b", "a again")}
-        await asyncio.sleep(0)
-        # Timers go in their order: before the one that gives the next turn.
-        loop.call_later(0, tasks["a again"].cancel)
-        loop.call_later(0, tasks["b"].cancel)
+        if noticed:
+            tasks["b"].cancel()
+        else:
+            # Timers go in their order: before the one that gives the next turn, which is the last one's to arrive.
+            loop.call_later(0, tasks["c"].cancel)
+            loop.call_later(0, tasks["b"].cancel)
+    if noticed:
+        # Behind what gives the last of them its turn, and before it notices.
+        loop.call_later(0, tasks["c"].cancel)
     await asyncio.wait(tasks.values())
 
     assert ["a"] == order
