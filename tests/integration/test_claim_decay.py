@@ -121,9 +121,10 @@ async def test_a_claim_costs_the_same_after_a_hundred_thousand_messages(queue: Q
             await move(store, streams)
         await holder.rollback()
 
-    # Measured, whatever is held: 4,054 pages for a claim of 500 (half of them its own update) up to 60,000 messages, then 4,555,
-    # because the index of all versions that vacuum may not remove, or has not yet, is one level deeper.
-    assert max(read) < 1.2 * min(read)
+    # Measured, whatever is held: 3,678 pages for a claim of 500 (half of them its own update), and 500 more from 60,000 messages on,
+    # because an index of versions that vacuum may not remove, or has not yet, is one level deeper. On a slow machine 450 came twice.
+    # A walk over what was settled adds 1,800 at each of the ten looks.
+    assert max(read) < min(read) + 3 * LIMIT, read
 
 
 @pytest.mark.slow
