@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from relay.errors import LakeError
 from relay.pipeline import cluster as clusters
-from relay.pipeline import gained, witness
+from relay.pipeline import damage, gained, witness
 from relay.pipeline.archive_table import Prepared, check_prepared, linked, prepare, tie
 from relay.pipeline.carried import Carrier
 from relay.pipeline.commits import Commits, Copied
@@ -67,7 +67,8 @@ def run(
 ) -> Added:
     """Compare each of these days with the lake, all results of them, and add what is missing there; a second time adds nothing.
 
-    Rows that were archived since the last export are left to the next one.
+    Files that are lost or damaged count as missing with all their rows. Rows that were archived since the last export are
+    left to the next one.
 
     Args:
         lake: where to.
@@ -90,8 +91,9 @@ def run(
     prepared = prepare(lake, handle, database.columns(), cluster)
     tie(lake, database, cluster, prepared)
     job = _Again(Commits(lake, database, cluster, spark, prepared.columns), prepared, say, rows)
-    found = []
-    for day in sorted(set(days)):
+    chosen, found = sorted(set(days)), []
+    job.forget_damaged(chosen)
+    for day in chosen:
         found.append(job.add(day))
         say(_line(found[-1]))
     witness.run(lake, database, say)
@@ -107,12 +109,31 @@ class _Again:
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
-        daily = Partition.of_day(witness.partition_of(day), day)
-        database = self.commits.database
-        dropped = database.one("read_gone", {"schema": database.schema, "partition": daily.name})[0]
+        daily, dropped = Partition.of_day(witness.partition_of(day), day), self._is_dropped(day)
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)
         return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
+
+    def forget_damaged(self, days: Sequence[date]) -> None:
+        """Let the table forget what is lost or damaged of the files of these days: their rows are then missing there, and are added.
+
+        Until they are, PostgreSQL knows that the log names fewer rows than before, and drops nothing.
+
+        Raises:
+            LakeError: PostgreSQL has dropped such a day.
+        """
+        handle = self._handle()
+        damaged = damage.of_files(self.commits.lake.place, [file for file in files(handle) if file.day in days])
+        for file, words in damaged.items():
+            if file.day and self._is_dropped(file.day):
+                raise LakeError(f"PostgreSQL has dropped the day {file.day}, of which {words}: put it back from a copy of the lake.")
+            self.say(f"{file.day}: {words}: its rows are taken from PostgreSQL again")
+        if damaged:
+            self.commits.forget(handle, list(damaged))
+
+    def _is_dropped(self, day: date) -> bool:
+        database = self.commits.database
+        return bool(database.one("read_gone", {"schema": database.schema, "partition": witness.partition_of(day)})[0])
 
     def _complete(self, partition: Partition) -> tuple[int, Found]:
         """How many rows were added to a partition, and what it comes to then."""

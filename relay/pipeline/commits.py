@@ -18,7 +18,9 @@ from relay.pipeline.cuts import Cut
 from relay.pipeline.database import Database
 from relay.pipeline.known import known_from
 from relay.pipeline.lake import Lake, schema_of
-from relay.pipeline.link import EPOCH, OFFSET, epoch_of
+from relay.pipeline.lake_files import DataFile
+from relay.pipeline.lake_log import File
+from relay.pipeline.link import EPOCH, OFFSET, epoch_of, offset_of
 from relay.pipeline.source import Reading
 from relay.pipeline.spread import Written
 
@@ -64,14 +66,21 @@ class Commits:
         written = spread.copy(self.spark(), self._reading(source, handle, copied), self.database.connections)
         if not (written.files or always):
             return written
+        self._commit(handle, copied.end, written.files)
+        return written
+
+    def forget(self, handle: DeltaTable, files: Sequence[File]) -> None:
+        """Commit that these files are no part of the table any more; errors as `make`."""
+        self._commit(handle, offset_of(handle), (), files)
+
+    def _commit(self, handle: DeltaTable, end: int, added: Sequence[DataFile], removed: Sequence[File] = ()) -> None:
         try:
             check_same(self.cluster, clusters.read(self.database))
             epoch = link.begin(self.database, handle, epoch_of(handle))
         except BaseException:
-            self.lake.discard(TABLE, written.files)
+            self.lake.discard(TABLE, added)
             raise
-        self.lake.commit(handle, TABLE, written.files, offsets=[(OFFSET, copied.end), (EPOCH, epoch)])
-        return written
+        self.lake.commit(handle, TABLE, added, offsets=[(OFFSET, end), (EPOCH, epoch)], removed=removed)
 
     def _reading(self, source: Database, handle: DeltaTable, copied: Copied) -> Reading:
         select = source.statement(copied.statement).decode().replace("%%", "%")

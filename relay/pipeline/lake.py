@@ -16,7 +16,7 @@ from relay.errors import ConflictError, LakeError
 from relay.pipeline.archive import DAY
 from relay.pipeline.lake_errors import sentence, sentences
 from relay.pipeline.lake_files import DataFile, DayWriter, check_footers, delete_files, sizes
-from relay.pipeline.lake_log import files
+from relay.pipeline.lake_log import File, files
 from relay.pipeline.lake_place import Place
 
 if TYPE_CHECKING:
@@ -95,10 +95,12 @@ class Lake:
         self.commit(handle, table, files, offsets=offsets)
         return files
 
-    def commit(self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offsets: Sequence[Offset] = ()) -> None:
-        """Make written files part of the table, with the offsets, in one commit through a handle that was not loaded since.
+    def commit(
+        self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offsets: Sequence[Offset] = (), removed: Sequence[File] = ()
+    ) -> None:
+        """Make written files part of the table, and others none of it, in one commit through a handle that was not loaded since.
 
-        What cannot be committed is removed again.
+        The offsets are committed with them. What cannot be committed is removed again.
 
         Raises:
             ConflictError: somebody committed an offset of the same application, or changed the table, since the handle was loaded.
@@ -113,7 +115,7 @@ class Lake:
         transactions = [Transaction(*offset) for offset in offsets] or None
         try:
             handle.create_write_transaction(
-                [file.action() for file in files],
+                [*(file.action() for file in files), *(file.removal() for file in removed)],
                 "append",
                 handle.schema(),
                 [DAY.name] if handle.metadata().partition_columns else None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
 
 from relay.pipeline.archive import DAY
 
@@ -24,6 +26,11 @@ class File(NamedTuple):
     """Its highest `archived_xid`; None where the log does not say."""
     oldest: int | None = None
     """And its lowest."""
+
+    def removal(self) -> RemoveAction:
+        """What the table's log says where the file is no part of it any more."""
+        days: dict[str, str | None] = {} if self.day is None else {DAY.name: self.day.isoformat()}
+        return RemoveAction(self.path, True, int(time.time() * 1000), self.size, days)  # noqa: FBT003 - the library's own order
 
 
 def files(handle: DeltaTable) -> list[File]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 
 from relay.errors import ConflictError, LakeError
-from relay.pipeline import link
+from relay.pipeline import damage, link
 from relay.pipeline.archive import TABLE
 from relay.pipeline.archive_table import linked
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_errors import sentences
-from relay.pipeline.lake_files import rows_of, sizes
+from relay.pipeline.lake_files import sizes
 from relay.pipeline.lake_log import File, files
 from relay.pipeline.words import many
 
@@ -98,7 +98,7 @@ def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
     there = files(handle)
     known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": str(handle.metadata().id)})}
     wrong = defaultdict[str, list[str]](list)
-    for file, words in _lost(there, sizes(lake.place, TABLE)):
+    for file, words in damage.lost(there, sizes(lake.place, TABLE)):
         wrong[partition_of(file.day)].append(words)
     rows = Counter[str]()
     for file in there:
@@ -108,18 +108,9 @@ def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
             wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
     chosen = _chosen(turn, there, known, wrong)
     for file in chosen:
-        wrong[partition_of(file.day)] += _read(lake, file)
-    damage = {name: _sentence(words) for name, words in sorted(wrong.items()) if words}
-    return _Look(Seen(len(there), len(chosen), damage), turn.now, rows)
-
-
-def _lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File, str]]:
-    """Files that are missing or of another size than they were written with."""
-    for file in there:
-        if (size := found.get(file.path)) is None:
-            yield file, f"the file {file.path} is missing"
-        elif size != file.size:
-            yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
+        wrong[partition_of(file.day)] += damage.unreadable(lake.place, file)
+    found = {name: _sentence(words) for name, words in sorted(wrong.items()) if words}
+    return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
 
 
 def _chosen(turn: _Turn, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
@@ -135,15 +126,6 @@ def is_due(path: str, since: datetime | None, now: datetime, period: float) -> b
         return False
     turn = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64 * period
     return (now.timestamp() - turn) // period > (since.timestamp() - turn) // period
-
-
-def _read(lake: Lake, file: File) -> list[str]:
-    """What is wrong with a file, whose pages carry checksums: nothing, or one sentence."""
-    try:
-        rows = rows_of(lake.place, TABLE, file.path)
-    except LakeError as error:
-        return [f"the file {file.path} cannot be read: {error}"]
-    return [] if rows == file.rows else [f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"]
 
 
 def _sentence(words: Sequence[str]) -> str:
