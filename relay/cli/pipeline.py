@@ -108,13 +108,14 @@ def verify(
 def compact(
     *,
     vacuum_hours: Annotated[int, typer.Option(min=168, help="Files that left the table so long ago are removed.")] = 168,
+    master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Make few files of many in days that are over, and remove what no reader needs any more."""
-    with workplace() as place:
+    with workplace() as place, spark("compact", master) as session:
         from relay.pipeline import compact as job  # noqa: PLC0415 - see relay.cli.main
 
-        result = job.run(lake=place.lake, database=place.database, say=say, retention_hours=vacuum_hours)
+        result = job.run(lake=place.lake, database=place.database, say=say, spark=session, retention_hours=vacuum_hours)
     finish(result, as_json=as_json, words=lambda done: f"{count(len(done.days), 'day')} compacted, {count(done.removed, 'file')} removed")
 
 

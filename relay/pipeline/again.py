@@ -160,7 +160,7 @@ class _Again:
         columns = tuple(gained.compared(handle, self.prepared.columns))
         conninfo = database.complete_conninfo("export")
         comparison = Comparison(conninfo, database.schema, columns, self.commits.lake.place, seconds=database.snapshot_seconds)
-        return list(Carrier(comparison, self.commits.spark, self.say, database.connections).compare(ranges))
+        return list(Carrier(self.commits.spark, self.say, database.connections).each(comparison.compare, ranges))
 
     def _copied(self, handle: DeltaTable, partition: Partition, cuts: Sequence[Cut]) -> Written:
         """Copy what the lake lacks of a partition, wherever the lake may have it."""

@@ -1,19 +1,16 @@
-"""Ranges compared one after the other in this process, or by Spark's tasks where there are enough of them."""
+"""Work on items, one after the other in this process, or by Spark's tasks where there are enough of them."""
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from relay.errors import PipelineError
-from relay.pipeline.checksum import Sum
-from relay.pipeline.comparison import Comparison, Finding, Found
-from relay.pipeline.partitions import Range
 from relay.pipeline.session import started
 from relay.pipeline.tasks import collected
 
@@ -21,50 +18,52 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WORTH_STARTING = 8
-"""Ranges from which on a session is started, which takes as long as some of them."""
-_DDL = "number long, found string"
-_SCHEMA = pa.schema([("number", pa.int64()), ("found", pa.string())])
+"""Items from which on a session is started, which takes as long as some of them."""
+_DDL = "number long, result binary"
+_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 Start = Callable[[], "SparkSession"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass
 class Carrier:
-    """Compares ranges; without `spark`, or where it does not start, in this process."""
+    """Carries work to items; without `spark`, or where it does not start, in this process.
 
-    comparison: Comparison
+    Args:
+        spark: starts, or returns, the session.
+        say: hears why there is none.
+        most: tasks at a time.
+    """
+
     spark: Start | None
     say: Callable[[str], None]
-    connections: int
+    most: int
 
-    def compare(self, ranges: Sequence[Range]) -> Iterable[Found]:
-        """What each range came to, in their order; errors as `Comparison.compare`."""
-        session = self._session(len(ranges))
+    def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
+        """What becomes of each item, in their order. `work`, items and results travel; they are small and can be pickled.
+
+        Raises:
+            PipelineError, UnreachableError, LakeError: as `work` does, or Spark could not run it.
+        """
+        session = self._session(len(items))
         if session is None:
-            return map(self.comparison.compare, ranges)
-        work = partial(_compared, self.comparison, tuple(ranges))
-        rows = collected(session, len(ranges), work, _DDL, most=self.connections)
-        return [_read(row.found) for row in sorted(rows, key=lambda row: row.number)]
+            return map(work, items)
+        rows = collected(session, len(items), partial(_done, work, tuple(items)), _DDL, most=self.most)
+        return [pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)]  # noqa: S301 - from tasks of this job
 
-    def _session(self, ranges: int) -> SparkSession | None:
-        if self.spark is None or ranges < (2 if started() else _WORTH_STARTING):
+    def _session(self, items: int) -> SparkSession | None:
+        if self.spark is None or items < (2 if started() else _WORTH_STARTING):
             return None
         try:
             return self.spark()
         except PipelineError as error:
-            self.say(f"without Spark, one range after the other: {error}")
+            self.say(f"without Spark, one after the other: {error}")
             self.spark = None
             return None
 
 
-def _compared(comparison: Comparison, ranges: Sequence[Range], number: int) -> Iterator[pa.RecordBatch]:
-    """A range in a task. Whole numbers of any size travel as text."""
-    found = comparison.compare(ranges[number])
-    findings = [astuple(one) for one in found.findings]
-    text = json.dumps([found.ours, found.theirs, found.differs, findings])
-    yield pa.RecordBatch.from_pylist([{"number": number, "found": text}], schema=_SCHEMA)
-
-
-def _read(text: str) -> Found:
-    ours, theirs, differs, findings = json.loads(text)
-    return Found(Sum(*ours), Sum(*theirs), differs, tuple(Finding(*one) for one in findings))
+def _done(work: Callable[[Any], Any], items: Sequence[Any], number: int) -> Iterator[pa.RecordBatch]:
+    """One item in a task."""
+    yield pa.RecordBatch.from_pylist([{"number": number, "result": pickle.dumps(work(items[number]))}], schema=_SCHEMA)

@@ -1,25 +1,36 @@
-"""Compaction: many small files of a closed day become few, and files that belong to no version any more go."""
+"""Compaction: small files of days that are over become few, and files that belong to no version any more go."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import TYPE_CHECKING
 
-from deltalake.exceptions import CommitFailedError
-
-from relay.errors import ConflictError, PipelineError
-from relay.pipeline.archive import DAY
+from relay.errors import PipelineError
+from relay.pipeline.archive import TABLE
+from relay.pipeline.carried import Carrier
 from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake import Lake, schema_of
 from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_files import delete_written
+from relay.pipeline.lake_log import files
+from relay.pipeline.merge import Merge
+from relay.pipeline.packing import FULL, Pack, packs
 from relay.pipeline.words import many
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 VACUUMED = ("stats_window", "stats_hour", "stats_day")
 """Tables of one file a day, whose replaced files stay behind."""
 LEAST_RETENTION = 168
 """Hours that a file stays after it left the table: readers of an older version and exports that still write need theirs."""
+AT_ONCE = 64
+"""Files that are made for one commit: a job that is killed loses the work on so many."""
 
 Progress = Callable[[str], None]
 
@@ -40,16 +51,26 @@ def run(
     lake: Lake,
     database: Database,
     say: Progress,
+    spark: Callable[[], SparkSession] | None = None,
     retention_hours: int = LEAST_RETENTION,
-    table: str = "archive",
+    full: int = FULL,
     now: datetime | None = None,
 ) -> Compacted:
-    """Rewrite each day that is over and has more than one file; remove what no version of the last `retention_hours` needs.
+    """Make large files of small ones, day by day; remove what no version of the last `retention_hours` needs.
+
+    Args:
+        lake: whose archive is rewritten.
+        database: knows which days are over.
+        say: hears of each day.
+        spark: starts, or returns, the session whose tasks write where there is much to do; without it this process does.
+        retention_hours: how long a file stays that left the table.
+        full: bytes that a file has at the most.
+        now: instead of PostgreSQL's time.
 
     Raises:
         PipelineError: `retention_hours` is below 168.
-        LakeError: there is no such table, a file of it is missing or cut, or it cannot be written.
-        ConflictError: another job changed the same day.
+        LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
+        ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     if retention_hours < LEAST_RETENTION:
@@ -58,27 +79,39 @@ def run(
         )
     begin = time.monotonic()
     (today,) = database.one("read_today", {"now": now})
-    before = len(lake.check_files(table))
-    days = tuple(day for day in lake.days(table) if day < today and _compact(lake, table, day, say))
-    removed = sum(_vacuum(lake, name, retention_hours) for name in (table, *VACUUMED))
+    before = len(lake.check_files(TABLE))
+    days = _compact(lake, packs(files(lake.opened(TABLE)), today, full), Carrier(spark, say, database.connections), say)
+    removed = sum(_vacuum(lake, name, retention_hours) for name in (TABLE, *VACUUMED))
     say(f"{many(removed, 'file')} removed that no version needs")
-    return Compacted(days, before, len(lake.opened(table).file_uris()), removed, time.monotonic() - begin)
+    return Compacted(days, before, len(files(lake.opened(TABLE))), removed, time.monotonic() - begin)
 
 
-def _compact(lake: Lake, table: str, day: date, say: Progress) -> bool:
-    """Whether the day had more than one file."""
-    chosen = [(DAY.name, "=", day.isoformat())]
-    handle = lake.opened(table)
-    before = len(handle.file_uris(file_pruning_predicate=chosen))
-    if before < 2:  # noqa: PLR2004 - one file is as few as can be
-        return False
-    with sentences(lake.place):
-        try:
-            handle.optimize.compact(partition_filters=chosen, max_concurrent_tasks=1)
-        except CommitFailedError as error:
-            raise ConflictError(f"Another job changed the day {day} meanwhile: run this again.") from error
-    say(f"{day}: {many(before, 'file')} became {len(handle.file_uris(file_pruning_predicate=chosen))}")
-    return True
+def _compact(lake: Lake, todo: Sequence[Pack], carrier: Carrier, say: Progress) -> tuple[date, ...]:
+    """The days that were rewritten. What was committed before a failure stays."""
+    for first in range(0, len(todo), AT_ONCE):
+        some = todo[first : first + AT_ONCE]
+        _rewrite(lake, some, carrier)
+        for line in _lines(some):
+            say(line)
+    return tuple(dict.fromkeys(pack.day for pack in todo))
+
+
+def _rewrite(lake: Lake, some: Sequence[Pack], carrier: Carrier) -> None:
+    """Write one file for each pack, and put it in the place of the others; no row changes by that."""
+    merge = Merge(lake.place, TABLE, schema_of(lake.opened(TABLE)), f"part-{uuid.uuid4()}")
+    try:
+        written = list(carrier.each(merge, some))
+    except BaseException:
+        delete_written(lake.place, TABLE, merge.name)
+        raise
+    lake.replace(TABLE, written, [file for pack in some for file in pack.files])
+
+
+def _lines(some: Sequence[Pack]) -> Iterator[str]:
+    became = Counter(pack.day for pack in some)
+    for day in sorted(became):
+        before = sum(len(pack.files) for pack in some if pack.day == day)
+        yield f"{day}: {many(before, 'file')} became {became[day]:,}"
 
 
 def _vacuum(lake: Lake, table: str, hours: int) -> int:

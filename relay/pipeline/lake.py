@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
 
 from relay.errors import ConflictError, LakeError
 from relay.pipeline.archive import DAY
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 READER_VERSION = 1
 """The only version of Delta's reader protocol that every reader of this lake knows, Spark's plain Parquet reader among them."""
+REPLACED = {"outbox_relay.replaced": "true"}
+"""What the log says of a commit that puts files in the place of others with the same rows."""
 Offset = tuple[str, int]
 """An application's id and how far it is, committed with the data."""
 
@@ -112,17 +115,36 @@ class Lake:
         except BaseException:
             delete_files(self.place, table, files)
             raise
-        transactions = [Transaction(*offset) for offset in offsets] or None
+        actions: list[AddAction | RemoveAction] = [*(file.action() for file in files), *(file.removal() for file in removed)]
         try:
-            handle.create_write_transaction(
-                [*(file.action() for file in files), *(file.removal() for file in removed)],
-                "append",
-                handle.schema(),
-                [DAY.name] if handle.metadata().partition_columns else None,
-                commit_properties=CommitProperties(app_transactions=transactions),
-            )
+            _write(handle, actions, offsets, alone=bool(removed))
         except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
             self._refused(handle, table, files, error)
+
+    def replace(self, table: str, files: Sequence[DataFile], removed: Sequence[File]) -> None:
+        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile.
+
+        Raises:
+            ConflictError: one of the others is no part of the table any more; nothing was changed.
+            LakeError: the commit was refused.
+            UnreachableError: the object store does not answer.
+        """
+        actions: list[AddAction | RemoveAction] = [file.action(data_change=False) for file in files]
+        actions += [file.removal(data_change=False) for file in removed]
+        while True:
+            handle = self.opened(table)
+            there = set(_paths(handle))
+            if files[0].path in there:
+                return  # the answer to an earlier try was lost
+            if not {file.path for file in removed} <= there:
+                delete_files(self.place, table, files)
+                raise ConflictError("Another job rewrote the same files: nothing of this one is in the lake; run it again.")
+            try:
+                _write(handle, actions, (), alone=True, metadata=REPLACED)
+            except Exception as error:
+                if self.opened(table).version() == handle.version():
+                    delete_files(self.place, table, files)
+                    raise sentence(error, self.place) from error
 
     def discard(self, table: str, files: Sequence[DataFile]) -> None:
         """Remove files that are not to be committed."""
@@ -179,6 +201,28 @@ class Lake:
         if (handle := self.open(table)) is None:
             return []
         return sorted({date.fromisoformat(each[DAY.name]) for each in handle.partitions()})
+
+
+def _write(
+    handle: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    offsets: Sequence[Offset],
+    *,
+    alone: bool,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Commit; `alone` only as the next version after the handle's: the library refuses nobody who removes what another has removed."""
+    handle.create_write_transaction(
+        list(actions),
+        "append",
+        handle.schema(),
+        [DAY.name] if handle.metadata().partition_columns else None,
+        commit_properties=CommitProperties(
+            custom_metadata=dict(metadata or {}),
+            app_transactions=[Transaction(*offset) for offset in offsets] or None,
+            max_commit_retries=0 if alone else None,
+        ),
+    )
 
 
 def schema_of(handle: DeltaTable) -> pa.Schema:

@@ -48,7 +48,10 @@ _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     ),
     (r"(?i)no space left|quota", LakeError, "There is no space left for the lake {url}: make room and run this again"),
     (
-        r"(?i)not found|no such (file|key)|no_?such_?key|not a parquet|magic bytes|parquet error|requested range|corrupt",
+        (
+            r"(?i)not found|no such (file|key)|no_?such_?key|not a parquet|magic bytes|parquet error|requested range|corrupt"
+            r"|page integrity|thrift|decompress"
+        ),
         LakeError,
         "A file of the lake {url} is missing or damaged: put it back from a copy, or correct RELAY_LAKE_URL",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -38,10 +38,10 @@ class DataFile:
     rows: int
     stats: str
 
-    def action(self) -> AddAction:
-        """What the table's log says of it."""
+    def action(self, *, data_change: bool = True) -> AddAction:
+        """What the table's log says of it; without `data_change` its rows were there before, in other files."""
         days = {} if self.day is None else {DAY.name: self.day.isoformat()}
-        return AddAction(self.path, self.size, days, int(time.time() * 1000), data_change=True, stats=self.stats)
+        return AddAction(self.path, self.size, days, int(time.time() * 1000), data_change=data_change, stats=self.stats)
 
 
 class DayWriter:
@@ -191,7 +191,12 @@ def sizes(place: Place, table: str) -> dict[str, int]:
 
 
 def rows_of(place: Place, table: str, path: str) -> int:
-    """Read a file whole, some rows at a time, with the checksums of its pages where it was written with any; return how many rows it has.
+    """Read a file whole and return how many rows it has; errors as `batches_of`."""
+    return sum(batch.num_rows for batch in batches_of(place, table, path))
+
+
+def batches_of(place: Place, table: str, path: str) -> Iterator[pa.RecordBatch]:
+    """A file's rows, some at a time, with the checksums of its pages where it was written with any.
 
     Raises:
         LakeError: it is missing or damaged.
@@ -203,7 +208,7 @@ def rows_of(place: Place, table: str, path: str) -> int:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
         at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))
-        return sum(batch.num_rows for batch in file.iter_batches(at_once, use_threads=False))
+        yield from file.iter_batches(at_once, use_threads=False)
 
 
 def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:

@@ -27,10 +27,10 @@ class File(NamedTuple):
     oldest: int | None = None
     """And its lowest."""
 
-    def removal(self) -> RemoveAction:
-        """What the table's log says where the file is no part of it any more."""
+    def removal(self, *, data_change: bool = True) -> RemoveAction:
+        """What the table's log says where it is no part of it any more; without `data_change` its rows stay, in other files."""
         days: dict[str, str | None] = {} if self.day is None else {DAY.name: self.day.isoformat()}
-        return RemoveAction(self.path, True, int(time.time() * 1000), self.size, days)  # noqa: FBT003 - the library's own order
+        return RemoveAction(self.path, data_change, int(time.time() * 1000), self.size, days)
 
 
 def files(handle: DeltaTable) -> list[File]:

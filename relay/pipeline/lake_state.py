@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from deltalake import DeltaTable
 
 from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake import REPLACED, Lake
 from relay.pipeline.lake_errors import sentences
 from relay.pipeline.lake_log import files
 
@@ -87,6 +88,11 @@ def _sum(name: str, days: list[DayFiles]) -> TableSize:
 
 def _last(handle: DeltaTable, operation: str) -> datetime | None:
     """When the newest commit of this kind was made."""
-    times = (commit["timestamp"] for commit in handle.history(_COMMITS) if commit.get("operation") == operation)
+    times = (commit["timestamp"] for commit in handle.history(_COMMITS) if _operation(commit) == operation)
     newest = next(times, None)
     return None if newest is None else datetime.fromtimestamp(newest / 1000, UTC)
+
+
+def _operation(commit: Mapping[str, Any]) -> str | None:
+    """What a commit did, in Delta's words; the library calls all that the pipeline commits a write."""
+    return "OPTIMIZE" if REPLACED.items() <= commit.items() else commit.get("operation")

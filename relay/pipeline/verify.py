@@ -154,15 +154,15 @@ class _Verifier:
         self._again = again
         self._plan = Plan(database, files(handle), below, rows)
         columns = tuple(gained.compared(handle, database.columns()))
-        comparison = Comparison(
+        self._comparison = Comparison(
             database.complete_conninfo("verify"), database.schema, columns, lake.place, seconds=database.snapshot_seconds
         )
-        self._carrier = Carrier(comparison, spark, say, database.connections)
+        self._carrier = Carrier(spark, say, database.connections)
 
     def compare_all(self, now: datetime | None) -> Iterator[Compared]:
         yield from (self._damaged(name, words) for name, words in self._damage.items())
         for tasks in _grouped(self._tasks(now)):
-            found = iter(self._carrier.compare([one for task in tasks for one in task.ranges]))
+            found = iter(self._carrier.each(self._comparison.compare, [one for task in tasks for one in task.ranges]))
             for task in tasks:
                 every = [next(found) for _ in task.ranges]
                 if (compared := self._judged(task, every)) is not None:

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
-from relay.errors import LakeError, PipelineError
-from relay.pipeline import compact, verify
+from relay.errors import ConflictError, LakeError, PipelineError
+from relay.pipeline import compact, verify, witness
+from relay.pipeline import lake as lake_module
+from relay.pipeline.archive import TABLE
 from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake import Lake, schema_of
+from relay.pipeline.lake_log import files
 from relay.pipeline.link import offset_of
+from relay.pipeline.merge import Merge
+from relay.pipeline.packing import packs
 from tests.support.exporting import Rows, export
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.pipeline.conftest import Archived
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+FIRST = NOON.date()
 
 
 def quiet(_line: str) -> None:
@@ -115,3 +127,206 @@ def test_a_file_that_is_gone_or_cut_stops_it_before_anything_is_rewritten_or_rem
         compact.run(lake=lake, database=database, say=quiet)
 
     assert before == lake.opened("archive").version()
+
+
+def data_files(lake: Lake) -> list[Path]:
+    """The Parquet files in the folder, of whatever version."""
+    return [path for path in Path(lake.place.url, TABLE).rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+def file_of(lake: Lake, day: date = FIRST) -> Path:
+    """The only file of a day."""
+    [found] = [file for file in files(lake.opened(TABLE)) if file.day == day]
+    return Path(lake.place.url, TABLE, found.path)
+
+
+def flip(path: Path, place: int) -> None:
+    """Change a byte."""
+    found = bytearray(path.read_bytes())
+    found[place] ^= 64
+    path.write_bytes(found)
+
+
+def reread(lake: Lake, database: Database, database_url: str) -> list[str]:
+    """The days of which a look that reads each file finds one damaged."""
+    with psycopg.connect(database_url) as owner:
+        owner.execute("UPDATE queue_message_export_position SET seen_at = clock_timestamp() - interval '30 days'")
+    return list(witness.run(lake, database, quiet).damage)
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_changed_byte_is_found_in_what_it_wrote(lake: Lake, database: Database, database_url: str) -> None:
+    """Its pages carry checksums, as those of an export do."""
+    compact.run(lake=lake, database=database, say=quiet)
+    assert [] == reread(lake, database, database_url)
+
+    flip(file_of(lake), 100)
+
+    assert ["queue_message_archive_20240501"] == reread(lake, database, database_url)
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_changed_byte_is_not_written_anew_as_if_it_was_right(lake: Lake, database: Database) -> None:
+    """The damaged file stays what it is, so that it can be put back; nothing is left in the folder of what was begun."""
+    before, found = lake.opened(TABLE).version(), data_files(lake)
+    flip(max(found), 100)
+
+    with pytest.raises(LakeError, match=rf"The file .*{max(found).name} cannot be read: .* is missing or damaged"):
+        compact.run(lake=lake, database=database, say=quiet)
+
+    assert (before, sorted(found)) == (lake.opened(TABLE).version(), sorted(data_files(lake)))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_files_with_other_rows_than_the_log_names_are_not_replaced(lake: Lake) -> None:
+    """Whatever they were put back from; nothing is left of the new file."""
+    handle, found = lake.opened(TABLE), data_files(lake)
+    merge = Merge(lake.place, TABLE, schema_of(handle), "part-test")
+    [first, *_] = packs(files(handle), FIRST + timedelta(days=1))
+    more = first._replace(files=(*first.files[:-1], first.files[-1]._replace(rows=7)))
+
+    with pytest.raises(LakeError, match="Files of the day 2024-05-01 have 6 rows of 11"):
+        merge(more)
+
+    assert sorted(found) == sorted(data_files(lake))
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen once between the writing of files and their commit."""
+    replace = Lake.replace
+
+    def acting(*values: Any) -> None:
+        monkeypatch.setattr(Lake, "replace", replace)
+        act()
+        replace(*values)
+
+    monkeypatch.setattr(Lake, "replace", acting)
+
+
+def rows_in(lake: Lake) -> list[int]:
+    """The numbers of the table's rows."""
+    return sorted(lake.dataset(TABLE).to_table(["seq"])["seq"].to_pylist())
+
+
+Meanwhile = Callable[[Lake, Database], object]
+REWRITTEN: dict[str, Meanwhile] = {
+    "by the same job": lambda lake, database: compact.run(lake=lake, database=database, say=quiet),
+    "by another program": lambda lake, _: lake.opened(TABLE).optimize.compact(),
+    "and rows deleted": lambda lake, _: lake.opened(TABLE).delete("result = 'failed'"),
+}
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("rewritten", REWRITTEN)
+def test_files_that_were_rewritten_meanwhile_are_left_alone(
+    lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch, rewritten: str
+) -> None:
+    """No row comes twice, and none comes back; the next run goes on."""
+    after: list[list[int]] = []
+
+    def act() -> None:
+        REWRITTEN[rewritten](lake, database)
+        after.append(rows_in(lake))
+
+    meanwhile(monkeypatch, act)
+    with pytest.raises(ConflictError, match="Another job rewrote the same files"):
+        compact.run(lake=lake, database=database, say=quiet)
+
+    assert after == [rows_in(lake)]
+    compact.run(lake=lake, database=database, say=quiet)
+    assert after == [rows_in(lake)]
+
+
+@pytest.mark.usefixtures("many_files")
+def test_what_is_exported_meanwhile_stays(lake: Lake, database: Database, archived: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the same day too; the work is not done twice for it."""
+
+    def act() -> None:
+        for _ in range(2):
+            archived({}, {"archived_at": NOON + timedelta(days=1)})
+            export(lake, database)
+
+    before = rows_in(lake)
+    meanwhile(monkeypatch, act)
+    done = compact.run(lake=lake, database=database, say=quiet)
+
+    assert (6, 6, len(before) + 4) == (done.files_before, done.files_after, len(rows_in(lake)))
+    assert 0 == verify.run(lake=lake, database=database, say=quiet).exit_code
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_commit_whose_answer_is_lost_is_found(lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the table: nothing of it is removed, and nothing is done again."""
+    before, write = rows_in(lake), lake_module._write
+
+    def unheard(*values: Any, **options: Any) -> None:
+        write(*values, **options)
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake_module, "_write", unheard)
+        done = compact.run(lake=lake, database=database, say=quiet)
+
+    assert (2, before) == (done.files_after, rows_in(lake))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_job_that_ends_before_its_commit_leaves_files_of_nobody(lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is as it was, and the next run does the work."""
+    before = rows_in(lake)
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    meanwhile(monkeypatch, killed)
+    with pytest.raises(KeyboardInterrupt):
+        compact.run(lake=lake, database=database, say=quiet)
+
+    assert (6, 8, before) == (len(files(lake.opened(TABLE))), len(data_files(lake)), rows_in(lake))
+    assert 2 == compact.run(lake=lake, database=database, say=quiet).files_after
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("many_files")
+def test_tasks_write_the_same_files(lake: Lake, database: Database, spark: SparkSession) -> None:
+    """Where there are several to write; the log says that no row has changed by it."""
+    before = lake.dataset(TABLE).to_table().sort_by([("xid", "ascending"), ("seq", "ascending")])
+
+    done = compact.run(lake=lake, database=database, say=quiet, spark=lambda: spark)
+
+    assert (6, 2) == (done.files_before, done.files_after)
+    assert before == lake.dataset(TABLE).to_table().sort_by([("xid", "ascending"), ("seq", "ascending")])
+    log = max(Path(lake.place.url, TABLE, "_delta_log").glob("*.json")).read_text().splitlines()
+    actions = [action for line in log for name, action in json.loads(line).items() if name in {"add", "remove"}]
+    assert [False] * 8 == [action["dataChange"] for action in actions]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("many_files")
+def test_an_error_of_a_task_is_said_as_it_is(lake: Lake, database: Database, spark: SparkSession) -> None:
+    """And what other tasks have written goes."""
+    found = data_files(lake)
+    flip(max(found), 100)
+
+    with pytest.raises(LakeError, match=rf"The file .*{max(found).name} cannot be read: .* is missing or damaged"):
+        compact.run(lake=lake, database=database, say=quiet, spark=lambda: spark)
+
+    assert sorted(found) == sorted(data_files(lake))
+
+
+def test_files_grow_no_larger_than_they_may(lake: Lake, database: Database, archived: Archived) -> None:
+    """A day becomes several of them, each of one stretch of transactions; a row that is larger by itself stays by itself."""
+    for _ in range(6):
+        archived({"body": secrets.token_bytes(50_000)})
+        export(lake, database)
+    archived({"body": secrets.token_bytes(200_000)})
+    export(lake, database)
+    before = rows_in(lake)
+
+    done = compact.run(lake=lake, database=database, say=quiet, full=130_000)
+
+    assert (7, 4) == (done.files_before, done.files_after)
+    made = sorted(files(lake.opened(TABLE)), key=lambda file: file.oldest or 0)
+    assert all(left.newest < right.oldest for left, right in pairwise(made) if left.newest is not None and right.oldest is not None)
+    assert [True] * 3 + [False] == [file.size < 130_000 for file in made]
+    assert before == rows_in(lake)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from relay.pipeline import lake_state, stats, stats_database
+from relay.pipeline import compact, lake_state, stats, stats_database
 from relay.pipeline.archive import DAY
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
@@ -147,17 +147,27 @@ def test_sizes_are_those_of_the_report(report: Report, ask: Ask) -> None:
     assert (None, None) == (state["compacted_at"], report.inventory.compacted_at)
 
 
-def test_a_compaction_is_told_and_days_that_went_are_forgotten(counted: Lake, database: Database, ask: Ask) -> None:
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda lake, database: compact.run(lake=lake, database=database, say=lambda _: None),
+        lambda lake, _: lake.opened("archive").optimize.compact(),
+    ],
+    ids=["by the job", "by another program"],
+)
+def test_a_compaction_is_told_and_days_that_went_are_forgotten(
+    counted: Lake, database: Database, ask: Ask, rewrite: Callable[[Lake, Database], object]
+) -> None:
     """The record follows the lake: one file less, the time of the compaction, and no day that the lake lacks."""
     lake_rows.append(counted, row(50))
     database.fetch("write_lake_days", {"name": ["gone"], "day": [date(2020, 1, 1)], "files": [1], "rows": [1], "bytes": [1]})
-    handle = counted.opened("archive")
-    handle.optimize.compact()
+    exported = lake_state.read(counted).jobs["exported"]
+    rewrite(counted, database)
 
     lake_state.record(counted, database)
 
-    [state] = ask("SELECT compacted_at, compacted_at >= exported_at AS later FROM queue_message_lake_state")
-    assert state["later"]
+    [state] = ask("SELECT exported_at, compacted_at >= exported_at AS later FROM queue_message_lake_state")
+    assert (exported, True) == (state["exported_at"], state["later"])
     assert [{"files": 1, "rows": 13}] == ask(
         "SELECT files, rows FROM queue_message_lake_day WHERE name = 'archive' AND day = %s", NOON.date()
     )
