@@ -12,8 +12,24 @@ _PRIVATE = tuple(
     map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "fc00::/7", "::1/128"))
 )
 """This machine, and networks of one's own: what an operator may allow."""
-_METADATA = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192")))
-"""Where clouds hand out credentials to whoever asks from inside."""
+_METADATA = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "169.254.169.254",  # nearly all; others have other addresses of the link, which are refused as such
+            "168.63.129.16",  # Azure's WireServer, among public addresses
+            "100.100.100.200",  # Alibaba
+            "fd00:100::100:200",
+            "192.0.0.192",  # Oracle
+            "fd00:c1::a9fe:a9fe",
+            "fd00:ec2::/32",  # Amazon: instances, pods of EKS, and services beside them
+            "fd20:ce::254",  # Google, whose customers have the networks around it
+            "fd00:42::42",  # Scaleway
+            "fd00:a9fe:a9fe::1",  # Akamai
+        ),
+    )
+)
+"""Where clouds hand out credentials to whoever asks from inside, as they document."""
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 """All public addresses of IPv6; what lies outside is reserved, or for one link or site (RFC 4291)."""
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
@@ -26,7 +42,7 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 def why_refused(address: Address, *, allow_private: bool) -> str | None:
     """What keeps a request from going there, as the end of a sentence; None if it may."""
     address = _meant(address)
-    if address in _METADATA:
+    if any(address in network for network in _METADATA):
         return f"{address}, which hands out a cloud's credentials"
     if any(address in network for network in _PRIVATE):
         return None if allow_private else f"the private address {address}"

@@ -44,6 +44,21 @@ def test_a_private_address_is_for_those_who_allow_it(address: str) -> None:
     assert why_refused(ipaddress.ip_address(address), allow_private=True) is None
 
 
+METADATA = [
+    "169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.42.42", "169.254.0.23", "100.100.100.200", "192.0.0.192",
+    "168.63.129.16", "::ffff:168.63.129.16", "64:ff9b::a83f:8110", "fd00:ec2::254", "fd00:ec2::23", "fd00:ec2:0:1::254", "fd20:ce::254",
+    "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1", "fd00:100::100:200", "fe80::a9fe:a9fe",
+]  # fmt: skip
+"""AWS (instances, ECS, EKS), Azure, Google, Oracle, Alibaba, Tencent, Scaleway, Akamai, OpenStack."""
+
+
+@pytest.mark.parametrize("allow_private", [False, True])
+@pytest.mark.parametrize("address", METADATA)
+def test_no_cloud_is_asked_for_its_credentials(address: str, allow_private: bool) -> None:
+    """Whatever network their provider has put them in: public, private, or of one link."""
+    assert why_refused(ipaddress.ip_address(address), allow_private=allow_private)
+
+
 @pytest.mark.parametrize("address", NEVER)
 def test_an_address_that_is_no_hosts_is_never_asked(address: str) -> None:
     """Metadata, link-local, multicast, reserved, tunnels: not even where private ones are allowed."""
