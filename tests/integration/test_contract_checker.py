@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,33 @@ def process_of(checker: Checker) -> asyncio.subprocess.Process:
     return checker._process
 
 
+def processes() -> list[int]:
+    """Children of this one that check contents; also those that nobody has noticed yet."""
+    children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    return [pid for pid in children if b"relay.contracts.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.fixture
+def starting(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Is set where a process is there, and its checker does not know yet."""
+    there, start = asyncio.Event(), asyncio.create_subprocess_exec
+
+    async def slowly(*command: str, **how: Any) -> asyncio.subprocess.Process:
+        process = await start(*command, **how)
+        there.set()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
+    return there
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has had."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def environment_of(pid: int) -> list[bytes]:
     """Variables with which a process was started."""
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -50,9 +78,11 @@ async def test_a_process_that_was_killed_between_two_contents_blames_neither(che
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
 
 
-async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was_made_for_it(checker: Checker) -> None:
-    """So a content that has its process killed is asked about twice at the most."""
-    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+@pytest.mark.parametrize("reused", [True, False])
+async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was_made_for_it(checker: Checker, reused: bool) -> None:
+    """So a content that has its process killed is asked about once, or twice where the first process had served another one."""
+    if reused:
+        assert KEPT == await checker.judge("orders", b"{}", ["true"])
     killed = list[int]()
 
     def is_killed() -> bool:
@@ -60,27 +90,41 @@ async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was
         if process is not None and process.pid not in killed:
             killed.append(process.pid)
             process.kill()
-        return len(killed) == 2
+        return len(killed) == 1 + reused
 
     async with asyncio.timeout(60):
         judged, _ = await asyncio.gather(checker.judge("orders", HOSTILE, ['{"uniqueItems": true}']), until(is_killed, 60))
     assert Judged([], End.LOST) == judged
 
 
-@pytest.mark.parametrize("before", ["nothing", "the process starts", "a content is checked"])
-async def test_a_checker_that_was_closed_starts_no_process(before: str) -> None:
+@pytest.mark.parametrize("before", ["nothing", "a check waits", "the process starts", "a content is checked"])
+async def test_a_checker_that_was_closed_starts_no_process(starting: asyncio.Event, before: str) -> None:
     """At whatever moment; what waits for its check hears that there is none."""
     checker, loop = Checker(), asyncio.get_running_loop()
-    if before == "a content is checked":
-        assert KEPT == await checker.judge("orders", b"{}", ["true"])
     waiting = [loop.create_task(checker.judge(name, HOSTILE, ['{"uniqueItems": true}'])) for name in ("orders", "audit", "orders")]
-    if before != "nothing":
+    if before == "a check waits":
         await asyncio.sleep(0)
-    async with asyncio.timeout(9):
+    if before in ("the process starts", "a content is checked"):
+        await starting.wait()
+    if before == "a content is checked":
+        await until(lambda: checker._process is not None and processor_seconds(checker._process.pid) > 0.5)
+    async with asyncio.timeout(2):
         await checker.aclose()
+        assert [] == processes()
         assert [Judged([], End.LOST)] * 3 == await asyncio.gather(*waiting)
         assert Judged([], End.LOST) == await checker.judge("orders", b"{}", ["true"])
-    assert checker._process is None
+        assert [] == processes()
+
+
+async def test_a_check_that_is_cut_off_as_its_process_starts_leaves_none_behind(starting: asyncio.Event) -> None:
+    """Nobody would know of it."""
+    checker = Checker()
+    checking = asyncio.create_task(checker.judge("orders", b"{}", ["true"]))
+    await starting.wait()
+    checking.cancel()
+    await asyncio.wait([checking])
+    await checker.aclose()
+    assert [] == processes()
 
 
 async def test_the_process_starts_as_the_relay_did_and_knows_no_secret(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,19 +308,25 @@ LONG = {
     "object": f"jsonb_build_object('headers', {DIGITS})",
     "list": f"jsonb_build_object('headers', jsonb_build_object('l', (SELECT jsonb_agg(e.value) FROM jsonb_each({DIGITS}) AS e)))",
     "header of the relay's own": f"jsonb_build_object('headers', jsonb_build_object('x-relay-id', {DIGITS}))",
+    "text beside": f"jsonb_build_object('headers', {DIGITS.format(510)} || jsonb_build_object('t', repeat('x', 4000 * ({{}} - 511))))",
     "compressed": "(SELECT options FROM packed)",
 }
+PACKED = (
+    "CREATE TEMP TABLE packed AS SELECT jsonb_build_object('headers', jsonb_build_object('l', jsonb_agg('1e-16380'::jsonb))) AS options"
+)
 
 
 @pytest.mark.parametrize("kind", LONG)
 @pytest.mark.parametrize("into", ["queue_message (exchange, options)", "queue_message_keyed (coalesce_key, exchange, options)"])
 def test_options_that_no_relay_sends_are_refused(shared_connection: psycopg.Connection[Any], kind: str, into: str) -> None:
-    """512 numbers have 8 MiB as text, and one less is taken; options that a table holds compressed are measured too."""
+    """512 numbers have 8 MiB as text, and one less is taken; it counts text beside them and what a table holds compressed."""
     key = "'k', " if "key" in into else ""
     for numbers, taken in ((511, True), (520, False)):
         statement = f"INSERT INTO {into} VALUES ({key}'orders', {LONG[kind].format(numbers)})".encode()
         with shared_connection.transaction(force_rollback=True):
-            shared_connection.execute(f"CREATE TEMP TABLE packed AS SELECT {LONG['object'].format(numbers)} AS options".encode())
+            shared_connection.execute(f"{PACKED} FROM generate_series(1, {numbers})".encode())
+            # Another plan has its parameters uncompressed.
+            shared_connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
             if taken:
                 shared_connection.execute(statement)
                 continue

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relay.contracts.turns import Shares, Turns
@@ -39,7 +39,7 @@ class Had(NamedTuple):
 def played(asked: Sequence[Asked]) -> list[Had]:
     """Who has which turn, one at a time, each name's own in their order."""
     shares, turns, now = Shares(), list[Had](), 0.0
-    left, waiting, since = deque(sorted(asked)), defaultdict[str, deque[Asked]](deque), dict[str, float]()
+    left, waiting, since = deque(sorted(asked, key=lambda one: one.at)), defaultdict[str, deque[Asked]](deque), dict[str, float]()
     while left or any(waiting.values()):
         while left and left[0].at <= now:
             one = left.popleft()
@@ -62,7 +62,11 @@ def played(asked: Sequence[Asked]) -> list[Had]:
     return turns
 
 
-TURNS = st.lists(st.builds(Asked, st.integers(0, 40), st.sampled_from("abcde"), st.sampled_from([0.125, 0.5, 1, 10])), max_size=40)
+TURNS = st.lists(st.builds(Asked, st.integers(0, 40), st.sampled_from("abcde"), st.sampled_from([0.0, 0.125, 0.5, 1, 10])), max_size=40)
+NEW_IN_A_LONG_TURN = [*[Asked(0, "a", 1)] * 2, *[Asked(0, "b", 0.125)] * 30, *[Asked(3.25, "c", 0.125)] * 10]
+"""Its turn began behind where another one is."""
+BACK_AFTER_LONG = [Asked(0, "b", 0.125), *[Asked(0, "a", 0.125)] * 60, *[Asked(4, "b", 0.125)] * 30]
+"""It had little meanwhile."""
 
 
 @given(TURNS)
@@ -75,6 +79,8 @@ def test_every_turn_is_given_once_and_in_its_order(asked: list[Asked]) -> None:
 
 
 @given(TURNS)
+@example(NEW_IN_A_LONG_TURN)
+@example(BACK_AFTER_LONG)
 def test_nobody_starves(asked: list[Asked]) -> None:
     """Who waits sees each other one have what it had itself twice, and one turn more, at the most."""
     turns = played(asked)
@@ -109,10 +115,12 @@ def test_who_always_waits_has_an_equal_share(seconds: list[float], count: int) -
         assert all(used[one] - used[other] <= names[one] + names[other] for one in names for other in names)
 
 
-def test_short_turns_wait_for_one_long_one_at_the_most() -> None:
+@pytest.mark.parametrize("seconds", [[10], [10, 0.125, 0.125]], ids=["long ones", "long ones among short ones"])
+def test_short_turns_wait_for_one_long_one_at_the_most(seconds: list[float]) -> None:
     """Also where several exchanges have long ones, once each of these has had one; an equal share would be far more than it asks for."""
-    hostile = [Asked(0, f"hostile {n}", 10) for n in range(5) for _ in range(40)]
-    turns = played([*hostile, *[Asked(50 + 3 * n, "short", 0.125) for n in range(600)]])
+    chance = Random(9)  # of those with which only the longest turn of all says enough
+    hostile = [Asked(0, f"hostile {n}", each) for n in range(5) for each in [10, *chance.choices(seconds, k=60)]]
+    turns = played([*hostile, *[Asked(60 + 3 * n, "short", 0.125) for n in range(600)]])
 
     assert max(turn.began - turn.since for turn in turns if turn.name == "short") <= 10
 
@@ -129,6 +137,22 @@ async def test_who_comes_back_at_once_is_among_those_of_whom_the_next_is_chosen(
 
     await asyncio.gather(checks("long", 10, 3), checks("short", 1, 40))
     assert ["long", *["short"] * 20, "long"] == order[:22]
+
+
+async def test_all_are_equal_again_once_nobody_waits() -> None:
+    """Who had much before that owes nothing."""
+    turns, now, order = Turns(most=60, clock=lambda: now[0]), [0.0], list[str]()
+
+    async def checks(name: str, seconds: float, count: int) -> None:
+        for _ in range(count):
+            async with turns.turn(name):
+                order.append(name)
+                now[0] += seconds
+
+    await checks("much", 10, 1)
+    await asyncio.sleep(0)  # the end of the turn is a timer
+    await asyncio.gather(checks("much", 1, 4), checks("new", 1, 4))
+    assert 2 == order[1:5].count("much")
 
 
 async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
