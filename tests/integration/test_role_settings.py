@@ -161,7 +161,10 @@ async def test_an_application_inserts_whatever_is_set_on_its_role_and_its_databa
             await app.execute("SET search_path = shadows, public, pg_catalog" if name == "search path" else "SET search_path = public")
             for options in ("{}", '{"priority": 3, "headers": {"a": 1.5, "traceparent": null}}'):
                 await app.execute(INSERTION, [options])
-            if name != "replica":
+            if name == "replica":
+                with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="session_replication_role is replica"):
+                    await insert(app, coalesce_key="c", dedup_key="d")
+            else:
                 await insert(app, coalesce_key="c", dedup_key="d")
             if name not in {"replica", "search path"}:
                 with pytest.raises(psycopg.errors.CheckViolation):
