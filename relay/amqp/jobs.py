@@ -15,7 +15,10 @@ ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "Nobody waits for
 class Job:
     """Results of a batch, written once each; a slot of a confirm book is a job and an index into it."""
 
-    __slots__ = ("_clock", "_done", "_reported", "_undecided", "batch", "claims", "confirmed", "published", "refused", "results")
+    __slots__ = (
+        *("_clock", "_done", "_reported", "_undecided"),
+        *("batch", "claims", "confirmed", "doubted", "published", "refused", "results"),
+    )
 
     def __init__(self, batch: Batch, clock: Callable[[], float]) -> None:
         count = len(batch.claims)
@@ -26,6 +29,8 @@ class Job:
         self.published = [0.0] * count
         """Monotonic time of the first write; 0.0: the broker cannot have it."""
         self.confirmed = [0.0] * count
+        self.doubted: set[int] = set()
+        """What the broker may have taken on a channel that died before the confirm."""
         self.refused: dict[int, PublishResult] = {}
         """What a contract says of messages that are otherwise fit to be sent."""
         self._undecided = count

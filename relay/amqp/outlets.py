@@ -9,8 +9,9 @@ whose answer says that everything before it was accepted, even while the confirm
 - what stands behind that was never looked at, and goes its way as if it had not been written.
 
 Until the exchange is proven again, nothing is written before the confirm of what went before, in bursts that double. So a
-message goes out twice at the most for each death that it did not cause, and blame is always proven. A new exchange sends
-its first message alone, until the mark behind it is answered.
+message goes out twice at the most for each death that it did not cause, and blame is always proven. Where the exchange is
+to blame, what the broker may have taken before is unknown, not refused. A new exchange sends its first message alone, until
+the mark behind it is answered.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from relay import broker_events, events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
-from relay.amqp.refusals import EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
+from relay.amqp.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.amqp.routes import Route
 from relay.encoding import Encoded, Encoder, encode_batch
 from relay.message import CONFIRMED, PublishResult
@@ -186,9 +187,11 @@ class Outlet:
         accepted, suspects, untouched = self._forget_channel()
         self._waiting.extendleft(reversed(untouched))
         self._accepted.extendleft(reversed(accepted))
+        _doubt(accepted)
         if len(suspects) == 1:
             self._blame(suspects[0], reason)
         else:
+            _doubt(suspects)
             self._suspects.extendleft(reversed(suspects))
         self._strict = self._strict or bool(self._suspects or self._accepted)
         self._burst = MARK_EVERY if self._strict else 1
@@ -209,14 +212,16 @@ class Outlet:
         self._emit(broker_events.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: Return) -> None:
-        """Refuse a message; if the reason is the exchange itself, refuse what waits for it too."""
+        """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
         refusal = refusal_of(reason)
-        _decide_all([slot], refusal)
-        if concerns_exchange(reason):
-            for slots in (self._accepted, self._suspects, self._waiting):
-                _decide_all(slots, refusal)
-                slots.clear()
-            self._refusal, self._refused_until = refusal, self._clock() + REMEMBER_REFUSAL
+        if not concerns_exchange(reason):
+            _decide_all([slot], refusal)
+            return
+        for slots in (deque([slot]), self._accepted, self._suspects, self._waiting):
+            for job, index in slots:
+                job.decide(index, DOUBTED if index in job.doubted else refusal)
+            slots.clear()
+        self._refusal, self._refused_until = refusal, self._clock() + REMEMBER_REFUSAL
 
     def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
         """Frames with a mark behind each few messages and behind the last."""
@@ -288,3 +293,8 @@ def _relay_id(slot: Slot) -> str:
 def _decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
     for job, index in slots:
         job.decide(index, result)
+
+
+def _doubt(slots: Iterable[Slot]) -> None:
+    for job, index in slots:
+        job.doubted.add(index)

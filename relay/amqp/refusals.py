@@ -18,6 +18,9 @@ EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expire
 OVERDUE_SUSPECT: Final = PublishResult(
     Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
 )
+DOUBTED: Final = PublishResult(
+    Verdict.UNKNOWN, "confirm_lost", "Its channel closed before the confirm; the broker has refused its exchange since."
+)
 _OF_EXCHANGES: Final = frozenset((About.EXCHANGE_MISSING, About.EXCHANGE_REFUSED, About.EXCHANGE_INTERNAL))
 _REFUSAL_CODES: Final = {wire.NOT_FOUND: "exchange_missing", wire.ACCESS_REFUSED: "access_refused"}
 

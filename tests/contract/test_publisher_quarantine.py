@@ -13,8 +13,10 @@ from relay.broker_events import BrokerDown, BrokerUp, ExchangeProven, ExchangeQu
 from relay.local import RabbitMQ
 from relay.message import Claim, Verdict
 from tests.support.broker import Declared, Topology
+from tests.support.lost_confirms import ConfirmsLost
 from tests.support.own import user_of
 from tests.support.publishing import claim, publishing
+from tests.support.queue import until
 from tests.support.servers import Declare, Drain
 
 OF_SOMEONE_ELSE = '{"userId": "nobody"}'
@@ -61,7 +63,7 @@ async def test_a_missing_exchange_works_as_soon_as_it_is_there(amqp_url: str, de
 async def test_an_exchange_that_goes_while_messages_are_in_flight_is_refused_and_harms_no_other(
     amqp_url: str, topology: Topology, unique: str
 ) -> None:
-    """A message of the deleted exchange was delivered before or is refused as such; the other exchange has everything once."""
+    """A message of the deleted exchange was delivered, may have been, or is refused as such; the other exchange has everything once."""
     gone, other = await topology.declare(), await topology.declare(f"{unique}.other", f"{unique}.others")
     async with publishing(amqp_url) as broker:
         await broker.verdicts([claim(gone.exchange, gone.routing_key), claim(other.exchange, other.routing_key)])
@@ -74,10 +76,25 @@ async def test_an_exchange_that_goes_while_messages_are_in_flight_is_refused_and
     confirmed = sum(result.verdict is Verdict.CONFIRMED for result in of_gone)
     # RabbitMQ deletes the bindings first: for a moment the exchange is there and leads nowhere.
     refused = {result.code for result in of_gone if result.verdict is not Verdict.CONFIRMED}
-    assert {"exchange_missing"} <= refused <= {"exchange_missing", "unroutable"}
+    assert {"exchange_missing"} <= refused <= {"exchange_missing", "confirm_lost", "unroutable"}
     assert 200 <= confirmed < await topology.waiting(gone.queue)
     assert {result.verdict for send in results for result in send[1::2]} == {Verdict.CONFIRMED}
     assert await topology.waiting(other.queue) == 2201
+
+
+@pytest.mark.ids("C9", "C15")
+async def test_what_the_broker_took_is_not_refused_because_its_exchange_went_before_the_confirm(amqp_url: str, topology: Topology) -> None:
+    """It is unknown; the message that found the exchange gone is refused, and nothing is written twice."""
+    made = await topology.declare()
+    async with ConfirmsLost.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker, asyncio.TaskGroup() as tasks:
+        assert [Verdict.CONFIRMED] == await broker.verdicts([claim(made.exchange, made.routing_key)])
+        proxy.loses = True
+        taken = tasks.create_task(broker.send(claim(made.exchange, made.routing_key) for _ in range(40)))
+        await until(lambda: topology.has(made.queue, 41))
+        await topology._channel.exchange_delete(made.exchange)
+        assert [Verdict.REFUSED] == await broker.verdicts([claim(made.exchange, made.routing_key)])
+        assert {(Verdict.UNKNOWN, "confirm_lost")} == {(result.verdict, result.code) for result in await taken}
+    assert await topology.has(made.queue, 41)
 
 
 def alternating(first: Declared, second: Declared) -> list[Claim]:
