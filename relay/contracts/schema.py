@@ -36,14 +36,14 @@ class Schema:
     """
 
     def __init__(self, document: Any) -> None:
-        heavy = _check(document)
+        _check(document)
         try:
             self.valid = compile_schema(document).is_valid
         except jsonschema_rs.ValidationError as error:
             raise SchemaError(_sentence(error)) from None
         except ValueError:
             raise SchemaError("The schema nests too deep; flatten it with $defs and $ref.") from None
-        self.effort = effort(document, heavy)
+        self.effort = effort(document)
         """What it asks for each byte of a content."""
         self._document = document
         self._explainer: Explainer | None = None
@@ -86,8 +86,8 @@ def parsed(content: bytes | str) -> Any:
         return _TOO_LONG if "out of range" in words else _NOT_JSON
 
 
-def _check(document: Any) -> int:
-    """Refuse what is no contract; return its weight."""
+def _check(document: Any) -> None:
+    """Refuse what is no contract."""
     if not isinstance(document, dict | bool):
         raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
@@ -105,7 +105,6 @@ def _check(document: Any) -> int:
             f"The schema asks for more than {HEAVIEST} checks of one value, because references lead to the same schemas again and again; "
             "say each thing once."
         )
-    return heavy
 
 
 def _sentence(error: jsonschema_rs.ValidationError) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 HEAVIEST: Final = 1_000_000
@@ -13,18 +13,23 @@ _ASIDE: Final = frozenset({"$defs", "definitions"})
 """Keywords whose schemas count where something refers to them."""
 
 
-def weight(document: Any) -> int:
+def weight(document: Any, cost: Callable[[Mapping[str, Any]], int] = lambda _: 0) -> int:
     """Schemas that one value may have to be checked against; a reference back to what is being counted is 1: a validator remembers it.
+
+    Args:
+        document: the schema.
+        cost: what one object counts beside the 1 of its own, without what stands below it.
 
     Raises:
         RecursionError: it nests too deep, or refers to itself over too many steps.
     """
-    return _Scale(document).of(document)
+    return _Scale(document, cost).of(document)
 
 
 class _Scale:
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, cost: Callable[[Mapping[str, Any]], int]) -> None:
         self._document = document
+        self._cost = cost
         self._known: dict[int, int] = {}
         self._anchors = {f"#{name}": found for found in objects(document) for name in _names(found)}
 
@@ -34,7 +39,8 @@ class _Scale:
         known = self._known.get(id(schema))
         if known is None:
             self._known[id(schema)] = 1
-            known = self._known[id(schema)] = 1 + sum(map(self.of, self._below(schema)))
+            own = self._cost(schema) if isinstance(schema, Mapping) else 0
+            known = self._known[id(schema)] = 1 + own + sum(map(self.of, self._below(schema)))
         return known
 
     def _below(self, schema: Mapping[str, Any] | list[Any]) -> Iterator[Any]:
