@@ -71,14 +71,19 @@ class Checker:
         """How a content breaks these schemas; never raises for what stands in it."""
         async with self._turns.turn(exchange):
             self._keep()
-            reused = self._lives
+            reused, found = self._lives, list[Violation | None]()
             try:
-                judged = await self._judged(content, schemas)
-                # Somebody may have ended it while it was idle, which is not this content's fault.
-                return await self._judged(content, schemas) if judged.end is End.LOST and reused else judged
+                async with asyncio.timeout(seconds_for(len(content)) * _PATIENCE):
+                    end = await self._check(content, schemas, found)
+                    if end is End.LOST and reused and not found:
+                        # Somebody may have ended it while it was idle, which is not this content's fault.
+                        end = await self._check(content, schemas, found)
+            except TimeoutError:
+                end = End.LOST
             finally:
                 # Also where it was cut off: what it answers then would be taken for the answer to the next one.
                 self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
+            return Judged(found, end)
 
     async def aclose(self) -> None:
         """End the process, and start no other; legal at any time, and again."""
@@ -90,24 +95,20 @@ class Checker:
         if self._ending is not None:
             await self._ending.wait()
 
-    async def _judged(self, content: bytes, schemas: Sequence[str]) -> Judged:
-        found: list[Violation | None] = []
+    async def _check(self, content: bytes, schemas: Sequence[str], found: list[Violation | None]) -> End | None:
         process = None
         try:
             process = await self._started()
-            async with asyncio.timeout(seconds_for(len(content)) * _PATIENCE):
-                await _ask(process, content, schemas)
-                while len(found) < len(schemas) and (line := await _stdout(process).readline()):
-                    answer = json.loads(line)
-                    found.append(answer and Violation._make(answer))
-        except (OSError, TimeoutError, ValueError):  # ValueError: a line that is cut, or longer than a reader takes
+            await _ask(process, content, schemas)
+            while len(found) < len(schemas) and (line := await _stdout(process).readline()):
+                answer = json.loads(line)
+                found.append(answer and Violation._make(answer))
+        except (OSError, ValueError):  # ValueError: a line that is cut, or longer than a reader takes
             pass
         except BaseException:
             self._end()
             raise
-        if len(found) == len(schemas):
-            return Judged(found, None)
-        return Judged(found, await self._ended(process))
+        return None if len(found) == len(schemas) else await self._ended(process)
 
     async def _started(self) -> asyncio.subprocess.Process:
         if not self._lives and not self._closed:

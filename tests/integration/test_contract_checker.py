@@ -97,6 +97,29 @@ async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was
     assert Judged([], End.LOST) == judged
 
 
+async def test_a_process_that_is_killed_once_it_has_answered_is_asked_for_nothing_more(checker: Checker) -> None:
+    """What it has found counts."""
+    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+    process = process_of(checker)
+    began = processor_seconds(process.pid)
+    checking = asyncio.create_task(checker.judge("orders", HOSTILE, ["true", '{"uniqueItems": true}']))
+    await until(lambda: processor_seconds(process.pid) > began + 0.5)
+    process.kill()
+
+    async with asyncio.timeout(60):
+        assert Judged([None], End.LOST) == await checking
+
+
+async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process had served another one."""
+    monkeypatch.setattr("relay.contracts.apart._PATIENCE", 0.2)
+    assert KEPT == await checker.judge("orders", b"{}", ["true"])
+    process_of(checker).send_signal(signal.SIGSTOP)
+
+    async with asyncio.timeout(60):
+        assert Judged([], End.LOST) == await checker.judge("orders", b"{}", ["true"])
+
+
 @pytest.mark.parametrize("before", ["nothing", "a check waits", "the process starts", "a content is checked"])
 async def test_a_checker_that_was_closed_starts_no_process(starting: asyncio.Event, before: str) -> None:
     """At whatever moment; what waits for its check hears that there is none."""
