@@ -228,9 +228,11 @@ class RabbitPublisher:
 
         def hand_over(places: Sequence[int], refused: Mapping[int, PublishResult]) -> None:
             job.refused |= refused
-            left.subtract((job, job.claims[place].exchange) for place in places)
-            for key in [key for key, count in left.items() if not count]:
-                self._checking.pop(key, None)
+            keys = [(job, job.claims[place].exchange) for place in places]
+            left.subtract(keys)
+            for key in keys:
+                if not left[key]:
+                    self._checking.pop(key, None)
             if self._session and not job.done:
                 self._session.submit(job, places)
 
