@@ -12,7 +12,7 @@ from urllib.parse import quote, urljoin
 
 import jsonschema_rs
 
-from relay.contracts.weight import at, steps
+from relay.contracts.references import at, steps
 from relay.option_rules import printable
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

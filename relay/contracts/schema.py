@@ -11,6 +11,7 @@ from pydantic_core import from_json
 
 from relay.contracts.effort import effort
 from relay.contracts.explanation import DIALECT, Explainer, Violation, compile_schema
+from relay.contracts.references import UnclearReferenceError
 from relay.contracts.weight import HEAVIEST, weight
 from relay.errors import RelayError
 from relay.option_rules import printable
@@ -96,6 +97,8 @@ def _check(document: Any) -> None:
         size, heavy = len(json.dumps(document, ensure_ascii=False).encode()), weight(document)
     except UnicodeEncodeError:
         raise SchemaError("The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it.") from None
+    except UnclearReferenceError as error:
+        raise SchemaError(_unclear(error.args[0])) from None
     except RecursionError:
         raise SchemaError("The schema nests too deep, or refers to itself over too many steps; flatten it.") from None
     if size > LONGEST:
@@ -109,11 +112,15 @@ def _check(document: Any) -> None:
 
 def _sentence(error: jsonschema_rs.ValidationError) -> str:
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
-        return f"A $ref leads out of the schema, and nothing is ever fetched, or to nothing: {printable(_reference(error))}."
+        return _unclear(_reference(error))
     place = "/".join(("", *(str(step) for step in error.instance_path)))
     if error.instance_path and error.instance_path[-1] == "pattern":
         return f"The schema is wrong at {_place(place)}: it is no regular expression, or a larger one than is allowed."
     return f"The schema is wrong at {_place(place)} by the rule {error.kind.name!r} of JSON Schema 2020-12."
+
+
+def _unclear(reference: str) -> str:
+    return f"A $ref leads out of the schema, and nothing is ever fetched, or to nothing or several places: {printable(reference)}."
 
 
 def _reference(error: jsonschema_rs.ValidationError) -> str:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relay.contracts.asyncapi import MOST_KEYS, document
+from relay.contracts.references import resolved
 from relay.contracts.registry import Contract
-from relay.contracts.weight import resolved
 
 pytestmark = pytest.mark.ids("A37")
 ORDER: dict[str, Any] = {

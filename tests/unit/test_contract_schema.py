@@ -171,6 +171,7 @@ def test_a_sentence_is_printable_whatever_the_schema_says() -> None:
 
 
 NO_EXPRESSION = 'The schema is wrong at "/pattern": it is no regular expression, or a larger one than is allowed.'
+OUT = "A $ref leads out of the schema, and nothing is ever fetched, or to nothing or several places"
 OTHER = "http://json-schema.org/draft-07/schema#"
 
 
@@ -182,7 +183,10 @@ OTHER = "http://json-schema.org/draft-07/schema#"
         ({"items": {"minLength": -1}}, "The schema is wrong at \"/items/minLength\" by the rule 'minimum' of JSON Schema 2020-12."),
         ({"pattern": "("}, NO_EXPRESSION),
         ({"pattern": "((a{999}){999}){999}"}, NO_EXPRESSION),
-        ({"$ref": "#/$defs/x"}, 'A $ref leads out of the schema, and nothing is ever fetched, or to nothing: "/$defs/x".'),
+        (
+            {"$ref": "#/$defs/x"},
+            'A $ref leads out of the schema, and nothing is ever fetched, or to nothing or several places: "#/$defs/x".',
+        ),
         ({"$schema": OTHER}, f'The schema says that it is of "{OTHER}"; contracts are of {DIALECT}: correct $schema.'),
         ({"title": "\ud800"}, "The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it."),
         ({"title": "x" * LONGEST}, f"The schema is {LONGEST + 13} bytes long; the limit is {LONGEST} bytes."),
@@ -229,6 +233,66 @@ def test_a_schema_that_doubles_at_each_reference_is_refused() -> None:
     for _ in range(DEEPEST - 2):
         chain = {"next": chain}
     assert Schema({"$defs": {"n": node}, "$ref": "#/$defs/n"}).judge(json.dumps(chain)) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "extra"),
+    [
+        ("#/%24defs/a{}", {}),
+        ("#/$defs/%61{}", {}),
+        ("#n{}", {"$anchor": "n{}"}),
+        ("#n{}", {"$dynamicAnchor": "n{}"}),
+        ("https://x.invalid/a{}", {"$id": "https://x.invalid/a{}"}),
+        ("https://x.invalid/a{}#", {"$id": "https://x.invalid/a{}#"}),
+        ("https://x.invalid/a{}#n", {"$id": "https://x.invalid/a{}", "$anchor": "n"}),
+        ("a{}", {"$id": "a{}"}),
+        ("a{}", {"$id": "https://x.invalid/a{}"}),
+        ("A/../a{}", {"$id": "a{}"}),
+        ("#/properties/$defs/properties/a{}", {}),
+        ("#/x-parts/a{}", {}),
+    ],
+)
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
+def test_no_reference_hides_that_a_schema_doubles(reference: str, extra: dict[str, str], keyword: str) -> None:
+    """However it is written: what it leads to is weighed, or it is refused."""
+    defs: dict[str, Any] = {}
+    for n in range(41):
+        one = {keyword: reference.format(n + 1)}
+        rule = {"allOf": [one, one]} if n < 40 else {"type": "integer"}
+        defs[f"a{n}"] = {name: text.format(n) for name, text in extra.items()} | rule
+    whole = {"$defs": defs, "properties": {"$defs": {"properties": defs}}} if "properties" in reference else {"$defs": defs}
+    if "x-parts" in reference:
+        whole = {"x-parts": defs}
+    with pytest.raises(SchemaError, match=r"asks for more than 1000000 checks of one value|^A \$ref leads out of the schema"):
+        Schema({**whole, "$id": "https://x.invalid/", keyword: reference.format(0)})
+
+
+@pytest.mark.parametrize(
+    ("schema", "broken"),
+    [
+        ({"$defs": {"a b": {"type": "integer"}}, "$ref": "#/$defs/a%20b"}, "type"),
+        ({"$defs": {"a/b": {"type": "integer"}}, "$ref": "#/$defs/a~1b"}, "type"),
+        ({"$defs": {"n": {"$dynamicAnchor": "n", "type": "integer"}}, "$dynamicRef": "#n"}, "$dynamicRef"),
+        ({"$defs": {"n": {"$id": "https://x.invalid/n", "type": "integer"}}, "$ref": "https://x.invalid/n"}, "$ref"),
+        ({"$defs": {"n": {"$id": "urn:x:n", "$defs": {"m": {"type": "integer"}}, "$ref": "#/$defs/m"}}, "$ref": "urn:x:n"}, "$ref"),
+        ({"$id": "https://x.invalid/s/", "$defs": {"n": {"$id": "n.json", "type": "integer"}}, "$ref": "n.json"}, "$ref"),
+    ],
+)
+def test_references_of_every_kind_are_followed(schema: Any, broken: str) -> None:
+    """Bundles of schemas with addresses of their own, anchors, and pointers with escapes."""
+    found = Schema(schema).judge('"x"')
+    assert found is not None
+    assert broken == found.rule
+    assert Schema(schema).judge("1") is None
+
+
+def test_a_reference_that_may_lead_to_two_places_is_refused() -> None:
+    """Two schemas with one address, or with one name that is looked for where a check comes from."""
+    twice: list[Any] = [{"$id": "https://x.invalid/n"}, {"$id": "https://x.invalid/n", "type": "integer"}]
+    named: list[Any] = [{"$id": f"https://x.invalid/{n}", "$defs": {"m": {"$dynamicAnchor": "n"}}} for n in "ab"]
+    for parts, reference in ((twice, "https://x.invalid/n"), (named, "https://x.invalid/a#n")):
+        with pytest.raises(SchemaError, match=r"^A \$ref leads out of the schema"):
+            Schema({"$defs": dict(zip("ab", parts, strict=True)), "$ref": reference})
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(?=(a+)+$)x", r"^(?:(a+)+)\1$", "(x+x+)+y", r"^(([a-z])+.)+[A-Z]([a-z])+$"])
