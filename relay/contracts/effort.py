@@ -29,8 +29,12 @@ _SKIPPED: Final = 64
 _PATTERN: Final = 3
 """Effort of one regular expression that every name of an object is tried against."""
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_STEPS_BACK: Final = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\\[kg]")
-"""Look-around, atomic groups and references back, which do not take time in proportion to the text."""
+_STRAIGHT: Final = re.compile(
+    r"(?:[^\\(]|\\[^A-Za-z0-9]|\\[AbBdDfnprPsStuvwWxz]|\((?!\?)|\(\?(?::|P?<[A-Za-z_]|[imsu-]+[:)]))*",
+)
+"""Regular expressions of which all is known to take time in proportion to the text: no look-around, no references back, no atomic groups."""
+_POSSESSIVE: Final = re.compile(r"[*+?}]\+")
+"""Quantifiers that give nothing back; they take steps back to find that out."""
 
 
 def effort(document: Any) -> int:
@@ -75,4 +79,4 @@ def _patterns(named: Any) -> int:
 
 
 def _steps_back(pattern: Any) -> bool:
-    return isinstance(pattern, str) and _STEPS_BACK.search(pattern) is not None
+    return isinstance(pattern, str) and not (_STRAIGHT.fullmatch(pattern) and not _POSSESSIVE.search(pattern))

@@ -140,3 +140,22 @@ def test_what_a_rule_takes_counts_as_often_as_a_reference_leads_to_it() -> None:
     slow = {"multipleOf": 0.01}
     several = [Schema({"$defs": {"n": slow}, "items": {"allOf": [one] * 30}}).effort for one in ({"$ref": "#/$defs/n"}, slow)]
     assert several[0] >= several[1] > 30_000
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("a*+b", "a++b", "a?+a*b", "a{1,}+b", "(?:ab|a)*+c", "^(?:a|aa)++b$"),
+        *("(?=a*b)c", "(?!a*b)c", "(?<=a)a*b(?<!c)", r"^(a*)(a*)\1b$", "(?x)a* +b"),
+        *("^[a-z]*[A-Z]$", r"(?:a|aa)*\bb", "(?i)a*B", r"\p{L}*1"),
+    ],
+)
+def test_no_pattern_takes_longer_than_its_effort_says(pattern: str) -> None:
+    """Those that take steps back, however they are written, and those that take none."""
+    for schema in ({"pattern": pattern}, {"patternProperties": {pattern: False}}):
+        made = Schema(schema)
+        text = "a" * inline_bytes(made.effort)
+        value = text if "pattern" in schema else {text: None}
+        began = time.thread_time()
+        made.valid(value)
+        assert time.thread_time() - began < PART * MOST
