@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 
 import psycopg
 import pytest
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from relay.errors import MigrationError
+from relay.errors import MigrationError, StoreError
 from relay.postgres.borders import check_roles, crossings
-from relay.postgres.migrate import migrate
-from relay.postgres.sql_files import migrations
+from relay.postgres.migrate import check, migrate
+from relay.postgres.sql_files import migrations, read
 from tests.support.logins import HELD, KINDS, login
 from tests.support.servers import Databases
 
@@ -44,6 +45,22 @@ GRANTS_OF = """
         UNION ALL SELECT aclexplode(attacl) FROM pg_attribute UNION ALL SELECT aclexplode(proacl) FROM pg_proc
     ) AS every WHERE (x).grantee = quote_ident(%s)::regrole
 """
+LEFT = """
+    SELECT 'relation', c.relname::text, c.relkind::text, ARRAY(
+        SELECT concat_ws(' ', a.attname, a.atttypid::regtype, a.attnotnull, ARRAY(SELECT x::text FROM unnest(a.attacl) AS x ORDER BY 1))
+        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attname)::text,
+        ARRAY(SELECT x::text FROM unnest(c.relacl) AS x ORDER BY 1)::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
+    UNION ALL SELECT 'function', p.oid::regprocedure::text, p.proconfig::text, p.prosrc,
+        ARRAY(SELECT x::text FROM unnest(p.proacl) AS x ORDER BY 1)::text FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
+    UNION ALL SELECT 'trigger', t.tgrelid::regclass::text, t.tgname::text, t.tgenabled::text, pg_get_triggerdef(t.oid)
+    FROM pg_trigger t WHERE NOT t.tgisinternal
+    UNION ALL SELECT 'role', r.rolname, r.rolcanlogin::text, shobj_description(r.oid, 'pg_authid'),
+        ARRAY(SELECT m.member::regrole::text FROM pg_auth_members m WHERE m.roleid = r.oid ORDER BY 1)::text
+    FROM pg_roles r WHERE starts_with(r.rolname, queue_message_role(''))
+    UNION ALL SELECT 'migration', name, version::text, checksum, '' FROM queue_message_migration
+    UNION ALL SELECT 'setting', name, value, '', '' FROM queue_message_setting
+"""
+"""The schema, roles and grants that a migration leaves."""
 OURS_SINCE = "SELECT rolname FROM pg_roles WHERE pg_has_role(%s, oid, 'MEMBER') AND rolname LIKE 'queue%%' ORDER BY 1"
 
 
@@ -299,3 +316,39 @@ def test_an_upgrade_gives_nothing_to_who_had_less_or_is_a_member(old_url: str) -
         before = [owner.execute(GRANTS_OF, (who,)).fetchone() for who in (member, name_of(reader))]
         migrate(old_url)
         assert before == [owner.execute(GRANTS_OF, (who,)).fetchone() for who in (member, name_of(reader))]
+
+
+@pytest.mark.parametrize("step", ["before.sql", "after.sql", "former.sql", "cron.sql", "renumber.sql"])
+@pytest.mark.parametrize("done", [False, True], ids=["as it begins", "as it ends"])
+def test_an_upgrade_that_is_cut_off_is_ended_by_the_next(
+    old_url: str, databases: Databases, monkeypatch: pytest.MonkeyPatch, step: str, *, done: bool
+) -> None:
+    """Its session is gone before one of its transactions or in it; the next leaves what an undisturbed one does."""
+    undisturbed = databases.create()
+    migrate_old(databases.url(undisturbed), monkeypatch)
+    with logins_of_before(databases.url(undisturbed), *KINDS) as members:
+        migrate(databases.url(undisturbed))
+        expected = left(databases.url(undisturbed), members)
+    databases.drop(undisturbed)
+    with logins_of_before(old_url, *KINDS) as members:
+        with monkeypatch.context() as patch:
+            patch.setattr("relay.postgres.migrate.read", lambda name: _cut_off(read(name), done=done) if name == step else read(name))
+            with pytest.raises(StoreError, match="PostgreSQL went away"):
+                migrate(old_url)
+        migrate(old_url)
+        assert ([], None, []) == (check(old_url), check_roles(old_url), crossings(old_url))
+        assert expected == left(old_url, members)
+
+
+def _cut_off(text: str, *, done: bool) -> str:
+    cut = "SELECT pg_terminate_backend(pg_backend_pid())"
+    return f"{text.rstrip().removesuffix(';')};\n{cut}" if done else f"{cut};\n{text}"
+
+
+def left(url: str, members: dict[str, str]) -> set[tuple[str, ...]]:
+    """What a migration has left, with names that are the same in every database."""
+    with psycopg.connect(url) as owner:
+        rows = owner.execute(LEFT).fetchall()
+        [(own,)] = owner.execute("SELECT queue_message_role('')").fetchall()
+    names = {own: "own_", str(conninfo_to_dict(url)["dbname"]): "database", **{name_of(member): kind for kind, member in members.items()}}
+    return {tuple(reduce(lambda text, name: text.replace(name, names[name]), names, str(cell)) for cell in row) for row in rows}
