@@ -32,7 +32,7 @@ _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _STRAIGHT: Final = re.compile(
     r"(?:[^\\(]|\\[^A-Za-z0-9]|\\[AbBdDfnprPsStuvwWxz]|\((?!\?)|\(\?(?::|P?<[A-Za-z_]|[imsu-]+[:)]))*",
 )
-"""Regular expressions of which all is known to take time in proportion to the text: no look-around, no references back, no atomic groups."""
+"""Regular expressions that take time in proportion to the text: nothing but what is known to."""
 _POSSESSIVE: Final = re.compile(r"[*+?}]\+")
 """Quantifiers that give nothing back; they take steps back to find that out."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
-from relay.contracts.apart import Checker, End, Judged
+from relay.contracts.apart import Checker, End, Judged, _send
 from tests.support.queue import until
 
 pytestmark = pytest.mark.ids("A37")
@@ -118,6 +120,33 @@ async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(ch
 
     async with asyncio.timeout(60):
         assert Judged([], End.LOST) == await checker.judge("orders", b"{}", ["true"])
+
+
+async def test_no_content_is_blamed_for_the_memory_that_others_left(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schemas that were compiled stay: what then finds too little memory in the process is checked in another one."""
+    monkeypatch.setattr("relay.contracts.apart.of_check", lambda size: (size and 48) << 20)
+    large = [{"properties": {f"a{n}_{m}": {"type": "integer", "minimum": m} for m in range(4000)}} for n in range(12)]
+    pids = list[int]()
+    for schema in large:
+        assert KEPT == await checker.judge("orders", b"{}", [json.dumps(schema)])
+        pids.append(process_of(checker).pid)
+    assert 1 < len({*pids}) < len(large)
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_pipe_that_is_closed_is_told_under_each_loop(loops: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The process has ended and the relay knows: what is written to it raises OSError, and no error of a loop's own."""
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(_write_to_one_that_ended())
+
+
+async def _write_to_one_that_ended() -> None:
+    process = await asyncio.create_subprocess_exec("true", stdin=asyncio.subprocess.PIPE)
+    assert process.stdin is not None
+    await process.wait()
+    process.stdin.close()
+    with pytest.raises(OSError):  # noqa: PT011 - whichever it is
+        await _send(process, b"{}")
 
 
 @pytest.mark.parametrize("before", ["nothing", "a check waits", "the process starts", "a content is checked"])
