@@ -32,14 +32,14 @@ from relay.broker_events import (
     ExchangeProven,
     ExchangeQuarantined,
 )
-from relay.contracts.events import ContractBroken
+from relay.contracts.events import ContractBroken, ContractUnusable
 from relay.errors import RelayError
 from relay.inbox.events import DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed, QueueOpened, QueueRefused, ReceiveFailed
 from relay.schedule_events import KeyFails, ScheduleFails
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FLOODS = frozenset({
-    ContractBroken, KeyFails, ScheduleFails,
+    ContractBroken, ContractUnusable, KeyFails, ScheduleFails,
     BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited, ExchangeProven, ExchangeQuarantined,
     events.DatabaseDown, events.DatabaseUp, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,

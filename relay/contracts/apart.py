@@ -75,8 +75,9 @@ class Checker:
             try:
                 async with asyncio.timeout(seconds_for(len(content)) * _PATIENCE):
                     end = await self._check(content, schemas, found)
-                    if end is End.LOST and reused and not found:
-                        # Somebody may have ended it while it was idle, which is not this content's fault.
+                    if reused and (end is End.MEMORY or (end is End.LOST and not found)):
+                        # Neither an end while it was idle nor what others left in its memory is this content's fault.
+                        found.clear()
                         end = await self._check(content, schemas, found)
             except TimeoutError:
                 end = End.LOST

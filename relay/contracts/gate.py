@@ -22,6 +22,9 @@ _SLICE: Final = 0.003
 _LONGEST: Final = 0.1
 """Seconds for which everything else has it at the most: no check between other work takes as long, but where the machine stands still."""
 
+_SHOWN: Final = 10
+"""Contracts that cannot be read and stand in a heartbeat; the metric counts all."""
+
 
 class Gate:
     """Checks messages before they are written.
@@ -50,8 +53,8 @@ class Gate:
 
     @property
     def unusable(self) -> list[str]:
-        """Contracts that cannot be read, with why, for `relay status`."""
-        return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable]
+        """The first contracts that cannot be read, with why, for `relay status`."""
+        return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable[:_SHOWN]]
 
     def concerned(self, batch: Batch) -> list[int]:
         """Places of the messages that a contract is about and that are there as a whole; one look for a batch of which there are none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import secrets
 import time
@@ -18,6 +20,7 @@ from relay.contracts.explanation import Violation
 from relay.contracts.gate import Gate
 from relay.contracts.registry import Contract, Contracts, holding
 from relay.contracts.schema import Schema
+from relay.logs import FLOODS
 from relay.message import Claim, Cut, PublishResult, Verdict
 from relay.metrics import Metrics
 from tests.support.bench import Bench
@@ -185,6 +188,38 @@ def test_a_contract_that_this_relay_cannot_read_stops_nothing(unknown: Contract,
     assert sentence in told.error
     assert ("orders", "#", 1) == (told.exchange, told.routing_key, told.version)
     assert [f'"orders" "#" version 1: {told.error}'] == one.unusable
+
+
+def test_many_contracts_that_cannot_be_read_are_told_of_in_few_words() -> None:
+    """A heartbeat shows the first, and the log one line a second."""
+    one, seen = gate(*[row("{", key=f"k{n}") for n in range(100)])
+
+    assert 10 == len(one.unusable)
+    assert 100 == len(seen.of(ContractUnusable))
+    assert ContractUnusable in FLOODS
+
+
+def test_checks_give_way_after_a_short_while() -> None:
+    """A turn is a few milliseconds of checks: what is left waits for the next one."""
+    ticks = itertools.count()
+    one = Gate(Seen(), clock=lambda: next(ticks) * 0.002)
+    one.hold([row()])
+    left = deque(range(10))
+
+    passed, _ = one._checked(batch([claim("orders", payload=b"1")] * 10), left, [])
+    assert [0, 1] == passed
+    assert [*range(2, 10)] == [*left]
+
+
+async def test_everything_else_has_as_much_time_as_checks_had() -> None:
+    """After each turn the next one comes as much later as that took."""
+    ticks, loop = itertools.count(), asyncio.get_running_loop()
+    one = Gate(Seen(), clock=lambda: next(ticks) * 0.02)
+    one.hold([row()])
+    began = loop.time()
+
+    assert 4 == len(await checked(one, *[claim("orders", payload=b"1")] * 4))
+    assert loop.time() - began >= 3 * 0.06  # a turn looks at this clock four times; nobody waits behind the last one
 
 
 def test_names_of_a_contract_are_fit_for_a_log() -> None:
