@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pamqp import commands
 from pamqp.frame import unmarshal
@@ -44,10 +45,12 @@ class Pipe:
 class Bench:
     """A session on a pipe, with a clock that a test moves."""
 
-    def __init__(self, *, channel_max: int = 100, open_channels: int = 100) -> None:
+    def __init__(self, *, channel_max: int = 100, open_channels: int = 100, counts_late: bool = False) -> None:
         self.pipe = Pipe()
         self.ahead = 0.0
         self.events: list[Event] = []
+        self.late: list[Callable[[], None]] = []
+        """What is to be done when the broker counts a closed channel no more, where it counts it for a moment."""
         encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
         self.session = Session(
             pipe=self.pipe,
@@ -57,6 +60,7 @@ class Bench:
             open_channels=open_channels,
             clock=self.clock,
             emit=self.events.append,
+            later=self.late.append if counts_late else None,
         )
 
     def clock(self) -> float:

@@ -91,6 +91,8 @@ class FakeClaims:
         self.seen = Seen(fresh=False, ordered=False, waiting=False)
         self.full = True
         """Claims of fresh messages that find something leave something."""
+        self.claimed: Callable[[], None] = lambda: None
+        """What happens while a claim is under way."""
 
     async def reject_unprintable(self) -> None:
         """Nothing is unprintable here."""
@@ -101,6 +103,7 @@ class FakeClaims:
         self.asked.append(source)
         self.wanted.append(wanted)
         self.limits.append((source, limit))
+        self.claimed()
         answers = self.script.get(source, [])
         answer = answers.pop(0) if answers else None
         if isinstance(answer, Exception):

@@ -178,6 +178,13 @@ def test_a_refusal_says_what_to_do(text: str, code: str, sentence: str) -> None:
     assert (code, sentence) == (error.code, error.sentence)
 
 
+@pytest.mark.parametrize("digits", [31, 5000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_of_any_length_is_out_of_range(sign: str, digits: int) -> None:
+    """Also one that Python does not parse, which is valid JSON all the same."""
+    assert "option_range" == _error(f'{{"priority": {sign}{"9" * digits}}}').code
+
+
 def test_a_refusal_names_the_option_as_it_was_written() -> None:
     """The sentence quotes the app's own spelling, and is what the error says where it is shown as such."""
     assert "options.correlation_id must be a string of at most 255 bytes" == str(_error('{"correlation_id": 5}'))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from relay.amqp import consumer, incoming
@@ -120,6 +123,23 @@ async def test_a_queue_that_is_missing_gives_its_channel_to_the_next(rig: Rig) -
     await until(opened)
     assert ["close-ok", "open", "qos", "consume"] == [name for name, _, _ in rig.socket.flush()]
     assert [QueueRefused("a", "Queue 'a' does not exist: declare it.")] == [one for one in rig.events if isinstance(one, QueueRefused)]
+
+
+async def test_a_channel_that_the_broker_closed_is_opened_anew_only_when_it_is_counted_no_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened earlier, it would be one too many, over which the broker ends the connection."""
+    due: list[tuple[float, Any]] = []
+    monkeypatch.setattr(consumer, "COUNTED", 60.0)
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda seconds, *call: due.append((seconds, call)), raising=False)
+    rig.socket.ears[1].closed(Return(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    await settle()
+    assert [("close-ok", 1, 0)] == rig.socket.flush()
+    monkeypatch.undo()
+    [(give, slot)] = [call for seconds, call in due if seconds == 60.0]
+    give(slot)
+    await settle()
+    assert ["open", "qos", "consume"] == [name for name, _, _ in rig.socket.flush()]
 
 
 async def test_a_limit_that_the_broker_tells_is_kept_on_the_next_connection() -> None:

@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 
 from relay.claims import strangers as module
-from relay.claims.ahead import SAME_FOR
+from relay.claims.ahead import SAME_FOR, Ahead
 from relay.claims.backlog import Backlog
 from relay.claims.rate_limits import Limits
 from relay.claims.strangers import CROWD, MOST_KNOWN, PART, PORTION, Strangers
+from relay.claims.stream import Stream
 from relay.claims.streams import Streams
 from relay.message import CONFIRMED, Batch, Portion, Position, PublishResult, Verdict
 from relay.ports import Finding, Fresh
@@ -124,6 +125,21 @@ def test_what_becomes_known_is_claimed_ahead_too(strangers: Strangers, clock: Cl
     assert ["a"] == claimed_ahead().known
     clock.now += SAME_FOR
     assert ["a", "b"] == claimed_ahead().known
+
+
+def test_a_claim_of_what_arrived_begins_no_crowd_that_has_ended_meanwhile(strangers: Strangers) -> None:
+    """The main stream claims all from then on."""
+    store = FakeClaims({"fresh": [crowd() for _ in range(3)]})
+    main, ahead = Stream(store), Ahead(store, strangers)
+    ahead.note(main, at_once(main.claim(limit=1000, limit_bytes=1)))
+
+    async def ends_meanwhile() -> Batch | None:
+        store.claimed = ahead.restart
+        return await ahead.claim_new(limit=1000, limit_bytes=1, excluded=[])
+
+    assert at_once(ends_meanwhile())
+    assert at_once(ahead.claim_new(limit=1000, limit_bytes=1, excluded=[])) is None
+    assert 2 == len(store.wanted)
 
 
 def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_settle(strangers: Strangers, in_hand: Counter[str]) -> None:
