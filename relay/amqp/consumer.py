@@ -17,7 +17,7 @@ from relay.amqp.confirms import Return
 from relay.amqp.hold import Hold
 from relay.amqp.link import Tap
 from relay.amqp.sentences import About, said
-from relay.amqp.slots import Slot, Slots
+from relay.amqp.shared_channels import SharedChannel, SharedChannels
 from relay.inbox.events import QueueNarrowed, QueueOpened, QueueRefused
 from relay.waiting import pause
 
@@ -47,7 +47,7 @@ _GONE: Final = "was deleted, or its leader is gone; it is asked for again"
 class _Turn:
     """A consumer's time on a channel."""
 
-    slot: Slot
+    channel: SharedChannel
     consuming: asyncio.Event = field(default_factory=asyncio.Event)
     """The broker has said that messages come."""
     came: int = 0
@@ -63,7 +63,7 @@ class Consumer:
 
     Args:
         tap: of the connection.
-        slots: where it gets its channel.
+        channels: where it gets its channel.
         queue: its name.
         hold: what may be here unacknowledged.
         take: called with each delivery; returns the bytes that it takes in memory.
@@ -76,7 +76,7 @@ class Consumer:
         self,
         *,
         tap: Tap,
-        slots: Slots,
+        channels: SharedChannels,
         queue: str,
         hold: Hold,
         take: Callable[[Consumer, incoming.Delivered], int],
@@ -84,8 +84,8 @@ class Consumer:
         emit: events.Sink,
     ) -> None:
         self._tap = tap
-        self._slots = slots
-        self._turn = _Turn(Slot(0))
+        self._channels = channels
+        self._turn = _Turn(SharedChannel(0))
         self.queue = queue
         self._hold = hold
         self._prefetch = hold.prefetch
@@ -121,18 +121,18 @@ class Consumer:
 
     async def _have_turn(self) -> str:
         """Have a channel until another queue wants it, or something ends it; return what is to be said of that."""
-        slot = await self._slots.take()
-        self._turn = _Turn(slot)
+        channel = await self._channels.take()
+        self._turn = _Turn(channel)
         self._open()
         ending = asyncio.create_task(self._leave_when_wanted(), name=f"turn of {self.queue}")
         try:
             sentence = await self._closed
         finally:
             ending.cancel()
-        if self._slots.are_short and not slot.is_open:
-            asyncio.get_running_loop().call_later(COUNTED, self._slots.give, slot)
+        if self._channels.are_short and not channel.is_open:
+            asyncio.get_running_loop().call_later(COUNTED, self._channels.give, channel)
         else:
-            self._slots.give(slot)
+            self._channels.give(channel)
         return sentence
 
     async def _leave_when_wanted(self) -> None:
@@ -140,17 +140,17 @@ class Consumer:
         await self._turn.consuming.wait()
         now = asyncio.get_running_loop().time
         ends_at, came = now() + TURN, -1
-        while now() < ends_at and not (self._slots.are_wanted and came == self._turn.came):
+        while now() < ends_at and not (self._channels.are_wanted and came == self._turn.came):
             came = self._turn.came
             await asyncio.sleep(IDLE)
-        await self._slots.wanted()
+        await self._channels.wanted()
         self._turn.leaving = True
         self._cancel()
 
     def acknowledge(self, epoch: int, tag: int) -> None:
         """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
         if epoch == self.epoch:
-            self._write(incoming.acknowledge(self._turn.slot.number, tag))
+            self._write(incoming.acknowledge(self._turn.channel.number, tag))
             self._hold.settle(tag)
             self._adapt()
             self._leave_if_done()
@@ -167,7 +167,7 @@ class Consumer:
         if self._paused:
             self._paused = False
             if not self._turn.leaving:
-                self._write(incoming.consume(self._turn.slot.number, self.queue))
+                self._write(incoming.consume(self._turn.channel.number, self.queue))
 
     @property
     def lost(self) -> bool:
@@ -199,7 +199,7 @@ class Consumer:
 
     def closed(self, reason: Return) -> None:
         """The broker closed the channel: all that is unacknowledged goes back to the queue."""
-        self._tap.write(wire.close_channel_ok(self._turn.slot.number))
+        self._tap.write(wire.close_channel_ok(self._turn.channel.number))
         found = said(reason)
         sentence = _SENTENCES.get(found.about) if found else None
         self._end(sentence or f"was refused by the broker ({reason.code} {reason.text})")
@@ -216,11 +216,11 @@ class Consumer:
     def _open(self) -> None:
         self._closed = asyncio.get_running_loop().create_future()
         self._usable = True
-        self._tap.ears[self._turn.slot.number] = self
+        self._tap.ears[self._turn.channel.number] = self
         self._prefetch = self._hold.prefetch
-        begin = incoming.consume_next if self._turn.slot.is_open else incoming.open_consumer
-        self._turn.slot.is_open = True
-        self._tap.write(begin(self._turn.slot.number, self.queue, self._prefetch))
+        begin = incoming.consume_next if self._turn.channel.is_open else incoming.open_consumer
+        self._turn.channel.is_open = True
+        self._tap.write(begin(self._turn.channel.number, self.queue, self._prefetch))
         if self._paused:
             self._cancel()
 
@@ -237,15 +237,15 @@ class Consumer:
         if self._turn.leaving:
             return
         if self._paused:
-            self._write(incoming.bound(self._turn.slot.number, self._prefetch))
+            self._write(incoming.bound(self._turn.channel.number, self._prefetch))
             return
         self._cancel()
-        self._write(incoming.consume_next(self._turn.slot.number, self.queue, self._prefetch))
+        self._write(incoming.consume_next(self._turn.channel.number, self.queue, self._prefetch))
 
     def _cancel(self) -> None:
         if self._usable:
             self._turn.cancels += 1
-            self._write(incoming.cancel(self._turn.slot.number))
+            self._write(incoming.cancel(self._turn.channel.number))
 
     def _leave_if_done(self) -> None:
         """Leave the channel, open as it is, once nothing more can come on it and nothing is here unacknowledged."""
@@ -264,7 +264,7 @@ class Consumer:
     def _close(self, why: str) -> None:
         self._leave()
         self._closing, self._why = True, why
-        self._tap.write(wire.close_channel(self._turn.slot.number))
+        self._tap.write(wire.close_channel(self._turn.channel.number))
 
     def _leave(self) -> None:
         """The channel's tags mean nothing any more."""
@@ -276,7 +276,7 @@ class Consumer:
     def _end(self, sentence: str) -> None:
         self._leave()
         self._closing = False
-        self._turn.slot.is_open = False
+        self._turn.channel.is_open = False
         if not self._closed.done():
             self._closed.set_result(sentence)
 

@@ -16,7 +16,7 @@ from relay.amqp.consumer import Consumer
 from relay.amqp.hold import Hold
 from relay.amqp.incoming import Delivered, Incoming
 from relay.amqp.link import Link, Lost
-from relay.amqp.slots import Slots
+from relay.amqp.shared_channels import SharedChannels
 from relay.amqp.supervisor import Supervisor
 from relay.inbox.delivery import Delivery, delivery, unreadable
 from relay.inbox.ports import Handful
@@ -74,7 +74,7 @@ class Source:
         self._max_body_bytes = max_body_bytes
         self._emit = emit
         self._limit = ChannelLimit(clock=time.monotonic, emit=emit, spares=False)
-        self._slots = Slots(0)
+        self._channels = SharedChannels(0)
         self._arrived = asyncio.Event()
         self._paused = False
         self._waiting: deque[tuple[Delivery, Channel, int]] = deque()
@@ -140,10 +140,10 @@ class Source:
 
     def up(self, link: Link) -> None:
         """Consume on a new connection."""
-        self._slots = slots = self._share(self._limit.of(link.channel_max, sharing=len(self._queues)))
+        self._channels = channels = self._share(self._limit.of(link.channel_max, sharing=len(self._queues)))
         self._consumers = [
             Consumer(
-                tap=link.tap, slots=slots, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
+                tap=link.tap, channels=channels, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
             )
             for queue in self._queues
         ]  # fmt: skip
@@ -155,15 +155,15 @@ class Source:
     def down(self, lost: Lost) -> None:
         """Forget what was not taken: it comes again."""
         if lost.allowed is not None:
-            self._limit.refused(self._slots.count, lost.allowed, sharing=len(self._queues))
+            self._limit.refused(self._channels.count, lost.allowed, sharing=len(self._queues))
         if self._consuming is not None:
             self._consuming.cancel()
         self._waiting.clear()
 
-    def _share(self, channels: int) -> Slots:
+    def _share(self, channels: int) -> SharedChannels:
         """A channel for each queue, or all that the broker grants."""
         queues = len(self._queues)
-        return Slots(min(channels or queues, queues), are_short=0 < channels < queues)
+        return SharedChannels(min(channels or queues, queues), are_short=0 < channels < queues)
 
     async def _consume(self, consumers: Sequence[Consumer]) -> None:
         async with asyncio.TaskGroup() as tasks:

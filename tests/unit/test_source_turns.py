@@ -136,8 +136,8 @@ async def test_a_channel_that_the_broker_closed_is_opened_anew_only_when_it_is_c
     await settle()
     assert [("close-ok", 1, 0)] == rig.socket.flush()
     monkeypatch.undo()
-    [(give, slot)] = [call for seconds, call in due if seconds == 60.0]
-    give(slot)
+    [(give, channel)] = [call for seconds, call in due if seconds == 60.0]
+    give(channel)
     await settle()
     assert ["open", "qos", "consume"] == [name for name, _, _ in rig.socket.flush()]
 

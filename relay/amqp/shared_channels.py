@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 
-class Slot:
+class SharedChannel:
     """A channel number, and whether the channel is open between two consumers."""
 
     def __init__(self, number: int) -> None:
@@ -14,7 +14,7 @@ class Slot:
         self.is_open = False
 
 
-class Slots:
+class SharedChannels:
     """As many channels as the broker grants.
 
     Args:
@@ -26,28 +26,28 @@ class Slots:
     def __init__(self, count: int, *, are_short: bool = False) -> None:
         self.count = count
         self.are_short = are_short
-        self._free = deque(Slot(number) for number in range(1, count + 1))
-        self._waiting: deque[asyncio.Future[Slot]] = deque()
+        self._free = deque(SharedChannel(number) for number in range(1, count + 1))
+        self._waiting: deque[asyncio.Future[SharedChannel]] = deque()
         self._wanted = asyncio.Event()
 
-    async def take(self) -> Slot:
+    async def take(self) -> SharedChannel:
         """Wait for a channel; the first that waits is the first to get one."""
         if self._free:
             return self._free.popleft()
-        turn: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[SharedChannel] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._wanted.set()
         return await turn
 
-    def give(self, slot: Slot) -> None:
+    def give(self, channel: SharedChannel) -> None:
         """Let the next consumer have it."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(slot)
+                turn.set_result(channel)
                 break
         else:
-            self._free.append(slot)
+            self._free.append(channel)
         if not self._waiting:
             self._wanted.clear()
 
