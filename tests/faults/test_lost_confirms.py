@@ -13,6 +13,7 @@ from tests.support.queue import until
 GIVEN_BACK = "SELECT count(*) FROM queue_message WHERE attempts = 0 AND lock_expires_at IS NULL AND last_error LIKE 'confirm_lost:%'"
 
 
+@pytest.mark.fault(11, repeats=20)
 @pytest.mark.ids("C6", "C15", "A27")
 async def test_messages_that_arrived_are_not_dead_because_their_exchange_went_before_the_confirm(scene: Scene, unique: str) -> None:
     """With one attempt each they are given back, and only the message that found the exchange gone has failed."""
