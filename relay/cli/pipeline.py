@@ -205,7 +205,7 @@ def _metrics(
 ) -> Any:
     from relay.pipeline import metrics as job  # noqa: PLC0415 - see relay.cli.main
 
-    given = {name: value for name, value in {"target_ms": target, "top_keys": top_keys}.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in {"target_ms": target, "top_keys": top_keys}.items() if value is not None}
     return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again, **given)
 
 

@@ -45,16 +45,16 @@ class Lake:
     def __repr__(self) -> str:
         return f"Lake({self.place.url!r})"
 
-    def open(self, table: str) -> DeltaTable | None:
-        """A handle of the table as it is now, None where there is none yet.
+    def open(self, table: str, version: int | None = None) -> DeltaTable | None:
+        """A handle of the table as it is now, or was in a version; None where there is none yet.
 
         Raises:
-            LakeError: it needs a reader that is not known here.
+            LakeError: it needs a reader that is not known here, or its log has no such version any more.
             UnreachableError: the object store does not answer.
         """
         with sentences(self.place):
             try:
-                handle = DeltaTable(self.place.table(table), storage_options=dict(self.place.options))
+                handle = DeltaTable(self.place.table(table), version, storage_options=dict(self.place.options))
             except TableNotFoundError:
                 return None
         if (needed := handle.protocol().min_reader_version) != READER_VERSION:

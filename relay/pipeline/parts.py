@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from relay.pipeline.lake_errors import sentences
-from relay.pipeline.lake_log import files
+from relay.pipeline.lake_log import File
 from relay.pipeline.lake_place import Place
 from relay.pipeline.tasks import Read, by_number
 
@@ -35,18 +34,18 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """What each task reads of one version of a table. Small, and travels to the tasks."""
+    """What each task reads of a table's files. Small, and travels to the tasks."""
 
     place: Place
     table: str
     tasks: tuple[tuple[Part, ...], ...]
 
     @classmethod
-    def of(cls, place: Place, table: str, handle: DeltaTable, days: Iterable[date], *, rows: int = ROWS) -> Self:
-        """The files of some days as the handle has them: large ones cut, small ones together."""
+    def of(cls, place: Place, table: str, files: Iterable[File], *, rows: int = ROWS) -> Self:
+        """Some files of days: large ones cut, small ones together."""
         tasks: list[list[Part]] = []
         room = 0
-        for day, path, count in _files(handle, set(days)):
+        for day, path, count in sorted((file.day, file.path, file.rows) for file in files if file.day is not None):
             shares = max(1, -(-count // rows))
             for share in range(shares):
                 if not tasks or room < count // shares:
@@ -73,7 +72,3 @@ class Parts:
             low, high = (file.num_row_groups * share // part.shares for share in (part.share, part.share + 1))
             if low < high:
                 yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=range(low, high), columns=columns, use_threads=False)
-
-
-def _files(handle: DeltaTable, days: set[date]) -> list[tuple[date, str, int]]:
-    return sorted((file.day, file.path, file.rows) for file in files(handle) if file.day is not None and file.day in days)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import date
 
@@ -11,35 +10,47 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from relay.errors import ConflictError
+from relay.errors import ConflictError, LakeError
 from relay.pipeline import stats
 from relay.pipeline.archive import DAY
+from relay.pipeline.counting import Base, Numbers
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_errors import sentence, sentences
-from relay.pipeline.lake_log import files
+from relay.pipeline.lake_log import files_by_day
 
 APPLICATION = "outbox-relay/metrics"
 """Its transaction in each table's log: the version of the table `archive` that was last computed."""
 SCHEMA = stats.SCHEMA.append(DAY)
+_GRAINS = ("window", "hour", "day")
 _FASTER = "Another run of the metrics was faster: the next one computes what is left."
 
 
-def rows_by_day(archive: DeltaTable) -> dict[date, int]:
-    """How many rows each day of the archive has, from the log alone."""
-    rows: Counter[date] = Counter()
-    for file in files(archive):
-        if file.day is not None:
-            rows[file.day] += file.rows
-    return dict(rows)
-
-
-def messages_by_day(lake: Lake) -> dict[date, int]:
-    """How many messages the numbers of each day count; none where nothing was computed yet. Errors as `Lake.open`."""
-    if lake.open(_table("day")) is None:
+def numbers_by_day(lake: Lake) -> dict[date, Numbers]:
+    """What the table of days says of each day; nothing where one of the tables is missing. Errors as `Lake.open`."""
+    *others, handle = (lake.open(_table(grain)) for grain in _GRAINS)
+    if handle is None or None in others:
         return {}
-    found = lake.dataset(_table("day")).to_table(columns=[*stats.RESULTS, DAY.name])
+    with sentences(lake.place):
+        found = handle.to_pyarrow_dataset().to_table(columns=[*stats.RESULTS, DAY.name])
     counted = pa.table({DAY.name: found[DAY.name], "messages": stats.messages(found)}).group_by(DAY.name).aggregate([("messages", "sum")])
-    return dict(zip(counted[DAY.name].to_pylist(), counted["messages_sum"].to_pylist(), strict=True))
+    written = {day: min(file.written for file in files if file.written) for day, files in files_by_day(handle).items()}
+    pairs = zip(counted[DAY.name].to_pylist(), counted["messages_sum"].to_pylist(), strict=True)
+    return {day: Numbers(messages, written[day]) for day, messages in pairs}
+
+
+def bases(lake: Lake, days: Iterable[date]) -> dict[date, Base]:
+    """The windows of some days, and the files of the archive's version that was last computed; nothing where that is gone."""
+    days = sorted(days)
+    handle = lake.open(_table("window")) if days else None
+    if handle is None or (version := handle.transaction_version(APPLICATION)) is None:
+        return {}
+    try:
+        archive = lake.open("archive", version)
+    except LakeError:  # its log was cleaned up, or the archive is another one
+        return {}
+    files = {} if archive is None else files_by_day(archive)
+    with sentences(lake.place):
+        return {day: Base(_read(handle, [day]), files.get(day, [])) for day in days}
 
 
 def read(lake: Lake, grain: str, days: Iterable[date]) -> pa.Table:
@@ -47,8 +58,10 @@ def read(lake: Lake, grain: str, days: Iterable[date]) -> pa.Table:
     return _read(lake.opened(_table(grain)), days)
 
 
-def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, archive_version: int) -> bool:
+def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, archive_version: int, though_equal: bool = False) -> bool:
     """Make the numbers those of the days, in one commit; whether there was something to change.
+
+    Numbers that are there already are written again where `though_equal` says so: then the log tells when.
 
     Raises:
         ConflictError: another run changed the table meanwhile, or counted a later version of the archive.
@@ -60,7 +73,7 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
     if archive_version < (handle.transaction_version(APPLICATION) or 0) <= _newest(lake):
         raise ConflictError(_FASTER)
     with sentences(lake.place):
-        if _read(handle, days).equals(numbers):
+        if not though_equal and _read(handle, days).equals(numbers):
             return False
     try:
         # The handle is the one that was compared: whoever committed since then makes this one fail.

@@ -7,7 +7,8 @@ JVM need not look at a hundred counts of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from relay.pipeline import stats
 from relay.pipeline.archive import DAY
-from relay.pipeline.named_keys import NamedKeys
+from relay.pipeline.named_keys import NamedKeys, Pair, fill
 from relay.pipeline.parts import Parts
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ _COUNTED_DDL = "day date, exchange string, routing_key string, messages bigint"
 _PACKED_DDL = "numbers binary"
 
 
-def windows(spark: SparkSession, parts: Parts, *, target_ms: int, top_keys: int) -> pa.Table:
-    """Archive rows of whole days → numbers by window, exchange and named routing key, as `stats.merge` orders them."""
+def windows(
+    spark: SparkSession, parts: Parts, *, target_ms: int, top_keys: int, named: Mapping[date, Collection[Pair]] | None = None
+) -> pa.Table:
+    """Archive rows of days → numbers by window, exchange and named routing key, as `stats.merge` orders them; `named` has keys to keep."""
     counted = parts.dataframe(spark, _Keys(parts).count, _COUNTED_DDL)
-    names = named_keys(top_routing_keys(counted, top_keys=top_keys))
+    names = named_keys(top_routing_keys(counted, top_keys=top_keys), named or {}, top_keys)
     packed = parts.dataframe(spark, _Windows(parts, names, target_ms).count, _PACKED_DDL).toArrow()
     return stats.add_up(pa.ipc.open_stream(one.as_buffer()).read_all() for one in packed["numbers"])
 
@@ -42,15 +45,15 @@ def top_routing_keys(counted: DataFrame, *, top_keys: int) -> DataFrame:
 
     summed = counted.groupBy("day", *_PAIR).agg(f.sum("messages").alias("messages"))
     place = f.row_number().over(Window.partitionBy("day", "exchange").orderBy(f.desc("messages"), f.asc("routing_key")))
-    return summed.withColumn("place", place).where(f.col("place") <= top_keys).select("day", *_PAIR)
+    return summed.withColumn("place", place).where(f.col("place") <= top_keys).select("day", "place", *_PAIR)
 
 
-def named_keys(top: DataFrame) -> dict[date, NamedKeys]:
-    """The keys that each day names, out of what `top_routing_keys` gives."""
-    pairs: dict[date, list[tuple[str, str]]] = {}
-    for day, exchange, key in top.collect():
-        pairs.setdefault(day, []).append((exchange, key))
-    return {day: NamedKeys(named) for day, named in pairs.items()}
+def named_keys(top: DataFrame, named: Mapping[date, Collection[Pair]], top_keys: int) -> dict[date, NamedKeys]:
+    """The keys that each day names: those that it names already, and the busiest out of what `top_routing_keys` gives."""
+    busiest: defaultdict[date, list[Pair]] = defaultdict(list)
+    for day, _, exchange, key in sorted(top.collect()):
+        busiest[day].append((exchange, key))
+    return {day: fill(named.get(day, ()), pairs, top_keys) for day, pairs in busiest.items()}
 
 
 @dataclass(frozen=True)

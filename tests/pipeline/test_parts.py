@@ -9,6 +9,7 @@ import pytest
 
 from relay.errors import LakeError
 from relay.pipeline.lake import Lake
+from relay.pipeline.lake_log import files_by_day
 from relay.pipeline.parts import Parts
 from tests.support.lake_rows import NOON, append, row, table
 
@@ -16,7 +17,8 @@ TODAY = NOON.date()
 
 
 def _parts(lake: Lake, *, rows: int, days: int = 1) -> Parts:
-    return Parts.of(lake.place, "archive", lake.opened("archive"), [TODAY + timedelta(days=number) for number in range(days)], rows=rows)
+    files = files_by_day(lake.opened("archive"))
+    return Parts.of(lake.place, "archive", [file for number in range(days) for file in files[TODAY + timedelta(days=number)]], rows=rows)
 
 
 def _grown(lake: Lake, *row_groups: int) -> None:
@@ -52,13 +54,13 @@ def test_large_files_are_cut_and_small_ones_read_together(lake: Lake) -> None:
     assert [5] == [len(task) for task in _parts(small, rows=30).tasks]
 
 
-def test_only_the_days_that_were_asked_for_are_read(lake: Lake) -> None:
-    """Each batch comes with its day, and other days with none; a day without rows is nothing to do."""
+def test_only_the_files_that_were_given_are_read(lake: Lake) -> None:
+    """Each batch comes with its day; no file is nothing to do."""
     append(lake, *(row(number, at=NOON + timedelta(days=number)) for number in range(3)))
 
     found = [(day, batch["seq"].to_pylist()) for day, batch in _parts(lake, rows=100, days=2).batches(0, ["seq"])]
     assert [(TODAY, [0]), (TODAY + timedelta(days=1), [1])] == found
-    assert () == Parts.of(lake.place, "archive", lake.opened("archive"), [TODAY - timedelta(days=1)]).tasks
+    assert () == Parts.of(lake.place, "archive", []).tasks
 
 
 @pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"no such thing")])

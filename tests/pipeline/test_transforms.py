@@ -12,6 +12,7 @@ import pytest
 
 from relay.pipeline import stats, transforms
 from relay.pipeline.lake import Lake
+from relay.pipeline.lake_log import files as files_of
 from relay.pipeline.parts import Parts
 from tests.support.lake_rows import NOON, append, dead, row, table
 
@@ -30,7 +31,8 @@ def computed(spark: SparkSession, lake: Lake) -> Computed:
         for number in range(files):
             append(lake, *rows[number::files])
         days = {one["day"] for one in rows}
-        parts = Parts.of(lake.place, "archive", lake.opened("archive"), days, rows=rows_of_a_task)
+        chosen = [file for file in files_of(lake.opened("archive")) if file.day in days]
+        parts = Parts.of(lake.place, "archive", chosen, rows=rows_of_a_task)
         return transforms.windows(spark, parts, target_ms=10, top_keys=top_keys)
 
     return compute

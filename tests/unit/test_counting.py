@@ -1,0 +1,175 @@
+"""Which files of a day are counted, and that a day which is counted export by export ends with the numbers of a full count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relay.pipeline import counting, named_keys, stats
+from relay.pipeline.counting import Base, Count, Numbers
+from relay.pipeline.lake_log import File
+from tests.support.lake_rows import NOON, row, table
+
+DAY = NOON.date()
+END = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(days=1)
+TARGET_MS, TOP_KEYS = 10, 2
+Rows = list[dict[str, Any]]
+
+
+def _file(path: str, rows: int = 2) -> File:
+    return File(path, DAY, rows * 100, rows, None)
+
+
+A, B, C = _file("a"), _file("b"), _file("c")
+
+
+def _windows(rows: int, target_ms: int = TARGET_MS) -> pa.Table:
+    return stats.count(table(row(number) for number in range(rows)), target_ms=target_ms)
+
+
+def _choose(files: Sequence[File], base: Base | None, today: date = DAY) -> Count:
+    return counting.choose(DAY, files, base, today=today, target_ms=TARGET_MS)
+
+
+@pytest.mark.parametrize(
+    ("messages", "written", "today", "due"),
+    [
+        (None, None, DAY, True),
+        (4, NOON, DAY, False),
+        (3, NOON, DAY, True),
+        (5, NOON, DAY, True),
+        (4, NOON, DAY - timedelta(days=1), False),
+        (4, NOON, DAY + timedelta(days=1), True),
+        (4, END, DAY + timedelta(days=1), True),
+        (4, END + timedelta(minutes=10, microseconds=-1), DAY + timedelta(days=1), True),
+        (4, END + timedelta(minutes=10), DAY + timedelta(days=1), False),
+        (3, END + timedelta(days=9), DAY + timedelta(days=1), True),
+    ],
+)
+def test_a_day_is_due_until_its_numbers_are_those_of_a_day_that_is_over(
+    messages: int | None, written: datetime, today: date, due: bool
+) -> None:
+    """While other rows are there than were counted, and once more ten minutes after its end."""
+    numbers = None if messages is None else Numbers(messages, written)
+
+    assert due == counting.is_due(DAY, [A, B], numbers, today)
+
+
+def test_of_an_open_day_only_new_files_are_counted() -> None:
+    """Its windows count the others; also none is new, as after a run that was killed between the windows and the day."""
+    windows = _windows(4)
+
+    assert Count(DAY, [C], windows) == _choose([A, B, C], Base(windows, [A, B]))
+    assert Count(DAY, [], windows) == _choose([A, B], Base(windows, [A, B]))
+    assert [C] == _choose([A, B, C], Base(windows, [A, B]), today=DAY - timedelta(days=1)).files
+
+
+@pytest.mark.parametrize(
+    ("base", "today"),
+    [
+        pytest.param(None, DAY, id="nothing is known"),
+        pytest.param(Base(_windows(4), [A, B]), DAY + timedelta(days=1), id="the day is over"),
+        pytest.param(Base(_windows(2), [A, B]), DAY, id="the version is of another day's count"),
+        pytest.param(Base(_windows(6), [A, B]), DAY, id="the windows are of a later count"),
+        pytest.param(Base(_windows(4), [A, _file("gone")]), DAY, id="files became others"),
+        pytest.param(Base(_windows(4, target_ms=11), [A, B]), DAY, id="another target"),
+        pytest.param(Base(pa.concat_tables([_windows(2), _windows(2, target_ms=9)]), [A, B]), DAY, id="two targets"),
+        pytest.param(Base(stats.empty(), []), DAY, id="no windows"),
+    ],
+)
+def test_a_day_is_counted_whole_where_anything_else_is_possible(base: Base | None, today: date) -> None:
+    """All of its files, and no windows that there are."""
+    assert Count(DAY, [A, B, C], None) == _choose([A, B, C], base, today=today)
+
+
+def test_a_day_that_is_open_keeps_its_names_and_gets_more_while_there_is_room() -> None:
+    """Up to the number for each exchange, the busiest first; names beyond it stay."""
+    named = named_keys.fill([("a", "x"), ("c", "1"), ("c", "2"), ("c", "3")], [("a", "y"), ("b", "y"), ("a", "z"), ("c", "4")], 2)
+    rows = table(row(exchange=exchange, routing_key=key) for exchange, keys in {"a": "xyz", "b": "xy", "c": "1234"}.items() for key in keys)
+
+    renamed = named.of_rows(rows.combine_chunks().to_batches()[0])
+    assert ["x", "y", "*other*", "*other*", "y", "1", "2", "3", "*other*"] == renamed["routing_key"].to_pylist()
+
+
+def test_numbers_say_what_they_name() -> None:
+    """Each pair once, without what stands for the others."""
+    rows = [row(1), row(2, at=NOON + timedelta(hours=1)), row(3, routing_key="*other*"), row(4, exchange="", routing_key="")]
+
+    assert {("shop", "order"), ("", "")} == named_keys.of_numbers(stats.count(table(rows), target_ms=TARGET_MS))
+
+
+class _Lake(NamedTuple):
+    """A day in the lake, as runs without Spark leave it."""
+
+    files: list[tuple[File, Rows]]
+    counted: int
+    windows: pa.Table
+
+    @property
+    def rows(self) -> Rows:
+        return [one for _, some in self.files for one in some]
+
+    def grown(self, rows: Rows) -> _Lake:
+        return self._replace(files=[*self.files, (_file(f"exported after {len(self.rows)}", len(rows)), rows)])
+
+    def compacted(self) -> _Lake:
+        return self._replace(files=[(_file(f"compacted {len(self.rows)}", len(self.rows)), self.rows)])
+
+    def run(self, known: Sequence[File], today: date = DAY) -> _Lake:
+        """The lake after a run that takes `known` for what the windows count."""
+        files = [file for file, _ in self.files]
+        count = counting.choose(DAY, files, Base(self.windows, known), today=today, target_ms=TARGET_MS)
+        rows = [one for file, some in self.files if file in count.files for one in some]
+        held = stats.empty() if count.windows is None else count.windows
+        counted = _counted(rows, named_keys.of_numbers(held))
+        return _Lake(self.files, len(files), stats.merge(pa.concat_tables([held, counted])))
+
+
+def _counted(rows: Rows, named: Iterable[named_keys.Pair] = ()) -> pa.Table:
+    messages = Counter((one["exchange"], one["routing_key"]) for one in rows)
+    names = named_keys.fill(named, sorted(messages, key=lambda pair: (-messages[pair], pair[1])), TOP_KEYS)
+    renamed = [names.of_rows(batch) for batch in table(rows).combine_chunks().to_batches()]
+    return stats.add_up(stats.count(batch, target_ms=TARGET_MS) for batch in renamed)
+
+
+def _by_exchange(windows: pa.Table) -> pa.Table:
+    keys = pa.array(["any"] * windows.num_rows, pa.string())
+    return stats.merge(windows.set_column(windows.schema.get_field_index("routing_key"), "routing_key", keys))
+
+
+ROW = st.builds(
+    lambda number, minutes, names, latency, is_dead: (
+        row(number, at=NOON + timedelta(minutes=minutes), exchange=names[0], routing_key=names[1], wait=latency)
+        | ({"result": "failed", "error_code": "nack", "confirmed_at": None} if is_dead else {})
+    ),
+    st.integers(0, 99),
+    st.sampled_from([-700, -6, 0, 1, 6, 700]),
+    st.tuples(st.sampled_from(["", "shop"]), st.sampled_from(["a", "b", "c", "*other*", "ö"])),
+    st.floats(0, 1e8),
+    st.booleans(),
+)  # fmt: skip
+STEP = st.tuples(st.lists(ROW, min_size=1, max_size=8), st.sampled_from(["run", "run", "no run", "compact", "lost version"]))
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(STEP, max_size=5))
+def test_any_exports_and_runs_of_a_day_add_up_to_a_full_count(steps: list[tuple[Rows, str]]) -> None:
+    """After each run by window and exchange, whatever happened before; when the day is over the table is that of a full count."""
+    lake = _Lake([], 0, stats.empty())
+    for rows, what in steps:
+        lake = lake.grown(rows)
+        known = [] if what == "lost version" else [file for file, _ in lake.files[: lake.counted]]
+        if what == "compact":
+            lake = lake.compacted()
+        if what != "no run":
+            lake = lake.run(known)
+            assert _by_exchange(stats.count(table(lake.rows), target_ms=TARGET_MS)).equals(_by_exchange(lake.windows))
+
+    assert _counted(lake.rows).equals(lake.run([], today=DAY + timedelta(days=1)).windows)
