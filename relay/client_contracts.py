@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -13,8 +14,11 @@ from relay.client_handles import AsyncConnection, Connection, async_connection, 
 from relay.client_message import Message, MessageError
 from relay.client_rows import Given, Trace, fit, statement
 from relay.contracts.registry import Breach, Contract, Contracts, breaches
+from relay.contracts.schema import compiled
 from relay.written_numbers import as_stored
 
+_compiled = lru_cache(maxsize=1024)(compiled)
+"""Who reads the contracts again compiles only those that are new."""
 _LOG = logging.getLogger("relay.contracts")
 
 
@@ -26,7 +30,7 @@ class ClientContracts:
     """
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        self._contracts = Contracts(Contract(*row) for row in rows)
+        self._contracts = Contracts((Contract(*row) for row in rows), compile_schema=_compiled)
 
     def __len__(self) -> int:
         return len(self._contracts)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from relay.contracts.apart import Checker, End, Judged
 from relay.contracts.events import ContractBroken, ContractsHeld, ContractUnusable
 from relay.contracts.registry import Breach, Contract, Contracts, Held, quick_breaches
+from relay.contracts.schema import compiled
 from relay.contracts.turns import Turns
 from relay.events import Sink
 from relay.message import Batch, Claim, Cut, PublishResult, Verdict
@@ -46,7 +47,11 @@ class Gate:
 
     def hold(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Check against these contracts from now on; those that cannot be read are told of, and their messages go unchecked."""
-        self._contracts = Contracts(Contract(*row) for row in rows)
+        read = [Contract(*row) for row in rows]
+        texts = {one.schema for one in read}
+        kept = {text: schema for text, schema in self._contracts.schemas().items() if text in texts}
+        self._contracts = Contracts()  # so that what was replaced leaves its memory to what is compiled now
+        self._contracts = Contracts(read, compile_schema=lambda text: kept.get(text) or compiled(text))
         self._emit(ContractsHeld(self._contracts.count("enforce"), self._contracts.count("warn")))
         for contract, sentence in self._contracts.unusable:
             self._emit(ContractUnusable(contract.exchange, contract.routing_key, contract.version, sentence))

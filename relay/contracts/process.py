@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -23,6 +24,8 @@ NO_MEMORY: Final = 77
 """Exit code where a content asks for more memory than it may take."""
 _DIE_WITH_PARENT: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
+_compiled = lru_cache(maxsize=64)(compiled)
+"""Schemas of the last contents; a process with too little memory for them is followed by another one."""
 _NICENESS: Final = 10
 """The relay goes first where both want a processor."""
 
@@ -47,7 +50,7 @@ def violations(content: bytes, schemas: Sequence[str]) -> Iterator[Violation | N
         if type(value) is Violation:
             yield value
             continue
-        schema = compiled(text)
+        schema = _compiled(text)
         yield None if schema.valid(value) else schema.explain(value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from relay.contracts.effort import explained_bytes, inline_bytes
@@ -69,15 +69,16 @@ class Contracts:
     A message must keep every one of them whose pattern matches its routing key.
 
     Args:
-        rows: all versions.
+        rows: all versions, or those that may hold.
+        compile_schema: of a JSON text.
     """
 
-    def __init__(self, rows: Iterable[Contract] = ()) -> None:
+    def __init__(self, rows: Iterable[Contract] = (), *, compile_schema: Callable[[str], Schema] = compiled) -> None:
         self.unusable: list[Unusable] = []
         """Contracts whose messages go unchecked."""
         self._exchanges: dict[str, list[Held]] = defaultdict(list)
         for contract in holding(rows):
-            self._add(contract)
+            self._add(contract, compile_schema)
         self._known: dict[str, dict[str, tuple[Held, ...]]] = {exchange: {} for exchange in self._exchanges}
 
     def __len__(self) -> int:
@@ -86,6 +87,10 @@ class Contracts:
     def concern(self, exchanges: Collection[str]) -> bool:
         """Whether any of these exchanges has one."""
         return not self._exchanges.keys().isdisjoint(exchanges)
+
+    def schemas(self) -> dict[str, Schema]:
+        """Compiled schemas by their JSON text."""
+        return {held.contract.schema: held.schema for several in self._exchanges.values() for held in several}
 
     def count(self, mode: str) -> int:
         """How many of this mode hold."""
@@ -104,13 +109,13 @@ class Contracts:
             known[routing_key] = held
         return held
 
-    def _add(self, contract: Contract) -> None:
+    def _add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:
         if contract.mode not in MODES:
             sentence = f"Its mode is {printable(contract.mode)}, which this relay does not know: install a newer outbox-relay."
             self.unusable.append(Unusable(contract, sentence))
             return
         try:
-            held = Held(contract, compiled(contract.schema))
+            held = Held(contract, compile_schema(contract.schema))
         except SchemaError as error:
             self.unusable.append(Unusable(contract, str(error)))
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any, Final
 
 import jsonschema_rs
@@ -63,9 +62,8 @@ class Schema:
         return None if self.valid(value) else self.explain(value)
 
 
-@lru_cache(maxsize=1024)
 def compiled(text: str) -> Schema:
-    """The schema of a JSON text, kept for the next who asks; SchemaError as `Schema`."""
+    """The schema of a JSON text; SchemaError as `Schema`."""
     try:
         document = from_json(text)
     except ValueError:

@@ -42,6 +42,17 @@ async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Que
     assert [] == told[-1]
 
 
+async def test_versions_that_hold_for_nothing_are_not_read(queue: Queue, store: MadeStore) -> None:
+    """Of a contract with fifty versions two: the newest that is enforced, and the newest on trial."""
+    told: list[list[tuple[Any, ...]]] = []
+    for number in range(50):
+        mode = "enforce" if number < 25 else "warn"
+        await queue.sql(f"SELECT queue_message_contract_add('orders', '#', '{{\"maximum\": {number}}}', NULL, '{mode}')")
+    await Upkeep(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append).refresh_policy()
+
+    assert [[(25, "enforce"), (50, "warn")]] == [[(row[2], row[3]) for row in rows] for rows in told]
+
+
 async def test_a_change_that_commits_late_is_heard_too(queue: Queue, store: MadeStore, database_url: str) -> None:
     """Begun before another one that was read meanwhile: no number that only rises could tell."""
     told: list[list[tuple[Any, ...]]] = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import secrets
 import time
+import weakref
 from collections import deque
 from typing import Any
 
@@ -220,6 +222,20 @@ async def test_everything_else_has_as_much_time_as_checks_had() -> None:
 
     assert 4 == len(await checked(one, *[claim("orders", payload=b"1")] * 4))
     assert loop.time() - began >= 3 * 0.06  # a turn looks at this clock four times; nobody waits behind the last one
+
+
+def test_contracts_that_were_replaced_are_forgotten_and_others_are_kept() -> None:
+    """A change of one compiles that one, and no former ones fill the memory."""
+    one, _ = gate(row(key="a"), row(TEXT, key="b"))
+    kept, gone = (one._contracts.of("orders", key)[0].schema for key in "ab")
+    former = weakref.ref(gone)
+    del gone
+    for number in range(3):
+        one.hold([row(key="a"), row({"maximum": number}, key="b")])
+    gc.collect()
+
+    assert former() is None
+    assert kept is one._contracts.of("orders", "a")[0].schema
 
 
 def test_names_of_a_contract_are_fit_for_a_log() -> None:

@@ -1,2 +1,4 @@
--- Every version of every message contract.
-SELECT exchange, routing_key, version, mode, schema::text FROM @schema@.queue_message_contract ORDER BY exchange, routing_key, version
+-- Of every message contract the newest version in each mode: the others hold for nothing, and no relay reads them.
+SELECT exchange, routing_key, version, mode, schema::text
+FROM (SELECT DISTINCT ON (exchange, routing_key, mode) * FROM @schema@.queue_message_contract ORDER BY exchange, routing_key, mode, version DESC) AS newest
+ORDER BY exchange, routing_key, version
