@@ -10,20 +10,18 @@ from relay import events
 from relay.claims.cursor import LAST_XID
 from relay.message import SUCCESS, Range
 from relay.ports import Fresh, Row
+from tests.support.app_triggers import REFUSALS
 from tests.support.broker import Declared, Topology
 from tests.support.queue import MadeStore, MakeStore, Queue, busy, ids_of, positions_of
 from tests.support.relays import Relays
 
-REFUSALS = {
-    "raises": "RAISE EXCEPTION 'not this one'",
-    "has-a-state-of-its-own": "RAISE EXCEPTION 'not this one' USING ERRCODE = 'AB123'",
-    "breaks-a-constraint": "RAISE EXCEPTION 'not this one' USING ERRCODE = 'check_violation'",
-    "skips": "RETURN NULL",
-}
-"""What the trigger does to one message."""
 TRIGGER = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$;
     CREATE TRIGGER refuse BEFORE {} ON queue_message FOR EACH ROW WHEN (OLD.expires_at = '9999-01-01') EXECUTE FUNCTION refuse();
+"""
+ARCHIVED = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON queue_message_archive FOR EACH ROW WHEN (NEW.id = '{}') EXECUTE FUNCTION refuse();
 """
 MARK = "UPDATE queue_message SET expires_at = '9999-01-01' WHERE id = ANY(%s::uuid[])"
 """Makes these messages those that the trigger refuses."""
@@ -163,3 +161,20 @@ async def test_what_a_trigger_keeps_in_the_queue_is_no_lost_lock(queue: Queue, s
     assert busy(ids[1]) == await store.archive(batch, [Row(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
 
     assert {ids[0], ids[2]} == {*await queue.results()}
+
+
+async def test_a_message_that_the_archive_refuses_stays_and_goes_once(
+    relays: Relays, queue: Queue, inbox: Declared, topology: Topology, amqp_url: str, refusal: str
+) -> None:
+    """Its neighbours are archived, and it follows once it may: it was sent, and is not sent again meanwhile."""
+    ids = await queue.insert(20, exchange=inbox.exchange, routing_key=inbox.routing_key)
+    await queue.sql(ARCHIVED.format(refusal, ids[7]))
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    await queue.settled(1, seconds=20)
+    await relay.logged("settle_failed")
+    assert [(ids[7],)] == await queue.sql("SELECT id::text FROM queue_message")
+
+    await queue.sql("DROP TRIGGER refuse ON queue_message_archive")
+    await queue.settled(seconds=20)
+    assert sorted(ids) == sorted(await queue.results())
+    assert sorted(ids) == sorted(str(message.message_id) for message in await topology.drain(inbox.queue))

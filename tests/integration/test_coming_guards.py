@@ -40,6 +40,21 @@ def test_what_cannot_be_deleted_is_not_taken(cli: Cli, seeded: Seeded, by: str) 
     assert [(0, 1)] == seeded.run("SELECT (SELECT count(*) FROM queue_message), (SELECT count(*) FROM jobs)")
 
 
+def test_a_row_whose_message_a_trigger_skips_is_archived_rejected(cli: Cli, seeded: Seeded) -> None:
+    """Before the switch it is noted; after it the row is nowhere else."""
+    seeded.run(GO_OUTBOX.definition)
+    cli("adopt", "mirror", "go-outbox", GO_OUTBOX.table)
+    seeded.run(KEEPS.format("queue_message").replace("DELETE", "INSERT"))
+    seeded.named(GO_OUTBOX.insert, go_outbox_row())
+    words = "A trigger of queue_message skips the INSERT without an error."
+    assert [(words,)] == seeded.run("SELECT problem FROM queue_message_adoption_seen")
+    seeded.run(f"DELETE FROM {GO_OUTBOX.table}")
+    cli("adopt", "switch", GO_OUTBOX.table)
+    seeded.named(GO_OUTBOX.insert, go_outbox_row())
+    assert [("rejected", "refused", words)] == seeded.run("SELECT result, error_code, error_detail FROM queue_message_archive")
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
 def test_no_name_ends_the_text_that_it_stands_in(cli: Cli, seeded: Seeded) -> None:
     """A column or a template with the mark that a function's body ends with is refused; nothing of it runs."""
     seeded.run(LARAVEL.definition)

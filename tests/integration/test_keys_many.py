@@ -24,6 +24,12 @@ SLOW = """
     CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RAISE EXCEPTION 'not today'; END $$;
     CREATE TRIGGER slow BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION slow()
 """
+SLOW_LEAVE = """
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.1); RETURN NULL; END $$;
+    CREATE TRIGGER slow AFTER UPDATE OF large ON queue_message_keyed_row FOR EACH STATEMENT EXECUTE FUNCTION slow();
+"""
+LARGE = "UPDATE queue_message_keyed_row SET large = true, size = 5000000 WHERE content = '[2]'"
+SMALL = "SELECT count(DISTINCT bundle_key) FROM queue_message_keyed_row WHERE NOT large"
 TEN = b"SELECT queue_message_fold(most => %(most)s)"
 TAKE = "INSERT INTO queue_message (id, exchange) VALUES (%s, 'elsewhere')"
 
@@ -130,6 +136,23 @@ async def test_a_call_ends_after_two_seconds_and_the_next_goes_on(queue: Queue, 
     assert await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE due_at < now()") == 300 - tried
     await queue.sql("DROP TRIGGER slow ON queue_message")
     assert 300 - tried == await fold(queue)
+
+
+async def test_what_a_call_leaves_to_the_large_keys_takes_of_its_time(queue: Queue) -> None:
+    """Here it takes more than the second that small keys have, so the next call goes on; it did not end before all were left."""
+    for key in range(3):
+        for part in (1, 2):
+            await keyed(queue, content=part, bundle_key=f"k{key}")
+    await keyed(queue, content=1, bundle_key="small")
+    await queue.sql(LARGE)
+    await queue.sql(SLOW_LEAVE)
+    await fold(queue, "1 min")
+    assert 0 < await queue.value(SMALL)
+
+    await queue.sql("DROP TRIGGER slow ON queue_message_keyed_row")
+    while await fold(queue, "1 min"):
+        pass
+    assert [*4 * [[1]], *3 * [[2]]] == sorted(await contents(queue))
 
 
 @KINDS

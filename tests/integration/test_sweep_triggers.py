@@ -75,28 +75,30 @@ async def test_errors_that_repeat_megabytes_keep_no_lock_from_being_freed(queue:
     assert "é" * 1000 == first
 
 
-@pytest.mark.parametrize("state", ["P0001", "AB123", "42P01", "XX000", "55006", "40001"])
+@pytest.mark.parametrize("state", ["P0001", "AB123", "42P01", "XX000", "55006", "40001", None])
 @pytest.mark.parametrize("by", ["scrub", "minute"])
 async def test_a_dead_message_that_the_archive_refuses_keeps_no_lock_from_being_freed(
-    queue: Queue, make_store: MakeStore, state: str, by: str
+    queue: Queue, make_store: MakeStore, state: str | None, by: str
 ) -> None:
-    """Whatever SQLSTATE its trigger raises; the scrub reports the message."""
+    """Whatever SQLSTATE its trigger raises, or where it skips the row; the scrub reports the message, and it stays."""
     logged: list[events.Event] = []
     store = make_store(emit=logged.append)
     ids = await queue.insert(4)
     await store.batch()
     await exhaust(queue, ids[0])
-    raises = f"RAISE EXCEPTION 'not archived' USING ERRCODE = '{state}'"
-    await queue.sql(REFUSES.format(raises, "INSERT ON queue_message_archive", "true"))
+    refuses = f"RAISE EXCEPTION 'not archived' USING ERRCODE = '{state}'" if state else "RETURN NULL"
+    words = "not archived" if state else "A trigger of queue_message_archive skips the INSERT without an error."
+    await queue.sql(REFUSES.format(refuses, "INSERT ON queue_message_dead", "true"))
     await queue.expire()
 
     if by == "scrub":
         assert (3, 0) == await store.sweep()
-        assert [events.MessageRefused(ids[0], "orders", "not archived")] == logged
+        assert [events.MessageRefused(ids[0], "orders", words)] == logged
     else:
         await queue.sql("SELECT queue_message_sweep_minute()")
 
     assert 3 == await queue.value(FREED)
+    assert 4 == await queue.waiting()
 
 
 async def test_a_dead_message_goes_to_the_archive_past_one_that_is_refused(queue: Queue, store: MadeStore) -> None:

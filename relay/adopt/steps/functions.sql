@@ -23,6 +23,9 @@ BEGIN
         INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, available_at, expires_at)
         VALUES (coalesce(mapped.id, @schema@.queue_message_uuid()), mapped.exchange, mapped.routing_key, mapped.content, mapped.body,
             mapped.options, mapped.ordering_key, mapped.available_at, mapped.expires_at);
+        IF NOT FOUND THEN
+            RAISE check_violation USING MESSAGE = 'A trigger of queue_message skips the INSERT without an error.';
+        END IF;
         IF how = 'watch' THEN
             RAISE EXCEPTION 'only watched' USING ERRCODE = 'QA001';
         END IF;

@@ -22,4 +22,6 @@ WITH durable AS MATERIALIZED (
     ORDER BY place
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM written), (SELECT count(*) FROM durable)
+-- What a trigger of the application's skips must not be acknowledged.
+SELECT @schema@.queue_message_none_skipped('queue_message', (SELECT count(*) FROM fresh), (SELECT count(*) FROM written)),
+    (SELECT count(*) FROM durable)

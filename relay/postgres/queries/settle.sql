@@ -1,6 +1,7 @@
 -- Move messages from the queue to the archive with their results, fenced by the lock token, in one statement.
 -- Returns the positions of those that were not moved, and whether the message is still ours: another session holds the row, or a trigger of
 -- the application's keeps it.
+-- What a trigger of the application's keeps out of the archive is an error, or it would be nowhere.
 -- First without skip: nothing is locked twice, and a row that another session holds spoils the statement after `patience`, a lock_timeout
 -- that ends with the transaction (null: the session's own). With skip such rows stay, and their neighbours are moved. See docs/decisions/0036.
 -- The arrays are padded with NULL where shorter. Each row is looked up by itself, as in claim.sql.
@@ -32,6 +33,9 @@ WITH named AS MATERIALIZED (
         to_timestamp(%(claimed_at)s) + published * interval '1 microsecond', to_timestamp(%(claimed_at)s) + confirmed * interval '1 microsecond'
     FROM deleted
     WHERE %(keep_successes)s OR result <> 'success'
+    RETURNING 1
+), counted AS (
+    SELECT (SELECT count(*) FROM deleted WHERE %(keep_successes)s OR result <> 'success') AS asked, (SELECT count(*) FROM archived) AS inserted
 ), parked AS (
     INSERT INTO @schema@.queue_message_key_hold (ordering_key, held_by, reason)
     SELECT ordering_key, %(handled_by)s, error_code FROM deleted
@@ -43,4 +47,6 @@ SELECT named.xid::text::bigint, named.seq, EXISTS (
     WHERE message.xid = ANY(ARRAY[named.xid]) AND message.seq = named.seq AND message.lock_token = %(token)s
 )
 FROM named LEFT JOIN deleted USING (xid, seq)
-WHERE deleted.seq IS NULL
+WHERE deleted.seq IS NULL AND (
+    SELECT asked = inserted OR @schema@.queue_message_none_skipped('queue_message_archive', asked, inserted) IS NULL FROM counted
+)
