@@ -1,5 +1,13 @@
 -- A trigger of the application's that skips an INSERT makes no message vanish: that counts as the error that it did not raise. And a fold that
--- leaves large bundles to the next call stops at its time.
+-- leaves large bundles to the next call stops at its time. Ids of others under keys are unseen again.
+
+-- As before 0050: what an application sees is what its own transaction has inserted, and no function of its own gets to see more.
+CREATE OR REPLACE VIEW @schema@.queue_message_keyed WITH (security_barrier = true) AS
+    SELECT k.id, k.exchange, k.routing_key, CASE WHEN k.bundle_key IS NULL THEN k.content ELSE k.content -> 0 END AS content, k.body, k.options,
+        k.ordering_key, k.available_at, k.expires_at, k.bundle_key, k.coalesce_key, NULL::text AS dedup_key, NULL::integer AS dedup_seconds,
+        NULL::boolean AS trigger_fires
+    FROM @schema@.queue_message_keyed_row k
+    WHERE k.xid = pg_current_xact_id_if_assigned() OR has_table_privilege(k.tableoid, 'SELECT');
 
 -- Refuses an INSERT that a BEFORE trigger of the application's skipped (RETURN NULL), all of it or in part, as if it had raised an exception;
 -- returns how many rows were inserted. Every function that inserts a message into the queue or the archive asks, before it believes that it did.
