@@ -90,7 +90,11 @@ def test_a_pydantic_model_is_a_schema_as_it_is_written(cli: Cli, seeded: Seeded,
         ("shop_models:nothing", 1, "'shop_models:nothing' gives no JSON Schema: PydanticSchemaGenerationError."),
         ("broken_models:Order", 1, "'broken_models:Order' gives no JSON Schema: RuntimeError."),
         ("wrong.json", 1, "The schema is wrong at \"/type\" by the rule 'anyOf' of JSON Schema 2020-12."),
-        ("remote.json", 1, 'A $ref leads out of the schema, and nothing is ever fetched, or to nothing: "https://example.com/x".'),
+        (
+            "remote.json",
+            1,
+            'A $ref leads out of the schema, and nothing is ever fetched, or to nothing or several places: "https://example.com/x".',
+        ),
         ("shop_models:act", 1, "'shop_models:act' is a function, and a contract is about a message: name a model."),
         ("nul.json", 1, "The schema holds a NUL character, which PostgreSQL cannot store; leave it out."),
         ("half.json", 1, "The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it."),
@@ -118,6 +122,15 @@ def test_what_is_no_schema_is_refused_in_one_sentence(
         (folder / f"{name}.json").write_text(text)
     assert sentence == cli.refused("contract", "add", "orders", "#", source, code=code)
     assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message_contract")
+
+
+def test_a_schema_that_takes_long_to_compile_is_refused(cli: Cli, seeded: Seeded, folder: Path) -> None:
+    """Each relay stands still while it compiles one: three hundred regular expressions with a large class take some seconds."""
+    slow = {"allOf": [{"pattern": f"^[\\p{{L}} .-]{{1,100}}{n}$"} for n in range(300)]}
+    (folder / "slow.json").write_text(json.dumps(slow))
+    refused = cli.refused("contract", "add", "orders", "#", "slow.json", code=1)
+    assert "s to compile, and each relay stands still meanwhile; the limit is 1 s" in refused
+    assert [] == cli.json("contract", "list")
 
 
 def test_a_version_that_no_relay_can_read_does_not_hold(cli: Cli, seeded: Seeded) -> None:
