@@ -181,6 +181,44 @@ def test_a_schema_on_the_path_takes_nobodys_place(connection: psycopg.Connection
     connection.execute("INSERT INTO queue_message (exchange, content, available_at) VALUES ('orders', '{}', now())")
 
 
+@pytest.fixture(scope="module")
+def disguised(databases: Any, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
+    """A session with a temporary domain, which holds no value, by the name of each type but `bytea`, which psycopg names itself."""
+    name = databases.create(template=migrated_template)
+    with psycopg.connect(databases.url(name), autocommit=True) as made:
+        kinds = "typnamespace = 'pg_catalog'::regnamespace AND typtype = 'b' AND typelem = 0 AND typname <> 'bytea'"
+        types = made.execute(f"SELECT typname FROM pg_type WHERE {kinds}".encode())
+        for (each,) in types.fetchall():
+            made.execute(sql.SQL("CREATE DOMAIN pg_temp.{0} AS pg_catalog.{0} CHECK (false)").format(sql.Identifier(each)))
+        yield made
+    databases.drop(name)
+
+
+@pytest.mark.parametrize("entry", POISON, ids=str)
+def test_a_domain_of_the_inserters_takes_no_types_place(disguised: psycopg.Connection[Any], entry: Poison) -> None:
+    """PostgreSQL looks for types in the temporary schema first, whatever the path: every entry is judged as ever."""
+    said = ""
+    try:
+        with disguised.transaction(force_rollback=True):
+            disguised.execute(entry.insert(TABLE, exchange="orders"))
+    except psycopg.Error as error:
+        said = error.diag.message_primary or ""
+
+    assert any(fragment in said for fragment in entry.sentences) if entry in REFUSED else said == "", said
+
+
+def test_a_domain_of_the_inserters_takes_no_types_place_under_keys_and_with_a_trace(disguised: psycopg.Connection[Any]) -> None:
+    """Nor in what measures a message under a key, in what gives it its trace, and in what notifies."""
+    with disguised.transaction(force_rollback=True):
+        disguised.execute("SELECT set_config('relay.traceparent', '00-' || repeat('a', 32) || '-' || repeat('b', 16) || '-01', true)")
+        disguised.execute("SELECT set_config('relay.tracestate', 'a=b', true)")
+        disguised.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+        disguised.execute("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('orders', 'k')")
+        rows = disguised.execute("SELECT options -> 'headers' ?& '{traceparent,tracestate}' FROM queue_message").fetchall()
+        assert [(True,)] == rows
+        assert [(1,)] == disguised.execute("SELECT count(*) FROM queue_message_keyed_row").fetchall()
+
+
 def test_options_are_judged_again_when_they_change(connection: psycopg.Connection[Any]) -> None:
     """An UPDATE of the options is refused as the INSERT would be."""
     connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")

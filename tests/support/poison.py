@@ -65,7 +65,7 @@ class Poison:
     def insert(self, table: sql.Composable, **defaults: str) -> sql.Composed:
         """Return the INSERT; `defaults` are columns that the entry may leave out."""
         columns = {**{name: sql.Literal(value) for name, value in defaults.items()}, **self.values()}
-        return sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING id::text").format(
+        return sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING id::pg_catalog.text").format(
             table, sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(columns.values())
         )
 
