@@ -331,11 +331,3 @@ BEGIN
         PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::pg_catalog.uuid;
 END
 $$;
-
--- As before, whatever stands before pg_catalog on the path of who inserts: another lane would be another order.
-CREATE OR REPLACE FUNCTION @schema@.queue_message_lane_of(ordering_key text) RETURNS smallint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-#variable_conflict use_variable
-BEGIN
-    RETURN (('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.md5(ordering_key), 1, 8))::bit(32)::bigint OPERATOR(pg_catalog.&) 63)::smallint;
-END
-$$;

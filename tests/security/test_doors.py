@@ -10,7 +10,11 @@ from tests.support import borders
 from tests.support.borders import WHO, Outboxes
 from tests.support.servers import Databases
 
-OF_THE_DATABASE = {"take the advisory lock of the gate", "notify and listen on the channels"}
+OF_THE_DATABASE = {
+    "take the advisory lock of the gate",
+    "notify and listen on the channels",
+    "hold up all who connect to the server, for as long as it likes",
+}
 """Doors that PostgreSQL opens to every login of a database, whatever the schema."""
 
 

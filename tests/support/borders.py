@@ -35,6 +35,8 @@ class Door(NamedTuple):
 
     name: str
     statement: str
+    beside: str | None = None
+    """What a second session of the same login does before, in a transaction that stays open: then the door is to wait for its lock."""
 
 
 DOORS: Final = (
@@ -96,6 +98,16 @@ DOORS: Final = (
     Door("make a table in the schema", "CREATE TABLE {0}.mine ()"),
     Door("take the advisory lock of the gate", "SELECT pg_try_advisory_lock(hashtextextended('queue_message gate of {1}', 0))"),
     Door("notify and listen on the channels", "NOTIFY queue_message_notify; LISTEN queue_message_notify"),
+    Door(
+        "hold up all who use the queue, for as long as it likes",
+        "CREATE RULE mine AS ON INSERT TO {0}.queue_message DO INSTEAD NOTHING",
+        beside="PREPARE mine AS DELETE FROM {0}.queue_message",
+    ),
+    Door(
+        "hold up all who connect to the server, for as long as it likes",
+        "CREATE RULE mine AS ON INSERT TO pg_catalog.pg_authid DO INSTEAD NOTHING",
+        beside="SELECT FROM pg_catalog.pg_roles",
+    ),
 )
 
 
@@ -148,16 +160,21 @@ def member(outboxes: Outboxes, who: str) -> Iterator[str]:
 
 def passed(url: str, schema: str) -> set[str]:
     """Names of the doors that a login gets through; what it does there is undone."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        return {door.name for door in DOORS if _may(connection, _in(schema, door.statement))}
+    with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url, autocommit=True) as other:
+        connection.execute("SET lock_timeout = '100ms'")
+        return {door.name for door in DOORS if _may(connection, other, schema, door)}
 
 
-def _may(connection: psycopg.Connection[Any], statement: sql.Composed) -> bool:
+def _may(connection: psycopg.Connection[Any], other: psycopg.Connection[Any], schema: str, door: Door) -> bool:
     try:
-        with connection.transaction(force_rollback=True):
-            connection.execute(statement)
+        with connection.transaction(force_rollback=True), other.transaction(force_rollback=True):
+            if door.beside:
+                other.execute(_in(schema, door.beside))
+            connection.execute(_in(schema, door.statement))
     except errors.InsufficientPrivilege:
         return False
+    except errors.LockNotAvailable:
+        return True
     return True
 
 
