@@ -13,12 +13,13 @@ _BASE: Final = "https://contract.invalid/"
 _PLAIN: Final = re.compile(r"(?!.*/\.)(?:[a-z][a-z0-9+.-]*:)?(?://[a-z0-9.-]+)?[A-Za-z0-9_/.:~-]*", re.ASCII)
 """Addresses that mean the same to everybody who resolves and compares them."""
 _ABSOLUTE: Final = re.compile(r"[a-z][a-z0-9+.-]*:")
-_SINGLE: Final = frozenset(
+SINGLE: Final = frozenset(
     {
         *("additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then"),
         *("unevaluatedItems", "unevaluatedProperties"),
     }
 )
+"""Keywords that hold one schema."""
 _SEVERAL: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"dependencies", "dependentSchemas", "patternProperties", "properties"})
 ASIDE: Final = frozenset({"$defs", "definitions"})
@@ -91,7 +92,7 @@ class References:
 def below(schema: Mapping[str, Any], *, aside: bool = False) -> Iterator[Any]:
     """Schemas that stand right below one, with those that hold only where something refers to them if so wanted."""
     for keyword, value in schema.items():
-        if keyword in _SINGLE:
+        if keyword in SINGLE:
             yield value
         elif keyword in _SEVERAL and isinstance(value, list):
             yield from value

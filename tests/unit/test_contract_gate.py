@@ -326,6 +326,7 @@ async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
         ({"items": {"anyOf": [{"const": n} for n in range(300)]}}, 8_000),
         ({"pattern": "^[A-Z]{3}-[0-9]{4}$"}, LARGEST),
         ({"enum": [f"state {n}" for n in range(1000)]}, LARGEST),
+        ({"items": {"enum": [f"state {n}" for n in range(1000)]}}, LARGEST),
         ({"uniqueItems": False}, LARGEST),
         ({"properties": {"n": {"multipleOf": 0.01}}}, 2048),
         ({"items": {"uniqueItems": True}}, 2048),
