@@ -27,9 +27,9 @@ BROKER_HEADERS: Final = (
 )
 """Written and read by RabbitMQ, its federation and its shovels; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
 `x-death` of another form, and takes its neighbours' messages with it."""
-BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-")
-"""Names under which a stream keeps properties and sections of AMQP 1.0, left out too: a value of another form closes the connection of the
-publisher, or of every consumer that reads the stream."""
+BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-", "x-mqtt-")
+"""Names under which a stream keeps properties and sections of AMQP 1.0, and MQTT its quality of service; left out too. A value of another
+form closes the connection of the publisher, of every consumer that reads the stream, or of an MQTT subscriber (RabbitMQ 3.10.8)."""
 
 
 class Plan(NamedTuple):

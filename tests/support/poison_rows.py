@@ -28,7 +28,7 @@ HEADERS: Final = (
     *("x-basic-type", "x-basic-app-id", "x-basic-priority", "x-basic-delivery-mode", "x-basic-expiration", "x-message-id-type"),
     *("x-correlation-id", "x-correlation-id-type", "timestamp_in_ms", "x-trace", "x-connection", "x-user", "x-relay-id"),
     *("x-relay-replay-of", "cc", "bcc", "X-DEATH", "x-Death", "headers", "expiration", "traceparent", "hash-on", "count", "reason"),
-    *("x-recent-history-no-store", "x-stream-publishing-id"),
+    *("x-recent-history-no-store", "x-stream-publishing-id", "x-mqtt-dup", "x-mqtt-publish-qos"),
 )
 """Names in RabbitMQ's own source, its plugins', and those that look like them."""
 GROUPS: Final = 8
