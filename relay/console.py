@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
-from relay.postgres.errors import no_connection, reason
+from relay.postgres.errors import no_connection, reason, untranslatable
 from relay.postgres.pinned import ENCODING, pin, unreadable
 from relay.postgres.statements import Statements
 
@@ -156,7 +156,7 @@ def _translation(error: psycopg.Error, needs: str) -> RelayError:
     words = reason(error)
     if isinstance(error, errors.InsufficientPrivilege):
         return RefusedError(f"{needs} ({words}).")
-    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+    advice = untranslatable(error) or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     if advice:
         return RefusedError(f"{advice} ({words}).")
     # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import PipelineError, UnreachableError
 from relay.pipeline.archive import Column, check_names
-from relay.postgres.errors import no_connection, reason
+from relay.postgres.errors import no_connection, reason, untranslatable
 from relay.postgres.pinned import ENCODING, pin
 
 NAME = "outbox-relay pipeline"
@@ -145,7 +145,7 @@ class Database:
 def sentence(error: psycopg.Error, role: str = _ETL) -> PipelineError:
     """A driver's error in one sentence with what to do, without passwords and values of rows."""
     primary = reason(error)
-    advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
+    advice = untranslatable(error) or next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
     if advice:
         return PipelineError(f"{advice.format(role=role)} ({primary}).")
     if error.sqlstate is None or error.sqlstate.startswith(GONE):

@@ -12,7 +12,7 @@ from psycopg import errors
 from relay.errors import NewConnectionError, StoreError
 from relay.exposure import postgres_risk
 from relay.postgres.answers import CHORE, HEARING, Connection, answered
-from relay.postgres.errors import no_connection, read_only, reason
+from relay.postgres.errors import no_connection, read_only, reason, untranslatable
 from relay.postgres.pinned import DEFAULTS, ENCODING, OWN, PINNED, unreadable
 from relay.secret import Conninfo, current
 
@@ -54,13 +54,8 @@ IN_PASSING: Mapping[str, str] = {
     "or the VACUUM FULL end that pg_stat_activity shows",
 }
 """What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
-TO_DO: Mapping[str, str] = {
-    **IN_PASSING,
-    "22P05": "The database's encoding lacks a letter of what the relay writes, such as one of RELAY_NAME: give it a name in other letters",
-}
-"""What to do after these, and after a letter that the server cannot keep."""
-UNPRINTABLE = "54000"
-"""SQLSTATE of a value beyond PostgreSQL's own limit of a gigabyte."""
+UNPRINTABLE = {"54000", "22P05"}
+"""SQLSTATEs of a value beyond PostgreSQL's own limit of a gigabyte, and of a letter that UTF-8 lacks."""
 _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
@@ -281,11 +276,12 @@ def _store_error(error: psycopg.Error) -> StoreError:
         return StoreError(
             f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).", no_partition=True
         )
+    advice = untranslatable(error) or IN_PASSING.get(error.sqlstate, f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}")
     return StoreError(
-        f"{TO_DO.get(error.sqlstate, f'PostgreSQL refused a statement with SQLSTATE {error.sqlstate}')} ({primary}).",
+        f"{advice} ({primary}).",
         row_is_guilty=error.sqlstate[:2] in A_ROWS_OWN,
         in_passing=error.sqlstate in IN_PASSING,
-        unprintable=error.sqlstate == UNPRINTABLE,
+        unprintable=error.sqlstate in UNPRINTABLE,
         refused=error.sqlstate[:2] not in WAITS_HELP,
     )
 

@@ -16,6 +16,12 @@ FROZEN = (
     "ALTER SYSTEM, unless it was frozen on purpose"
 )
 """What to do on a standby, or where nobody knows, and what on a primary."""
+UNWRITABLE = "The database's encoding lacks a letter of what is written there, such as one of RELAY_NAME: write it in other letters"
+UNREADABLE = (
+    "A row holds a letter that UTF-8 lacks: relays archive such a message when they meet it, and the schema's owner archives all by "
+    "`SELECT queue_message_mend_letters()`"
+)
+"""What to do about a letter that cannot be written, and about one that cannot be read."""
 _CONNECTING = (
     (
         r"cannot allocate memory|out of memory",
@@ -74,6 +80,14 @@ def veiled(message: str, sqlstate: str | None) -> str:
     if not (sqlstate or "").startswith("22"):
         return message
     return f"a value is refused: {_condition(sqlstate or '')}, SQLSTATE {sqlstate}"
+
+
+def untranslatable(error: psycopg.Error) -> str | None:
+    """What to do about a letter that one of two encodings lacks; the server names the one that has it first, in whatever language."""
+    if not isinstance(error, psycopg.errors.UntranslatableCharacter):
+        return None
+    written = re.search(r"\bUTF8\b.*\b[A-Z][A-Z0-9_]{3,}\b", error.diag.message_primary or "")
+    return UNWRITABLE if written else UNREADABLE
 
 
 def _condition(sqlstate: str) -> str:

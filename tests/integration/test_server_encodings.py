@@ -15,6 +15,7 @@ from relay.message import Archive, Result, Retry
 from relay.ports import Row
 from relay.postgres.migrate import migrate
 from tests.support.broker import Topology
+from tests.support.encodings import encoded_database
 from tests.support.queue import MakeStore, Queue
 from tests.support.relays import Relays
 from tests.support.servers import Databases
@@ -33,15 +34,9 @@ class Encoded(NamedTuple):
 @pytest.fixture(params=WORDS)
 async def encoded(request: pytest.FixtureRequest, databases: Databases) -> AsyncIterator[Encoded]:
     """One in each encoding."""
-    name = f"relay_test_{request.param.lower()}"
-    with psycopg.connect(databases.url("postgres"), autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name} ENCODING '{request.param}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode())
-        try:
-            migrate(databases.url(name))
-            async with await psycopg.AsyncConnection.connect(databases.url(name), autocommit=True, client_encoding="UTF8") as connection:
-                yield Encoded(Queue(databases.url(name), connection), WORDS[request.param])
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with encoded_database(databases, request.param) as url:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, client_encoding="UTF8") as connection:
+            yield Encoded(Queue(url, connection), WORDS[request.param])
 
 
 async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_given(encoded: Encoded, make_store: MakeStore) -> None:
@@ -66,7 +61,7 @@ async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_giv
 async def test_a_name_that_the_database_cannot_write_is_told(encoded: Encoded, make_store: MakeStore) -> None:
     """Nothing is down: another name will do."""
     store = make_store("ℵ0", url=encoded.queue.url)
-    with pytest.raises(StoreError, match="lacks a letter of what the relay writes, such as one of RELAY_NAME"):
+    with pytest.raises(StoreError, match="lacks a letter of what is written there, such as one of RELAY_NAME"):
         await store.register()
 
 
