@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relay.cli.output import count
 from relay.cli.rules import Rule
 from relay.cli.support import complain
-from relay.cli.walk import Place, Walk, place_of, read_floor
+from relay.cli.walk import PAGE, Walk, place_of, read_floor
 from relay.console import NotFoundError, RefusedError
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class Replays:
 
     """
 
-    def __init__(self, rule: Rule, *, earlier: Sequence[Rule], wanted: Mapping[str, object], ready: Callable[[Place], bool]) -> None:
+    def __init__(
+        self, rule: Rule, *, earlier: Sequence[Rule], wanted: Mapping[str, object], ready: Callable[[Mapping[str, Any]], bool]
+    ) -> None:
         self._rule = rule
         self._earlier = earlier
         self._walk = Walk(wanted)
@@ -41,23 +43,24 @@ class Replays:
         self.refused = 0
 
     def round(self, opened: Console, stopped: Callable[[], bool]) -> None:
-        """Replay what is due."""
+        """Replay what is due, so much of it that others are not held up for long."""
         floor, now = read_floor(opened), opened.now()
         self._due = float("inf")
+        last = self.replayed + self.refused + PAGE
         for dead in self._walk.unseen(opened):
             if stopped():
                 return
             place = place_of(dead)
-            if not self._ready(place):
+            if not self._ready(dead):
                 floor = min(floor, place[0])
-            elif (wait := self._wait(dead, now)) > 0:
+            elif (wait := self._wait(dead, now)) > 0 or self.replayed + self.refused >= last:
                 # Those behind died later, so none of them is due much earlier.
                 self._due = time.monotonic() + wait
                 floor = min(floor, place[0])
                 break
             else:
                 self._replay(opened, dead)
-                self._walk.saw(place)
+                self._walk.saw(dead)
         self._walk.rise(floor)
 
     def until_due(self) -> float:

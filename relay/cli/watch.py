@@ -7,15 +7,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from relay.cli.handlers import Again, Dead, Handler, Never, pause
 from relay.cli.output import count
+from relay.cli.plan import Plan
 from relay.cli.replays import BY, Replays
-from relay.cli.rules import Rule
 from relay.cli.support import REFUSED, complain, session
-from relay.cli.walk import PAGE, Place, Walk, place_of, read_floor
+from relay.cli.turns import Turns, Waiting
+from relay.cli.walk import Place, Walk, place_of, read_floor
 from relay.errors import StoreError
 
 if TYPE_CHECKING:
@@ -24,46 +24,10 @@ if TYPE_CHECKING:
 CHANNEL: Final = "dead_message"
 SLICE: Final = 0.25
 """Seconds after which a signal is noticed at the latest."""
-TRIES: Final = 10
+LOOK_EVERY: Final = 1.0
+"""Seconds of telling after which what is new is looked for; longer where that takes longer."""
 TOLD_EVERY: Final = 5.0
 """Seconds between two lines of progress."""
-
-Look = Callable[["Console", Dead], Dead]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a watch does."""
-
-    handlers: Sequence[Handler]
-    rules: Sequence[Rule] = ()
-    wanted: Mapping[str, object] = field(default_factory=lambda: dict.fromkeys(("exchange", "routing_key", "result", "error_code")))
-    """Filter, as `watch_dead.sql` takes it."""
-    look: Look | None = None
-    """Adds to a message what the handlers need."""
-    ack: bool = False
-    """Acknowledge what all handlers have handled, but for what a rule replays: that is its answer."""
-    tries: int = TRIES
-    """Of one message by its handlers."""
-    identity: str = ""
-    """What tells this watch from those that do something else."""
-
-    @property
-    def acts(self) -> bool:
-        """It does more than show, so two of the same would do it twice."""
-        return bool(self.rules) or any(each.acts for each in self.handlers)
-
-
-@dataclass
-class Waiting:
-    """A message that waits for another try by some handlers."""
-
-    dead: Dead
-    rest: Sequence[Handler]
-    tries: int
-    due: float
-    spoilt: bool
-    """One handler has given it up."""
 
 
 class Watch:
@@ -79,7 +43,8 @@ class Watch:
         self._plan = plan
         self._stopped = stopped
         self._walk = Walk(plan.wanted)
-        self._again: dict[Place, Waiting] = {}
+        self._turns = Turns()
+        self._is_cut = False
         self._unanswered: list[Dead] = []
         self._told = time.monotonic()
         self._replays = [
@@ -91,44 +56,86 @@ class Watch:
     @property
     def failing(self) -> int:
         """Messages that were given up, or wait for another try."""
-        return self.given_up + len(self._again) + sum(each.refused for each in self._replays)
+        return self.given_up + self._turns.waiting + sum(each.refused for each in self._replays)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the next round has something to do at once, beside what failed."""
+        unread = self._is_cut and not self._turns.is_full
+        return unread or self._turns.has_untold or any(each.until_due() <= 0 for each in self._replays)
 
     def round(self, opened: Console) -> None:
-        """Handle what is new, then what is due for another try, then replay."""
+        """Look for what is new, tell for a while what is due, then replay."""
         self._answer(opened)
         if self._plan.handlers:
-            self._handle_new(opened)
-        for waiting in list(self._again.values()):
-            if waiting.due <= time.monotonic() and not self._stopped():
-                self._try_again(opened, waiting)
+            began = time.monotonic()
+            self._look_for_new(opened)
+            now = time.monotonic()
+            self._tell(opened, now + max(LOOK_EVERY, now - began))
         for each in self._replays:
             each.round(opened, self._stopped)
 
     def until_due(self, longest: float) -> float:
-        """Seconds until a message is due for another try or a replay, at most `longest`."""
-        due = min((each.due for each in self._again.values()), default=float("inf")) - time.monotonic()
-        return max(min(longest, due, *(each.until_due() for each in self._replays)), 0.0)
+        """Seconds until a message is due for a try or a replay, at most `longest`."""
+        if self.is_busy:
+            return 0.0
+        return max(min(longest, self._turns.until_due(time.monotonic()), *(each.until_due() for each in self._replays)), 0.0)
 
     def summary(self) -> str:
         """What came of it, in a line."""
         replayed, refused = (sum(getattr(each, name) for each in self._replays) for name in ("replayed", "refused"))
         parts = {"handled": self.handled, "replayed": replayed, "given up": self.given_up, "not replayed": refused}
         told = [f"{number} {what}" for what, number in parts.items() if number or what == "handled"]
-        waiting = [f"{count(len(self._again), 'waits', 'wait')} for another try"] if self._again else []
+        waits = self._turns.waiting
+        waiting = [f"{count(waits, 'waits', 'wait')} for another try"] if waits else []
         return "Dead messages: " + ", ".join([*told, *waiting]) + "."
 
-    def _handle_new(self, opened: Console) -> None:
+    def _look_for_new(self, opened: Console) -> None:
+        """Take in what is new, of each exchange as much as has room."""
         # Read before the messages: what becomes visible after this look stands at or above it.
         floor = read_floor(opened)
+        self._is_cut = True
         for dead in self._walk.unseen(opened):
-            if self._stopped() or len(self._again) >= PAGE:
+            exchange, place = dead["exchange"], place_of(dead)
+            if self._stopped():
                 return
-            self._walk.saw(place_of(dead))
-            self._handle(opened, Waiting(dead, self._plan.handlers, 0, 0.0, spoilt=False))
-        self._walk.rise(floor)
+            if self._turns.is_left(exchange, place):
+                continue
+            if self._turns.admits(exchange):
+                self._take_in(dead)
+            elif not self._turns.leave(exchange, place):
+                return
+        self._is_cut = False
+        self._walk.rise(floor, self._turns.is_left)
+
+    def _read_on(self, opened: Console, exchange: str, after: Place) -> None:
+        """Take in more of an exchange."""
+        for dead in self._walk.unseen(opened, exchange, after):
+            if not self._turns.admits(exchange):
+                self._turns.leave(exchange, place_of(dead))
+                return
+            self._take_in(dead)
+        self._turns.read_all(exchange)
+
+    def _take_in(self, dead: Dead) -> None:
+        self._turns.put(Waiting(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead))
+        self._walk.saw(dead)
+
+    def _tell(self, opened: Console, end: float) -> None:
+        while not self._stopped() and (now := time.monotonic()) < end and (exchange := self._turns.next(now)) is not None:
+            if (after := self._turns.unread(exchange)) is not None:
+                self._read_on(opened, exchange, after)
+            if (one := self._turns.take(exchange, time.monotonic())) is not None:
+                self._handle(opened, one)
 
     def _handle(self, opened: Console, one: Waiting) -> None:
-        dead = self._plan.look(opened, one.dead) if self._plan.look else one.dead
+        try:
+            dead = self._read(opened, one)
+        except StoreError:
+            self._turns.put(one)
+            raise
+        if dead is None:
+            return
         outcomes = [(each, each.handle(dead)) for each in one.rest]
         for _, outcome in outcomes:
             if isinstance(outcome, Never | Again) and outcome.why:
@@ -136,17 +143,21 @@ class Watch:
         spoilt = one.spoilt or any(isinstance(outcome, Never) for _, outcome in outcomes)
         left = [(each, outcome) for each, outcome in outcomes if isinstance(outcome, Again)]
         tries = one.tries + any(outcome.counts for _, outcome in left)
-        self._again.pop(place_of(dead), None)
         if left and tries < self._plan.tries:
             wait = max(outcome.after for _, outcome in left)
             if tries > one.tries:
                 wait = max(wait, pause(one.tries))
             rest = [each for each, _ in left]
-            self._again[place_of(dead)] = Waiting(one.dead, rest, tries, time.monotonic() + wait, spoilt)
+            self._turns.put(Waiting(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, spoilt=spoilt))
         elif left or spoilt:
             self._give_up(dead, tries if left else 0)
         else:
-            self._finish(opened, one.dead)
+            self._finish(opened, dead)
+
+    def _read(self, opened: Console, one: Waiting) -> Dead | None:
+        """A message with what the handlers need; None if somebody has answered it since its last try."""
+        dead = one.dead or self._walk.read(opened, one.place)
+        return self._plan.look(opened, dead) if dead and self._plan.look else dead
 
     def _give_up(self, dead: Dead, tries: int) -> None:
         self.given_up += 1
@@ -170,17 +181,10 @@ class Watch:
             opened.rows("answer_dead", id=dead["id"], xid=dead["xid"], seq=dead["seq"], by=BY, note=note)
             del self._unanswered[0]
 
-    def _try_again(self, opened: Console, waiting: Waiting) -> None:
-        """Somebody may have answered meanwhile."""
-        dead = waiting.dead
-        if opened.row("read_unanswered", id=dead["id"], xid=dead["xid"], seq=dead["seq"])["unanswered"]:
-            self._handle(opened, waiting)
-        else:
-            self._again.pop(place_of(dead), None)
-
-    def _is_ready(self, place: Place) -> bool:
+    def _is_ready(self, dead: Mapping[str, Any]) -> bool:
         """Whether the handlers are through with a message: a replay answers it, and they would not see it any more."""
-        return not self._plan.handlers or (self._walk.knows(place) and place not in self._again)
+        place = place_of(dead)
+        return not self._plan.handlers or (self._walk.knows(place) and not self._turns.is_open(dead["exchange"], place))
 
 
 def watch(plan: Plan, *, once: bool, poll: float) -> int:
@@ -211,10 +215,12 @@ class _Post:
         self._told = False
 
     def once(self) -> int:
-        """One round."""
+        """What is there."""
         with session() as opened:
             if self._is_mine(opened):
                 self._work.round(opened)
+                while self._work.is_busy and not self._stopped():
+                    self._work.round(opened)
         return REFUSED if self._work.failing else 0
 
     def stay(self, poll: float) -> int:

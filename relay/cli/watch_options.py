@@ -20,7 +20,7 @@ from relay.secret import read
 
 if TYPE_CHECKING:
     from relay.cli.handlers import Handler
-    from relay.cli.watch import Look, Plan
+    from relay.cli.plan import Look, Plan
 
 UNSIGNED = (
     "RELAY_WEBHOOK_SECRET is not set, so a receiver could not tell the webhook from anybody's: set it, or RELAY_WEBHOOK_SECRET_FILE, "
@@ -100,8 +100,8 @@ def plan(which: Which, acting: Acting, *, look: Look | None, as_json: bool) -> P
     Raises:
         typer.BadParameter: one cannot be carried out.
     """
-    from relay.cli.rules import parse_rule  # noqa: PLC0415 - see relay.cli.main
-    from relay.cli.watch import Plan  # noqa: PLC0415 - as above
+    from relay.cli.plan import Plan  # noqa: PLC0415 - see relay.cli.main
+    from relay.cli.rules import parse_rule  # noqa: PLC0415 - as above
 
     rules = [parse_rule(text) for text in acting.replay or ()]
     url = _url(acting)

@@ -16,7 +16,8 @@ import pytest
 
 from relay.cli import walk
 from relay.cli.handlers import Dead, Handled, Outcome
-from relay.cli.watch import Plan, Watch
+from relay.cli.plan import Plan
+from relay.cli.watch import Watch
 from relay.console import Console
 from tests.support.cli import Cli, Seeded
 

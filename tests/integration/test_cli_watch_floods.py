@@ -1,0 +1,100 @@
+"""relay dead watch under a flood of dead messages: another exchange's death is told within seconds, and everything is told once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Cli, Seeded
+
+FLOOD = 700
+SECONDS = 10.0
+"""Within which a death of another exchange is told; one after another the flood takes far longer."""
+OUTCOMES = {
+    "succeeds": ("sleep 0.05", ()),
+    "fails": ("exit 1", ()),
+    "hangs": ("sleep 60", ("--timeout", "0.5")),
+    "waits for its replay": ("sleep 0.05", ("--replay", "result=failed,after=5m")),
+}
+ONE, MANY = "'flood'", "'flood' || n"
+
+
+def _flood(seeded: Seeded, exchange: str, size: int = FLOOD) -> None:
+    """Dead messages, archived at once."""
+    seeded.run(f"INSERT INTO queue_message (exchange, routing_key) SELECT {exchange}, n::text FROM generate_series(1, {size}) n")
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'failed', 'expired', NULL, 'relay-1') FROM queue_message")
+
+
+def _command(folder: Path, flood: str) -> str:
+    """A command that prints the exchange of its message and does with those of the flood as told."""
+    path = folder / "handler.sh"
+    path.write_text(f'read -r message\ncase "$message" in\n*\'"exchange": "victim"\'*) echo victim ;;\n*) echo flood; {flood} ;;\nesac\n')
+    return f"/bin/sh {path}"
+
+
+class _Told:
+    """Lines that a watch's commands print."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self._pipe = process.stdout.fileno()
+        self.lines: list[str] = []
+        self._rest = b""
+
+    def until(self, line: str, seconds: float, *, times: int = 1) -> float:
+        """Seconds until the line has come so many times."""
+        began = time.monotonic()
+        while self.lines.count(line) < times:
+            left = began + seconds - time.monotonic()
+            assert left > 0, f"{line} was not told within {seconds} s: {len(self.lines)} were"
+            if select.select([self._pipe], [], [], left)[0]:
+                self._read()
+        return time.monotonic() - began
+
+    def _read(self) -> None:
+        *lines, self._rest = (self._rest + os.read(self._pipe, 65536)).split(b"\n")
+        self.lines += [each.decode() for each in lines]
+
+
+@pytest.mark.parametrize("exchange", [ONE, MANY], ids=["of one exchange", "of many exchanges"])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_flood_does_not_hide_a_death_of_another_exchange(cli: Cli, seeded: Seeded, tmp_path: Path, outcome: str, exchange: str) -> None:
+    """Whatever its handling comes to: what waits takes nobody's place, and exchanges take turns."""
+    flood, options = OUTCOMES[outcome]
+    process = cli.start("dead", "watch", "--poll", "0.5", *options, "--command", _command(tmp_path, flood))
+    _drain(process)
+    told = _Told(process)
+    _flood(seeded, exchange)
+    told.until("flood", 30, times=3 if outcome == "hangs" else 20)
+
+    seeded.archive("failed", exchange="victim")
+    told.until("victim", SECONDS)
+    seeded.archive("failed", exchange="victim")
+    told.until("victim", SECONDS, times=2)
+    process.send_signal(signal.SIGTERM)
+
+
+def _drain(process: subprocess.Popen[str]) -> None:
+    """Read the complaints, so that the pipe does not fill."""
+    assert process.stderr is not None
+    threading.Thread(target=process.stderr.read, daemon=True).start()
+
+
+def test_a_flood_that_all_waits_does_not_hide_a_death(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:
+    """Also once each of its messages had a try, and more wait than are read at once."""
+    process = cli.start("dead", "watch", "--poll", "0.5", "--command", _command(tmp_path, "exit 1"))
+    _drain(process)
+    told = _Told(process)
+    _flood(seeded, ONE)
+    told.until("flood", 60, times=600)
+
+    seeded.archive("failed", exchange="victim")
+    told.until("victim", SECONDS)
+    process.send_signal(signal.SIGTERM)

@@ -1,0 +1,204 @@
+"""Turns of the watch over dead messages: exchanges in turn, room for each, and each message once under any order of commits."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from relay.cli import turns, walk, watch
+from relay.cli.handlers import Again, Dead, Handled, Outcome
+from relay.cli.plan import Plan
+from relay.cli.turns import Turns, Waiting
+from relay.cli.watch import Watch
+from relay.console import Console
+
+
+def _new(exchange: str, number: int, *, due: float = 0.0) -> Waiting:
+    return Waiting(exchange, (number, number, number), (), due, {"exchange": exchange})
+
+
+def _waiting(exchange: str, number: int, *, due: float) -> Waiting:
+    return Waiting(exchange, (number, number, number), (), due, tries=1)
+
+
+def _order(made: Turns, now: float = 1.0) -> Iterator[str]:
+    while (exchange := made.next(now)) is not None:
+        assert made.take(exchange, now) is not None
+        yield exchange
+
+
+def test_exchanges_take_turns() -> None:
+    """A long line of one exchange does not stand before another's message."""
+    made = Turns()
+    for number in range(4):
+        made.put(_new("flood", number))
+    made.put(_new("orders", 4))
+    made.put(_new("audit", 5))
+
+    told = list(_order(made))
+
+    assert {"orders", "audit"} < set(told[:3])
+    assert ["flood"] * 3 == told[3:]
+
+
+def test_the_newest_of_many_exchanges_has_the_second_turn_at_the_latest() -> None:
+    """And the oldest has the first: neither waits for all the others."""
+    made = Turns()
+    for number in range(100):
+        made.put(_new(f"flood{number}", number))
+    made.put(_new("orders", 100))
+
+    assert ["flood0", "orders"] == list(_order(made))[:2]
+
+
+def test_an_exchange_that_comes_while_another_has_a_long_turn_is_next() -> None:
+    """A turn counts from its end."""
+    made = Turns()
+    for number in range(3):
+        made.put(_new("flood", number))
+    order = _order(made)
+    next(order)
+    made.put(_new("orders", 3))
+
+    assert "orders" == next(order)
+
+
+def test_what_waits_is_taken_at_its_time_and_holds_nobody_up() -> None:
+    """The earliest first, of one exchange too."""
+    made = Turns()
+    made.put(_waiting("orders", 1, due=5.0))
+    made.put(_new("orders", 2))
+
+    assert ["orders"] == list(_order(made, 1.0))
+    assert (1, 4.0) == (made.waiting, made.until_due(1.0))
+    assert ["orders"] == list(_order(made, 5.0))
+    assert (0, False) == (made.waiting, made.has_untold)
+
+
+def test_what_is_read_and_what_waits_takes_no_room_of_another_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its share, and at least one place."""
+    monkeypatch.setattr(turns, "MAX_UNTOLD", 4)
+    monkeypatch.setattr(turns, "MAX_WAITING", 4)
+    made = Turns()
+    for number in range(2):
+        made.put(_new("unread", number))
+        made.put(_waiting("failed", number + 2, due=9.0))
+
+    assert [False, False, True] == [made.admits(each) for each in ("unread", "failed", "orders")]
+
+
+def test_an_exchange_is_read_on_where_it_was_left() -> None:
+    """When nothing of it is left to be told; until then what stands there is not through."""
+    made = Turns()
+    made.put(_new("flood", 1))
+    made.leave("flood", (2, 2, 2))
+
+    assert (True, True, False) == (made.is_open("flood", (1, 1, 1)), made.is_open("flood", (2, 2, 2)), made.is_open("orders", (2, 2, 2)))
+    assert (None, "flood") == (made.unread("flood"), next(_order(made)))
+    assert ("flood", (2, 2, 1)) == (made.next(1.0), made.unread("flood"))
+    made.read_all("flood")
+    assert (None, False) == (made.next(1.0), made.is_open("flood", (2, 2, 2)))
+
+
+def test_an_exchange_whose_share_waits_is_read_on_when_a_message_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then nothing is asked of the database for it."""
+    monkeypatch.setattr(turns, "MAX_WAITING", 1)
+    made = Turns()
+    made.put(_waiting("flood", 1, due=5.0))
+    made.leave("flood", (2, 2, 2))
+
+    assert (None, 4.0, False) == (made.next(1.0), made.until_due(1.0), made.has_untold)
+    assert ["flood"] == [made.next(5.0)]
+    assert made.take("flood", 5.0)
+    assert (2, 2, 1) == made.unread("flood")
+
+
+def test_more_exchanges_than_there_is_room_for_stay_in_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until one has been told."""
+    monkeypatch.setattr(turns, "MAX_EXCHANGES", 1)
+    made = Turns()
+    made.put(_new("flood", 1))
+    assert (False, False) == (made.admits("orders"), made.leave("orders", (2, 2, 2)))
+
+    assert ["flood"] == list(_order(made))
+    assert made.admits("orders")
+
+
+class _Database:
+    """Dead messages that become visible in any order, as a watch reads them."""
+
+    def __init__(self, chance: random.Random, size: int) -> None:
+        self.rows_to_come: list[dict[str, Any]] = [
+            {"id": number, "exchange": chance.choice("aaabcdef"), "archived_xid": str(1 + number // 3), "xid": str(number), "seq": number}
+            for number in range(1, size + 1)
+        ]
+        self._chance = chance
+        self._visible: list[dict[str, Any]] = []
+
+    def commit(self) -> None:
+        """Make a few visible, also of a later transaction before an earlier one."""
+        xids = sorted({each["archived_xid"] for each in self.rows_to_come}, key=int)[:6]
+        for xid in self._chance.sample(xids, min(len(xids), self._chance.randrange(5))):
+            self._visible += [each for each in self.rows_to_come if each["archived_xid"] == xid]
+            self.rows_to_come = [each for each in self.rows_to_come if each["archived_xid"] != xid]
+        self._visible.sort(key=walk.place_of)
+
+    def row(self, name: str) -> dict[str, str]:
+        """The oldest transaction that still runs."""
+        assert name == "read_floor"
+        return {"floor": min((each["archived_xid"] for each in self.rows_to_come), key=int, default="1000000")}
+
+    def rows(self, name: str, **asked: Any) -> list[dict[str, Any]]:
+        """What `watch_dead.sql` finds."""
+        assert name == "watch_dead"
+        after = int(asked["archived_xid"]), int(asked["xid"]), asked["seq"]
+        wanted = asked["exchange"]
+        return [each for each in self._visible if walk.place_of(each) > after and wanted in {None, each["exchange"]}][: asked["most"]]
+
+
+class _Flaky:
+    """Fails now and then, but a message three times at most."""
+
+    acts = True
+    name = "flaky"
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._failed: Counter[int] = Counter()
+        self.handled: Counter[int] = Counter()
+
+    def handle(self, dead: Dead) -> Outcome:
+        """See `Handler`."""
+        if self._failed[dead["id"]] < 3 and self._chance.random() < 0.4:
+            self._failed[dead["id"]] += 1
+            return Again("")
+        self.handled[dead["id"]] += 1
+        return Handled()
+
+    def cut(self) -> None:
+        """See `Handler`."""
+
+    def close(self) -> None:
+        """See `Handler`."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_message_is_handled_once_whatever_commits_when(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """With hardly any room: what was left, what commits late and what failed all come, and none of them twice."""
+    for name in ("MAX_UNTOLD", "MAX_WAITING", "MAX_EXCHANGES"):
+        monkeypatch.setattr(turns, name, 1 + seed % 5)
+    monkeypatch.setattr(walk, "PAGE", 1 + seed % 3)
+    monkeypatch.setattr(watch, "pause", lambda _: 0.0)
+    chance = random.Random(seed)
+    database, flaky = _Database(chance, 150), _Flaky(chance)
+    work = Watch(Plan(handlers=[flaky]), stopped=lambda: False)
+    while database.rows_to_come or work.is_busy or work.failing:
+        database.commit()
+        work.round(cast("Console", database))
+    work.round(cast("Console", database))
+
+    assert dict.fromkeys(range(1, 151), 1) == flaky.handled
