@@ -247,9 +247,10 @@ def _with_holds(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> li
 
 def _warn_unmatched(keys: list[dict[str, Any]], exchange: str, pattern: str) -> None:
     """A pattern with a slip in it holds for nothing, and nobody would notice."""
-    from relay.contracts.patterns import matches  # noqa: PLC0415 - see relay.cli.main
+    from relay.contracts.patterns import Patterns  # noqa: PLC0415 - see relay.cli.main
 
-    if not any(matches(pattern, row["routing_key"]) for row in keys):
+    patterns = Patterns([pattern])
+    if not any(patterns.matching(row["routing_key"]) for row in keys):
         complain(
             f"None of the messages archived lately has exchange {quoted(exchange)} and a routing key like {quoted(pattern)}; "
             f"if that is a slip: {typed('contract remove', exchange)[:-1]} PATTERN --all`"

@@ -14,7 +14,7 @@ import typer
 from relay.cli.output import count, show_table
 from relay.cli.support import complain
 from relay.contracts.explanation import Violation
-from relay.contracts.patterns import matches
+from relay.contracts.patterns import Patterns
 from relay.contracts.registry import Held, breaches
 
 SHOWN_IDS = 3
@@ -40,9 +40,9 @@ class Trial:
 
     def run(self, rows: Iterable[Mapping[str, Any]], held: Sequence[Held], limit: int) -> None:
         """Check up to `limit` archived messages whose routing key matches."""
-        told = time.monotonic()
+        told, patterns = time.monotonic(), Patterns([self.routing_key])
         for row in rows:
-            if not matches(self.routing_key, row["routing_key"]):
+            if not patterns.matching(row["routing_key"]):
                 continue
             if self.messages == limit:
                 self.limited = True

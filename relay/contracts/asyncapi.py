@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from relay.contracts.patterns import has_wildcards, matches
+from relay.contracts.patterns import Patterns, has_wildcards
 from relay.contracts.registry import Contract, holding
 
 MOST_KEYS: Final = 500
@@ -51,7 +52,7 @@ def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, 
     """
     hold = holding(contracts)
     patterns = {(one.exchange, one.routing_key) for one in hold}
-    free = sorted({key for key in keys if not any(exchange == key[0] and matches(pattern, key[1]) for exchange, pattern in patterns)})
+    free = sorted(_free(keys, patterns))
     made = _Document()
     for exchange, pattern in sorted(patterns):
         made.channel(exchange, pattern, [one for one in hold if (one.exchange, one.routing_key) == (exchange, pattern)])
@@ -66,6 +67,15 @@ def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, 
         "components": {"schemas": made.schemas, "messages": made.messages},
     }
     return Written(whole, max(0, len(free) - MOST_KEYS), MOST_KEYS)
+
+
+def _free(keys: Iterable[tuple[str, str]], taken: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Keys that no pattern of their exchange matches."""
+    several: dict[str, list[str]] = defaultdict(list)
+    for exchange, pattern in taken:
+        several[exchange].append(pattern)
+    patterns = {exchange: Patterns(its_own) for exchange, its_own in several.items()}
+    return {(exchange, key) for exchange, key in keys if exchange not in patterns or not patterns[exchange].matching(key)}
 
 
 class _Document:

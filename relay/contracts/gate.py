@@ -62,14 +62,11 @@ class Gate:
         return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable[:_SHOWN]]
 
     def concerned(self, batch: Batch) -> list[int]:
-        """Places of the messages that a contract is about and that are there as a whole; one look for a batch of which there are none."""
-        if not self._contracts.concern(batch.exchanges):
+        """Places of the messages that are there as a whole, of exchanges with contracts; `check` tells whose keys these are about."""
+        exchanges = self._contracts.concerned(batch.exchanges)
+        if not exchanges:
             return []
-        return [
-            place
-            for place, claim in enumerate(batch.claims)
-            if type(claim.payload) is not Cut and self._contracts.of(claim.exchange, claim.routing_key)
-        ]
+        return [place for place, claim in enumerate(batch.claims) if type(claim.payload) is not Cut and claim.exchange in exchanges]
 
     async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
         """Check these messages of a batch, and hand over each as soon as it was; of an exchange those come last that take long."""

@@ -2,40 +2,85 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+_WILDCARDS = frozenset({"*", "#"})
+
+
+class Patterns:
+    """Patterns that are matched at once: `*` stands for one word, `#` for any number of them, words end at a dot.
+
+    A key costs a few operations for each of its words, until nothing can match any more, and one for each pattern that does match.
+
+    Args:
+        patterns: in the order in which `matching` names them.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._exact: dict[str, list[int]] = defaultdict(list)
+        # All others in one row of bits, a bit for each place between their words, the lowest first. A bit is set where the words
+        # that were read lead to that place; a word moves bits on by one, so one shift moves those of all patterns.
+        self._begin = self._stay = self._any = 0
+        self._moves: dict[str, int] = defaultdict(int)
+        """Places from which a word leads on, by the word."""
+        self._ends: dict[int, int] = {}
+        """Which pattern ends at a place."""
+        at = 0
+        for number, pattern in enumerate(patterns):
+            if has_wildcards(pattern):
+                at = self._lay(number, pattern, at)
+            else:
+                self._exact[pattern].append(number)
+        self._end = sum(1 << end for end in self._ends)
+
+    def matching(self, key: str) -> list[int]:
+        """Places of the patterns that a routing key matches, in order."""
+        found = [*self._exact.get(key, ()), *map(self._ends.__getitem__, _ones(self._reached(key) & self._end))]
+        found.sort()
+        return found
+
+    def _lay(self, number: int, pattern: str, at: int) -> int:
+        """Add a pattern from this place on; return the place behind it."""
+        self._begin |= 1 << at
+        for word in _words(pattern):
+            if word == "#":
+                self._stay |= 1 << at
+                continue
+            if word == "*":
+                self._any |= 1 << at
+            else:
+                self._moves[word] |= 1 << at
+            at += 1
+        self._ends[at] = number
+        return at + 1
+
+    def _reached(self, key: str) -> int:
+        places, moves, stay, any_word = self._begin, self._moves, self._stay, self._any
+        for word in _words(key):
+            if not places:
+                break
+            places = (places & (moves.get(word, 0) | any_word)) << 1 | places & stay
+        return places
+
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a routing key matches: `*` stands for one word, `#` for any number of them, words end at a dot.
-
-    A pattern also matches the key that is written like it. Never takes longer than the product of both lengths.
-    """
-    if pattern == key:
-        return True
-    # Which beginnings of the pattern match what was read of the key so far.
-    steps = _words(pattern)
-    reached = _skipping({0}, steps)
-    for word in _words(key):
-        reached = _skipping({_next(at, steps) for at in reached if at < len(steps) and steps[at] in {"*", "#", word}}, steps)
-    return len(steps) in reached
+    """Whether a routing key matches a pattern; for several of either, see `Patterns`."""
+    return bool(Patterns([pattern]).matching(key))
 
 
 def has_wildcards(pattern: str) -> bool:
     """Whether it may match more than one key."""
-    return not {"*", "#"}.isdisjoint(_words(pattern))
+    return not _WILDCARDS.isdisjoint(_words(pattern))
 
 
 def _words(text: str) -> list[str]:
     return text.split(".") if text else []
 
 
-def _next(at: int, steps: list[str]) -> int:
-    return at if steps[at] == "#" else at + 1
-
-
-def _skipping(reached: set[int], steps: list[str]) -> set[int]:
-    """With what is reached by taking a # for no word at all."""
-    for at in sorted(reached):
-        end = at
-        while end < len(steps) and steps[end] == "#":
-            end += 1
-            reached.add(end)
-    return reached
+def _ones(bits: int) -> Iterator[int]:
+    """Places of the bits that are set."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from relay.contracts.effort import explained_bytes, inline_bytes
 from relay.contracts.explanation import Violation
-from relay.contracts.patterns import matches
+from relay.contracts.patterns import Patterns
 from relay.contracts.schema import Schema, SchemaError, compiled, parsed
 from relay.option_rules import printable
 
@@ -79,14 +79,15 @@ class Contracts:
         self._exchanges: dict[str, list[Held]] = defaultdict(list)
         for contract in holding(rows):
             self._add(contract, compile_schema)
+        self._patterns = {name: Patterns([one.contract.routing_key for one in several]) for name, several in self._exchanges.items()}
         self._known: dict[str, dict[str, tuple[Held, ...]]] = {exchange: {} for exchange in self._exchanges}
 
     def __len__(self) -> int:
         return sum(map(len, self._exchanges.values()))
 
-    def concern(self, exchanges: Collection[str]) -> bool:
-        """Whether any of these exchanges has one."""
-        return not self._exchanges.keys().isdisjoint(exchanges)
+    def concerned(self, exchanges: Iterable[str]) -> set[str]:
+        """Those of these exchanges that have one."""
+        return self._exchanges.keys() & exchanges
 
     def schemas(self) -> dict[str, Schema]:
         """Compiled schemas by their JSON text."""
@@ -105,8 +106,8 @@ class Contracts:
         if held is None:
             if len(known) >= _KEYS_KEPT:
                 known.clear()
-            held = tuple(one for one in self._exchanges[exchange] if matches(one.contract.routing_key, routing_key))
-            known[routing_key] = held
+            several = self._exchanges[exchange]
+            held = known[routing_key] = tuple([several[place] for place in self._patterns[exchange].matching(routing_key)])
         return held
 
     def _add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from relay.amqp.jobs import Job
+from relay.contracts import patterns
 from relay.contracts.apart import Checker, End, Judged
 from relay.contracts.effort import LARGEST, explained_bytes, inline_bytes
 from relay.contracts.events import ContractBroken, ContractUnusable
@@ -27,6 +28,7 @@ from relay.message import Claim, Cut, PublishResult, Verdict
 from relay.metrics import Metrics
 from tests.support.bench import Bench
 from tests.support.publishing import Seen, batch, claim
+from tests.support.steps import steps
 
 pytestmark = pytest.mark.ids("A37")
 INTEGER, TEXT = '{"type": "integer"}', '{"type": "string"}'
@@ -169,6 +171,19 @@ def test_without_contracts_nothing_stands_before_a_batch() -> None:
     assert [1] == one.concerned(batch([claim("audit"), claim("orders")]))
     one.hold([])
     assert [] == one.concerned(batch([claim("orders")]))
+
+
+async def test_keys_are_looked_up_in_turns_like_contents() -> None:
+    """Also those that no contract is about: before a batch is written nothing is looked up, and then a few between other work."""
+    ticks = itertools.count()
+    one = Gate(Seen(), clock=lambda: next(ticks) / 1000)
+    one.hold([row(key="#.late")])
+    made, handed = batch([claim("orders", f"{number}" + ".a" * 120) for number in range(30)]), list[list[int]]()
+
+    assert 0 == steps(lambda: one.concerned(made), patterns)
+    await one.check(made, one.concerned(made), lambda places, _: handed.append([*places]))
+    assert [*range(30)] == [place for places in handed for place in places]
+    assert 5 > max(map(len, handed))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from types import CodeType, FrameType, SimpleNamespace
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,6 +16,7 @@ from relay.amqp.publisher import RabbitPublisher
 from relay.message import Batch, Portion, PublishResult, Verdict
 from tests.support.bench import Pipe
 from tests.support.publishing import Seen, batch, claim, plain_encoder
+from tests.support.steps import steps
 
 HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]
 
@@ -122,26 +122,4 @@ async def steps_of_handing_over(exchanges: int) -> int:
     checked = Checked()
     with checked.sending(batch([claim(f"exchange {number}") for number in range(exchanges)])):
         hand_over = await checked.checks.asked
-        return steps(lambda: hand_over([7], {}), of=module.__file__)
-
-
-def steps(call: Callable[[], None], *, of: str) -> int:
-    """Steps of the interpreter that a call takes in the code of one file."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        code: CodeType = frame.f_code
-        if code.co_filename != of:
-            return None
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
+        return steps(lambda: hand_over([7], {}), module)
