@@ -20,7 +20,7 @@ SECONDS = 10.0
 OUTCOMES = {
     "succeeds": ("sleep 0.05", ()),
     "fails": ("exit 1", ()),
-    "hangs": ("sleep 60", ("--timeout", "0.5")),
+    "hangs": ("sleep 5", ("--timeout", "0.5")),
     "waits for its replay": ("sleep 0.05", ("--replay", "result=failed,after=5m")),
 }
 ONE, MANY = "'flood'", "'flood' || n"
