@@ -45,6 +45,10 @@ OF_VALUES = {
     ),
     "DROP TRIGGER IF EXISTS queue_message_request_insert ON %s": "a regclass",
     "DROP TRIGGER IF EXISTS queue_message_request_update ON %s": "a regclass",
+    (
+        "CREATE TRIGGER queue_message_letters AFTER INSERT OR UPDATE OF %1$s ON %2$I.%3$I FOR EACH ROW\n"
+        "            EXECUTE FUNCTION %2$I.queue_message_letters_check(%4$s)"
+    ): "columns that the migration names, by quote_ident() and quote_literal()",
     "UPDATE ONLY %s AS t SET %I = $1 WHERE %s": "quoted by queue_message_request_name(), queue_message_request_where()",
     "UPDATE ONLY %s AS t SET (%s) = (SELECT %s FROM jsonb_populate_record(t, $1) AS v)%s WHERE %s": "as above, columns by quote_ident()",
     "SELECT FROM jsonb_to_record($1) AS v (%1$I %2$s) WHERE v.%1$I IS NULL": "a type of the catalogue's",
