@@ -110,11 +110,7 @@ class Lake:
             LakeError: a file is not what it should be, or the commit was refused.
             UnreachableError: the object store does not answer.
         """
-        try:
-            check_footers(self.place, table, schema_of(handle), files)
-        except BaseException:
-            delete_files(self.place, table, files)
-            raise
+        self._check(handle, table, files)
         actions: list[AddAction | RemoveAction] = [*(file.action() for file in files), *(file.removal() for file in removed)]
         try:
             _write(handle, actions, offsets, alone=bool(removed))
@@ -126,11 +122,12 @@ class Lake:
 
         Raises:
             ConflictError: one of the others is no part of the table any more; nothing was changed.
-            LakeError: the commit was refused.
+            LakeError: a file is not what it should be, or the commit was refused.
             UnreachableError: the object store does not answer.
         """
         actions: list[AddAction | RemoveAction] = [file.action(data_change=False) for file in files]
         actions += [file.removal(data_change=False) for file in removed]
+        self._check(self.opened(table), table, files)
         while True:
             handle = self.opened(table)
             there = set(_paths(handle))
@@ -142,9 +139,17 @@ class Lake:
             try:
                 _write(handle, actions, (), alone=True, metadata=REPLACED)
             except Exception as error:
+                # The files stay: a commit that an object store answers too late may be in the log a moment after this look.
                 if self.opened(table).version() == handle.version():
-                    delete_files(self.place, table, files)
                     raise sentence(error, self.place) from error
+
+    def _check(self, handle: DeltaTable, table: str, files: Sequence[DataFile]) -> None:
+        """Look at files that were written; LakeError where one is not what it should be, and all are removed again."""
+        try:
+            check_footers(self.place, table, schema_of(handle), files)
+        except BaseException:
+            delete_files(self.place, table, files)
+            raise
 
     def discard(self, table: str, files: Sequence[DataFile]) -> None:
         """Remove files that are not to be committed."""

@@ -271,6 +271,42 @@ def test_a_commit_whose_answer_is_lost_is_found(lake: Lake, database: Database, 
 
 
 @pytest.mark.usefixtures("many_files")
+def test_a_new_file_that_is_not_whole_takes_no_others_place(lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that lost its end: the files that it was made of stay the table's, and it goes."""
+    before = data_files(lake)
+
+    def cut() -> None:
+        for path in set(data_files(lake)) - set(before):
+            path.write_bytes(path.read_bytes()[:-9])
+
+    meanwhile(monkeypatch, cut)
+    with pytest.raises(LakeError, match="is missing or damaged"):
+        compact.run(lake=lake, database=database, say=quiet)
+
+    assert (6, sorted(before)) == (len(files(lake.opened(TABLE))), sorted(data_files(lake)))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_commit_that_arrives_after_its_error_finds_its_files(lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store may answer too late: no row is lost by that, and the next run has nothing to do."""
+    before, write = rows_in(lake), lake_module._write
+    late: list[Callable[[], None]] = []
+
+    def delayed(*values: Any, **options: Any) -> None:
+        late.append(lambda: write(*values, **options))
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake_module, "_write", delayed)
+        with pytest.raises(LakeError):
+            compact.run(lake=lake, database=database, say=quiet)
+    late[0]()
+
+    assert before == rows_in(lake)
+    assert () == compact.run(lake=lake, database=database, say=quiet).days
+
+
+@pytest.mark.usefixtures("many_files")
 def test_a_job_that_ends_before_its_commit_leaves_files_of_nobody(lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is as it was, and the next run does the work."""
     before = rows_in(lake)
