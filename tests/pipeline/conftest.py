@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from relay.pipeline import export
+from relay.pipeline import again, export
+from relay.pipeline.archive import TABLE
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.session import spark_session
 from tests.support import archives
+from tests.support.adding import DAY, AddAgain
 from tests.support.object_store import bucket, object_store
 
 if TYPE_CHECKING:
@@ -63,5 +66,22 @@ def exported(spark: SparkSession, lake: Lake, database: Database) -> Callable[..
 
     def run(**options: Any) -> export.Exported:
         return export.run(lake=lake, database=database, spark=lambda: spark, **{"say": lambda _: None, **options})
+
+    return run
+
+
+@pytest.fixture
+def add_again(spark: SparkSession, lake: Lake, database: Database) -> AddAgain:
+    """Add what the lake lacks of days, and check that a second time adds nothing and finds the same."""
+
+    def run(*days: date, **options: Any) -> again.Added:
+        def once() -> again.Added:
+            return again.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, days=days or [DAY], **options)
+
+        done, version = once(), lake.opened(TABLE).version()
+        second = once()
+        assert (0, version) == (second.added, lake.opened(TABLE).version())
+        assert [(one.difference, one.findings) for one in done.days] == [(one.difference, one.findings) for one in second.days]
+        return done
 
     return run

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
 
 from relay.errors import ConflictError, LakeError, PipelineError
-from relay.pipeline import again, link, verify, witness
+from relay.pipeline import again, link, verify
 from relay.pipeline import cluster as clusters
 from relay.pipeline.archive import TABLE, schema_of
 from relay.pipeline.comparison import Finding
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
 from relay.pipeline.link import OFFSET
 from tests.pipeline.conftest import Archived
+from tests.support.adding import DAY, NEXT, NOON, AddAgain, faults, verified
 from tests.support.archives import insert_many
 from tests.support.exporting import Rows, export
 from tests.support.lakes import files_below, in_lake, in_postgres
@@ -30,34 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
-DAY, NEXT = date(2024, 5, 1), date(2024, 5, 2)
 OLD = {"archived_xid": "3"}
 """By hand, or by a restore: below every offset."""
-AddAgain = Callable[..., again.Added]
-
-
-@pytest.fixture
-def add_again(spark: SparkSession, lake: Lake, database: Database) -> AddAgain:
-    """Add what the lake lacks of days, and check that a second time adds nothing and finds the same."""
-
-    def run(*days: date, **options: Any) -> again.Added:
-        def once() -> again.Added:
-            return again.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, days=days or [DAY], **options)
-
-        done, version = once(), lake.opened(TABLE).version()
-        second = once()
-        assert (0, version) == (second.added, lake.opened(TABLE).version())
-        assert [(one.difference, one.findings) for one in done.days] == [(one.difference, one.findings) for one in second.days]
-        return done
-
-    return run
-
-
-def verified(lake: Lake, database: Database) -> set[str]:
-    """What a verification says of partitions that are not verified, in words."""
-    found = verify.run(lake=lake, database=database, say=lambda _: None).partitions
-    return {one.state for one in found} - {"verified", "unchanged"}
 
 
 def forget(*seqs: int) -> Callable[[Rows], Rows]:
@@ -214,141 +185,6 @@ def test_many_rows_are_added_by_ranges(database_url: str, lake: Lake, database: 
 
     assert 8_000 == done.added
     assert in_postgres(database_url) == in_lake(lake)
-
-
-def file_of(lake: Lake, day: date = DAY) -> Path:
-    """The first file of a day."""
-    return Path(lake.place.url, TABLE, min(file.path for file in files(lake.opened(TABLE)) if file.day == day))
-
-
-def truncate(path: Path) -> None:
-    """Leave out the last byte."""
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def spoil(path: Path) -> None:
-    """Change it and leave its size."""
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, truncate, spoil])
-def test_rows_of_a_lost_file_are_taken_from_postgresql_again(
-    archived: Archived, lake: Lake, database: Database, database_url: str, add_again: AddAgain, damage: Callable[[Path], None]
-) -> None:
-    """Those of its day alone, which may be dropped afterwards; a day that is not named is left as it is."""
-    for rows in (
-        [{"seq": 9, "archived_at": NOON + timedelta(days=1)}],
-        [{"seq": 1}, {"seq": 2, "result": "failed"}],
-        [{"seq": 3}, {"seq": 4}],
-    ):
-        archived(*rows)
-        export(lake, database)
-    kept, other = file_of(lake, NEXT).read_bytes(), file_of(lake, NEXT)
-    damage(file_of(lake))
-    other.unlink()
-
-    done = add_again()
-
-    assert [(DAY, 2, 4, None)] == [(one.day, one.added, one.rows, one.difference) for one in done.days]
-    assert ["queue_message_archive_20240502"] == list(witness.run(lake, database, lambda _: None).damage)
-    other.write_bytes(kept)
-    assert set() == verified(lake, database)
-    assert in_postgres(database_url) == in_lake(lake)
-
-
-def test_rows_of_all_files_are_taken_again(
-    archived: Archived, lake: Lake, database: Database, database_url: str, add_again: AddAgain
-) -> None:
-    """Of several days, whose log alone is left."""
-    archived({"seq": 1}, {"seq": 2, "archived_at": NOON + timedelta(days=1)}, {"seq": 3, "result": "rejected"})
-    export(lake, database)
-    for day in (DAY, NEXT):
-        file_of(lake, day).unlink()
-
-    assert 3 == add_again(DAY, NEXT).added
-    assert in_postgres(database_url) == in_lake(lake)
-    assert set() == verified(lake, database)
-
-
-def test_a_lost_file_of_a_day_that_postgresql_has_dropped_is_needed_from_a_copy(
-    archived: Archived, lake: Lake, database: Database, database_url: str, spark: SparkSession
-) -> None:
-    """The table goes on to name it, so that nobody takes the loss for an empty day."""
-    archived({}, {"result": "failed"})
-    export(lake, database)
-    with psycopg.connect(database_url, autocommit=True) as owner:
-        owner.execute("DROP TABLE queue_message_archive_20240501")
-    file_of(lake).unlink()
-    version = lake.opened(TABLE).version()
-
-    with pytest.raises(LakeError, match=r"has dropped the day 2024-05-01, of which the file .* is missing: put it back from a copy"):
-        again.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, days=[DAY])
-
-    assert version == lake.opened(TABLE).version()
-    assert {"damaged"} == verified(lake, database)
-
-
-def test_what_a_lost_file_alone_had_is_told_of(
-    archived: Archived, lake: Lake, database: Database, database_url: str, spark: SparkSession
-) -> None:
-    """A dead message that retention has deleted is in neither place then; the day is not called whole."""
-    archived({}, {"result": "failed", "seq": 7})
-    export(lake, database)
-    for _ in range(2):  # the first look at a day that is verified counts what the lake has of it
-        assert set() == verified(lake, database)
-    with psycopg.connect(database_url, autocommit=True) as owner:
-        owner.execute("SET session_replication_role = replica")
-        owner.execute("DELETE FROM queue_message_archive WHERE seq = 7")
-    file_of(lake).unlink()
-
-    done = again.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, days=[DAY])
-
-    assert 1 == done.added
-    assert {"damaged"} == verified(lake, database)
-
-
-def test_a_day_whose_rows_are_still_to_come_again_is_not_dropped(
-    archived: Archived,
-    lake: Lake,
-    database: Database,
-    database_url: str,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    add_again: AddAgain,
-) -> None:
-    """The job ends between the two commits; the next run goes on."""
-    archived({}, {})
-    export(lake, database)
-    assert set() == verified(lake, database)
-    file_of(lake).unlink()
-
-    with faults(monkeypatch, lake, "after"), pytest.raises(PipelineError, match="not today"):
-        again.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, days=[DAY])
-
-    assert [] == in_lake(lake)
-    assert {"damaged"} == verified(lake, database)
-    with psycopg.connect(database_url, autocommit=True) as owner:
-        assert ("unverified",) == owner.execute("SELECT (queue_message_drop_day('queue_message_archive_20240501', true)).action").fetchone()
-    assert 2 == add_again().added
-    assert set() == verified(lake, database)
-
-
-@contextmanager
-def faults(monkeypatch: pytest.MonkeyPatch, lake: Lake, where: str) -> Iterator[None]:
-    """The connection fails before a commit, or after it."""
-    version, settle = lake.opened(TABLE).version(), link.settle
-
-    def begin(*_: object) -> int:
-        raise PipelineError("not today")
-
-    def settled(database: Database, handle: DeltaTable, known: link.Link) -> link.Link:
-        if handle.version() > version:
-            raise PipelineError("not today")
-        return settle(database, handle, known)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(link, "begin", begin) if where == "before" else patched.setattr(link, "settle", settled)
-        yield
 
 
 @pytest.mark.parametrize("where", ["before", "after"])

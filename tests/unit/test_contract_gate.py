@@ -16,71 +16,18 @@ import pytest
 
 from relay.amqp.jobs import Job
 from relay.contracts import patterns
-from relay.contracts.apart import Checker, End, Judged
-from relay.contracts.effort import LARGEST, explained_bytes, inline_bytes
 from relay.contracts.events import ContractBroken, ContractUnusable
-from relay.contracts.explanation import Violation
 from relay.contracts.gate import Gate
 from relay.contracts.registry import Contract, Contracts, holding
-from relay.contracts.schema import Schema
 from relay.logs import FLOODS
-from relay.message import Claim, Cut, PublishResult, Verdict
+from relay.message import Cut, PublishResult, Verdict
 from relay.metrics import Metrics
 from tests.support.bench import Bench
+from tests.support.contract_gates import TEXT, checked, gate, refusal, row, verdict
 from tests.support.publishing import Seen, batch, claim
 from tests.support.steps import steps
 
 pytestmark = pytest.mark.ids("A37")
-INTEGER, TEXT = '{"type": "integer"}', '{"type": "string"}'
-
-
-def row(schema: Any = INTEGER, *, exchange: str = "orders", key: str = "#", version: int = 1, mode: str = "enforce") -> Contract:
-    """A version of a contract."""
-    return Contract(exchange, key, version, mode, schema if isinstance(schema, str) else json.dumps(schema))
-
-
-class Scripted(Checker):
-    """Answers what a test wants, and notes what it was asked."""
-
-    def __init__(self, *answers: Judged) -> None:
-        super().__init__()
-        self.answers = [*answers]
-        self.asked: list[tuple[str, list[str]]] = []
-
-    async def judge(self, exchange: str, content: bytes, schemas: Any) -> Judged:  # noqa: ARG002
-        """Say the next answer, by default that all is well."""
-        self.asked.append((exchange, schemas))
-        return self.answers.pop(0) if self.answers else Judged([None] * len(schemas), None)
-
-
-def gate(*rows: Contract, checker: Checker | None = None) -> tuple[Gate, Seen]:
-    """A gate with these contracts, and what it tells."""
-    seen = Seen()
-    made = Gate(seen, checker=checker)
-    made.hold(rows)
-    return made, seen
-
-
-def refusal(one: Gate, message: Claim) -> PublishResult | None:
-    """What it says of a message."""
-    return one._checked(batch([message]), deque([0]), [])[1].get(0)
-
-
-def verdict(one: Gate, message: Claim) -> str:
-    """The code of a refusal, or that it is sent."""
-    found = refusal(one, message)
-    return found.code if found else "sent"
-
-
-async def checked(one: Gate, *messages: Claim) -> list[list[str]]:
-    """Check a batch; return what is handed over at once: ids that pass, and codes of those that do not."""
-    made, handed = batch(messages), list[list[str]]()
-    await one.check(
-        made,
-        one.concerned(made),
-        lambda places, refused: handed.append([refused[at].code if at in refused else made.claims[at].id for at in places]),
-    )
-    return handed
 
 
 def test_what_breaks_an_enforced_contract_is_never_written() -> None:
@@ -322,94 +269,3 @@ def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
     figures = {"enforce": 0, "warn": 1, "unusable": 2}
     assert all(f'relay_contracts{{mode="{mode}"}} {figure:.1f}\n' in page for mode, figure in figures.items())
     assert 'relay_contract_warnings_total{exchange="orders"} 3.0\n' in page
-
-
-async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
-    """Each is handed over when its check has ended, after everything else."""
-    checker = Scripted()
-    one, _ = gate(row({"type": ["integer", "string"]}), checker=checker)
-    large, small = claim("orders", payload=b'"%s"' % (b"x" * LARGEST)), claim("orders", payload=b'"x"')
-
-    assert [[small.id], [large.id]] == await checked(one, large, small)
-    assert [("orders", ['{"type": ["integer", "string"]}'])] == checker.asked
-
-
-@pytest.mark.parametrize(
-    ("schema", "most"),
-    [
-        ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(30)}}, LARGEST),
-        ({"items": {"anyOf": [{"const": n} for n in range(300)]}}, 8_000),
-        ({"pattern": "^[A-Z]{3}-[0-9]{4}$"}, LARGEST),
-        ({"enum": [f"state {n}" for n in range(1000)]}, LARGEST),
-        ({"items": {"enum": [f"state {n}" for n in range(1000)]}}, LARGEST),
-        ({"uniqueItems": False}, LARGEST),
-        ({"properties": {"n": {"multipleOf": 0.01}}}, 2048),
-        ({"items": {"uniqueItems": True}}, 2048),
-        ({"pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}, 2048),
-        ({"patternProperties": {r"(a)\1": True}}, 2048),
-        ({"enum": [{"a": n} for n in range(8000)]}, 32),
-        ({"patternProperties": {f"x{n}$": False for n in range(1000)}}, 1024),
-    ],
-)
-def test_how_much_is_checked_in_place_hangs_on_the_schema(schema: Any, most: int) -> None:
-    """64 KiB, and less where a content can make a check slow."""
-    found = inline_bytes(Schema(schema).effort)
-    assert found == LARGEST if most == LARGEST else found <= most
-
-
-async def test_what_is_larger_and_breaks_a_contract_goes_apart_to_be_explained() -> None:
-    """That it does is found at once; where it does takes long to be looked for. What keeps it is sent without."""
-    checker = Scripted(Judged([Violation("/9", "type", "it is not of type integer")], None))
-    one, _ = gate(row({"items": {"type": "integer"}}), checker=checker)
-    most = explained_bytes(Schema({"items": {"type": "integer"}}).effort)
-    fine, small, large = (
-        claim("orders", payload=payload) for payload in (b"[%s1]" % (b"1," * most), b'[1,""]', b'[%s""]' % (b"1," * most))
-    )
-
-    assert [[fine.id, "contract_violated"], ["contract_violated"]] == await checked(one, large, fine, small)
-    assert 1 == len(checker.asked)
-
-
-async def test_what_was_fetched_in_part_is_not_judged() -> None:
-    """It is over the limit, which the encoder says: a part of JSON breaks each contract, and one on trial would be told of."""
-    one, seen = gate(row(mode="warn"), row(exchange="audit"))
-
-    assert [] == one.concerned(batch([claim("orders", payload=Cut(b"[1,")), claim("audit", payload=Cut(b"[1,"))]))
-    assert [] == seen.of(ContractBroken)
-
-
-async def test_contracts_that_hold_for_a_message_are_weighed_together() -> None:
-    """Each takes its time: a content that one of them may check in place goes apart for four."""
-    checker, schema = Scripted(), {"items": {"anyOf": [{"const": n} for n in range(40)]}}
-    one, _ = gate(*[row(schema, key="#" + ".#" * n) for n in range(4)], row(schema, exchange="audit"), checker=checker)
-    content = b"[%s1]" % (b"1," * (inline_bytes(Schema(schema).effort) // 2 - 2))
-    large, fine = claim("orders", payload=content), claim("audit", payload=content)
-
-    assert {(large.id,), (fine.id,)} == {tuple(ids) for ids in await checked(one, large, fine)}
-    assert [("orders", 4)] == [(exchange, len(schemas)) for exchange, schemas in checker.asked]
-
-
-@pytest.mark.parametrize(("end", "refused"), [(End.TIME, Verdict.INVALID), (End.MEMORY, Verdict.INVALID), (End.LOST, Verdict.REFUSED)])
-async def test_a_check_without_an_end_ends_the_message(end: End, refused: Verdict) -> None:
-    """With a code of its own; an attempt where nothing shows that the message is to blame."""
-    one, seen = gate(row(), row(key="big", mode="warn"), checker=Scripted(Judged([], end)))
-    made = batch([claim("orders", "big", b'"%s"' % (b"x" * LARGEST))])
-    results: dict[int, PublishResult] = {}
-    await one.check(made, [0], lambda _, refusals: results.update(refusals))
-
-    assert {
-        0: PublishResult(refused, "contract_unchecked", f'content was not checked against contract "orders" "#" version 1: {end}')
-    } == results
-    assert [] == seen.of(ContractBroken)
-
-
-async def test_a_contract_on_trial_costs_no_enforced_one_its_check() -> None:
-    """It comes last, and its message goes out."""
-    checker = Scripted(Judged([None], End.TIME), Judged([Violation("", "type", "it is not of type integer")], End.TIME))
-    one, seen = gate(row("true", key="#", mode="warn"), row(key="big"), checker=checker)
-    large = claim("orders", "big", b'"%s"' % (b"x" * LARGEST))
-
-    assert [[large.id], ["contract_violated"]] == await checked(one, large, large)
-    assert [[INTEGER, "true"]] * 2 == [schemas for _, schemas in checker.asked]
-    [told] = seen.of(ContractBroken)
-    assert 'content was not checked against contract "orders" "#" version 1: its check takes too much time' == told.detail
