@@ -21,13 +21,13 @@ def lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File
             yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
 
 
-def unreadable(place: Place, file: File) -> list[str]:
-    """What is wrong with a file, whose pages carry checksums: nothing, or one sentence; UnreachableError as `rows_of`."""
+def unreadable(place: Place, file: File) -> str | None:
+    """What is wrong with a file, whose pages carry checksums; None where it has all its rows. UnreachableError as `rows_of`."""
     try:
         rows = rows_of(place, TABLE, file.path)
     except LakeError as error:
-        return [f"the file {file.path} cannot be read: {error}"]
-    return [] if rows == file.rows else [f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"]
+        return f"the file {file.path} cannot be read: {error}"
+    return None if rows == file.rows else f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"
 
 
 def of_files(place: Place, there: Iterable[File]) -> dict[File, str]:
@@ -36,5 +36,5 @@ def of_files(place: Place, there: Iterable[File]) -> dict[File, str]:
     wrong = dict(lost(there, sizes(place, TABLE))) if there else {}
     for file in there:
         if file not in wrong and (words := unreadable(place, file)):
-            wrong[file] = words[0]
+            wrong[file] = words
     return wrong

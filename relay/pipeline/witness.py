@@ -108,8 +108,9 @@ def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
             wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
     chosen = _chosen(turn, there, known, wrong)
     for file in chosen:
-        wrong[partition_of(file.day)] += damage.unreadable(lake.place, file)
-    found = {name: _sentence(words) for name, words in sorted(wrong.items()) if words}
+        if problem := damage.unreadable(lake.place, file):
+            wrong[partition_of(file.day)].append(problem)
+    found = {name: _sentence(every) for name, every in sorted(wrong.items())}
     return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ from relay.pipeline.archive import TABLE
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.session import spark_session
-from tests.support import archives
-from tests.support.adding import DAY, AddAgain
+from tests.support import archives, exporting
+from tests.support.adding import DAY, NOON, AddAgain
 from tests.support.object_store import bucket, object_store
 
 if TYPE_CHECKING:
@@ -85,3 +85,11 @@ def add_again(spark: SparkSession, lake: Lake, database: Database) -> AddAgain:
         return done
 
     return run
+
+
+@pytest.fixture
+def many_files(lake: Lake, database: Database, archived: Archived) -> None:
+    """Two days of three files each, with dead messages among them."""
+    for _ in range(3):
+        archived({"body": b"\x00\xff"}, {"result": "failed"}, {"archived_at": NOON + timedelta(days=1)})
+        exporting.export(lake, database)

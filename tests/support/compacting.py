@@ -1,0 +1,38 @@
+"""What the tests of compaction share: the files in the folder, the rows of the table, and what happens before a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.pipeline.archive import TABLE
+from relay.pipeline.lake import Lake
+
+
+def quiet(_line: str) -> None:
+    """Say nothing."""
+
+
+def data_files(lake: Lake) -> list[Path]:
+    """The Parquet files in the folder, of whatever version."""
+    return [path for path in Path(lake.place.url, TABLE).rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen once between the writing of files and their commit."""
+    replace = Lake.replace
+
+    def acting(*values: Any) -> None:
+        monkeypatch.setattr(Lake, "replace", replace)
+        act()
+        replace(*values)
+
+    monkeypatch.setattr(Lake, "replace", acting)
+
+
+def rows_in(lake: Lake) -> list[int]:
+    """The numbers of the table's rows."""
+    return sorted(lake.dataset(TABLE).to_table(["seq"])["seq"].to_pylist())
