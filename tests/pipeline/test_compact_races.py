@@ -32,9 +32,10 @@ REWRITTEN: dict[str, Meanwhile] = {
 
 
 @pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("looked", [False, True], ids=["before the look", "after it"])
 @pytest.mark.parametrize("rewritten", REWRITTEN)
 def test_files_that_were_rewritten_meanwhile_are_left_alone(
-    lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch, rewritten: str
+    lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch, rewritten: str, looked: bool
 ) -> None:
     """No row comes twice, and none comes back; the next run goes on."""
     after: list[list[int]] = []
@@ -43,7 +44,7 @@ def test_files_that_were_rewritten_meanwhile_are_left_alone(
         REWRITTEN[rewritten](lake, database)
         after.append(rows_in(lake))
 
-    meanwhile(monkeypatch, act)
+    meanwhile(monkeypatch, act, looked=looked)
     with pytest.raises(ConflictError, match="Another job rewrote the same files"):
         compact.run(lake=lake, database=database, say=quiet)
 
@@ -53,7 +54,10 @@ def test_files_that_were_rewritten_meanwhile_are_left_alone(
 
 
 @pytest.mark.usefixtures("many_files")
-def test_what_is_exported_meanwhile_stays(lake: Lake, database: Database, archived: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("looked", [False, True], ids=["before the look", "after it"])
+def test_what_is_exported_meanwhile_stays(
+    lake: Lake, database: Database, archived: Archived, monkeypatch: pytest.MonkeyPatch, looked: bool
+) -> None:
     """Into the same day too; the work is not done twice for it."""
 
     def act() -> None:
@@ -62,7 +66,7 @@ def test_what_is_exported_meanwhile_stays(lake: Lake, database: Database, archiv
             export(lake, database)
 
     before = rows_in(lake)
-    meanwhile(monkeypatch, act)
+    meanwhile(monkeypatch, act, looked=looked)
     done = compact.run(lake=lake, database=database, say=quiet)
 
     assert (6, 6, len(before) + 4) == (done.files_before, done.files_after, len(rows_in(lake)))

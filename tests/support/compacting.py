@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relay.pipeline import lake
 from relay.pipeline.archive import TABLE
 from relay.pipeline.lake import Lake
 
@@ -21,16 +22,17 @@ def data_files(lake: Lake) -> list[Path]:
     return [path for path in Path(lake.place.url, TABLE).rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen once between the writing of files and their commit."""
-    replace = Lake.replace
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, looked: bool = False) -> None:
+    """Let something happen once between the writing of files and their commit: before the table is looked at for it, or after."""
+    owner, name = (lake, "_write") if looked else (lake.Lake, "replace")
+    commit = getattr(owner, name)
 
-    def acting(*values: Any) -> None:
-        monkeypatch.setattr(Lake, "replace", replace)
+    def acting(*values: Any, **options: Any) -> None:
+        monkeypatch.setattr(owner, name, commit)
         act()
-        replace(*values)
+        commit(*values, **options)
 
-    monkeypatch.setattr(Lake, "replace", acting)
+    monkeypatch.setattr(owner, name, acting)
 
 
 def rows_in(lake: Lake) -> list[int]:
