@@ -123,6 +123,21 @@ async def test_what_waits_behind_a_key_is_counted_up_to_a_bound(queue: Queue) ->
     assert 10_000 == await queue.value("SELECT behind FROM queue_message_blocked_key")
 
 
+async def test_statistics_of_an_empty_queue_make_no_head_dear(queue: Queue) -> None:
+    """A first flood of keys, before autovacuum has seen it, costs a look no more than some pages a key."""
+    keys = """INSERT INTO queue_message (exchange, ordering_key, available_at)
+        SELECT 'e', 'k' || n, now() + interval '1 h' FROM generate_series(1, 3000) n"""
+    await queue.sql("ALTER TABLE queue_message SET (autovacuum_enabled = off)")
+    async with unchecked(queue):
+        await queue.sql(keys)
+        await queue.sql("DELETE FROM queue_message")
+        await queue.sql("ANALYZE queue_message")
+        await queue.sql(keys)
+
+    assert await pages(queue, "SELECT count(*) FROM queue_message_waiting_heads()") < 3000 * 20
+    assert 3000 == await queue.value("SELECT blocked_keys FROM queue_message_status")
+
+
 async def test_a_sweep_goes_on_where_the_last_one_ended_and_begins_anew(queue: Queue) -> None:
     """A lock that is over is found in whatever page it stands, and again in the next round."""
     await resize(queue, "queue_message_sweep_minute", "100000", "10")
