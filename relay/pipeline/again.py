@@ -96,7 +96,7 @@ def run(
     for day in chosen:
         found.append(job.add(day))
         say(_line(found[-1]))
-    witness.run(lake, database, say)
+    witness.run(lake, database, say, spark)
     return Added(tuple(found), round(time.monotonic() - begin, 3))
 
 
@@ -123,7 +123,7 @@ class _Again:
             LakeError: PostgreSQL has dropped such a day.
         """
         handle = self._handle()
-        damaged = damage.of_files(self.commits.lake.place, [file for file in files(handle) if file.day in days])
+        damaged = damage.of_files(self.commits.lake.place, [file for file in files(handle) if file.day in days], self._carrier())
         for file, words in damaged.items():
             if file.day and self._is_dropped(file.day):
                 raise LakeError(f"PostgreSQL has dropped the day {file.day}, of which {words}: put it back from a copy of the lake.")
@@ -160,7 +160,10 @@ class _Again:
         columns = tuple(gained.compared(handle, self.prepared.columns))
         conninfo = database.complete_conninfo("export")
         comparison = Comparison(conninfo, database.schema, columns, self.commits.lake.place, seconds=database.snapshot_seconds)
-        return list(Carrier(self.commits.spark, self.say, database.connections).each(comparison.compare, ranges))
+        return list(self._carrier().each(comparison.compare, ranges))
+
+    def _carrier(self) -> Carrier:
+        return Carrier(self.commits.spark, self.say, self.commits.database.connections)
 
     def _copied(self, handle: DeltaTable, partition: Partition, cuts: Sequence[Cut]) -> Written:
         """Copy what the lake lacks of a partition, wherever the lake may have it."""

@@ -110,7 +110,7 @@ def run(
         take_over(lake, cluster)
     if to_register:
         database.fetch("register_export")
-    return job.result(witness.run(lake, database, say))
+    return job.result(witness.run(lake, database, say, spark))
 
 
 def _adopted(

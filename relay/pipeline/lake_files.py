@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,6 +26,8 @@ from relay.pipeline.lake_place import Place
 _BIG = frozenset({"content", "body"})
 """Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""
 _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
+FOOTERS_AT_ONCE = 16
+"""An object store answers each request late, and many at a time."""
 _BUFFER, _BYTES_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 32 << 20, 8192
 """What is held of a file that is read back: contents and bodies may be of megabytes."""
 
@@ -164,18 +168,23 @@ def _plain(value: Any) -> Any:
 
 
 def check_footers(place: Place, table: str, schema: pa.Schema, files: Iterable[DataFile]) -> None:
-    """Read each file's footer back: the table library takes wrong types and short files unseen.
+    """Read each file's footer back, several at a time: the table library takes wrong types and short files unseen.
 
     Raises:
         LakeError: a file is not what it was said to be.
     """
     filesystem, root = place.filesystem(), place.path(place.table(table))
     expected = _types(without_day(schema))
-    for file in files:
-        with sentences(place):
-            footer = pq.ParquetFile(filesystem.open_input_file(f"{root}/{file.path}"))
-        if _types(footer.schema_arrow) != expected or footer.metadata.num_rows != file.rows:
+
+    def check(file: DataFile) -> None:
+        with sentences(place), filesystem.open_input_file(f"{root}/{file.path}") as opened:
+            footer = pq.ParquetFile(opened)
+            right = _types(footer.schema_arrow) == expected and footer.metadata.num_rows == file.rows
+        if not right:
             raise LakeError(f"The file {file.path} of the table {table} is not of its schema: nothing was committed; run this again.")
+
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        deque(pool.map(check, files), maxlen=0)
 
 
 def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:

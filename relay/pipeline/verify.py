@@ -99,7 +99,7 @@ def run(
             does, or where the login lacks a permission.
     """
     begin = time.monotonic()
-    damage = witness.run(lake, database, lambda _line: None).damage
+    damage = witness.run(lake, database, lambda _line: None, spark).damage
     verifier = _Verifier(lake, database, say, spark, damage, again=again, rows=rows)
     found = []
     try:

@@ -1,7 +1,8 @@
 """Looks at the lake as it is, and lets PostgreSQL know: only what a living lake holds may be dropped.
 
 Each look lists the files of the table's version once, and holds the rows that its log names for a day against what they were. It reads the
-files whose turn has come, each once within the days of the setting `lake_reread_days`; nothing is remembered of a single file.
+files whose turn has come, in Spark's tasks where they are many. Each has its turn once within the days of the setting `lake_reread_days`;
+nothing is remembered of a single file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from relay.errors import ConflictError, LakeError
 from relay.pipeline import damage, link
 from relay.pipeline.archive import TABLE
 from relay.pipeline.archive_table import linked
+from relay.pipeline.carried import Carrier, Start
 from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_errors import sentences
@@ -68,8 +70,14 @@ class _Known(NamedTuple):
     damaged: bool
 
 
-def run(lake: Lake, database: Database, say: Say) -> Seen:
+def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> Seen:
     """Look at the lake, and tell PostgreSQL that it was seen, and what is wrong with which day.
+
+    Args:
+        lake: that the server exports to.
+        database: the server.
+        say: hears of each day that is damaged.
+        spark: starts, or returns, the session whose tasks read files where there are many; without it this process does.
 
     Raises:
         PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
@@ -77,11 +85,12 @@ def run(lake: Lake, database: Database, say: Say) -> Seen:
         ConflictError: other jobs went on with the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
+    carrier = Carrier(spark, say, database.connections)
     for _ in range(_LOOKS):
         handle, _ = linked(lake, database)
         try:
             with sentences(lake.place):  # a handle reads the table's log again for some answers
-                found = _look(lake, database, handle)
+                found = _look(lake, database, handle, carrier)
                 # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
                 counts = link.epoch_of(handle) is None or link.seen(database, handle, found.began, found.rows, found.seen.damage)
         except LakeError as error:
@@ -93,7 +102,7 @@ def run(lake: Lake, database: Database, say: Say) -> Seen:
     raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
 
 
-def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
+def _look(lake: Lake, database: Database, handle: DeltaTable, carrier: Carrier) -> _Look:
     turn = _Turn._make(database.one("read_turn"))
     there = files(handle)
     known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": str(handle.metadata().id)})}
@@ -107,9 +116,8 @@ def _look(lake: Lake, database: Database, handle: DeltaTable) -> _Look:
         if rows[name] < before.rows and name not in wrong:
             wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
     chosen = _chosen(turn, there, known, wrong)
-    for file in chosen:
-        if problem := damage.unreadable(lake.place, file):
-            wrong[partition_of(file.day)].append(problem)
+    for file, words in damage.unreadable(lake.place, chosen, carrier):
+        wrong[partition_of(file.day)].append(words)
     found = {name: _sentence(every) for name, every in sorted(wrong.items())}
     return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -136,6 +138,21 @@ def test_a_file_with_fewer_rows_than_were_written_is_not_committed(lake: Lake, h
 
     with pytest.raises(LakeError, match="is not of its schema"):
         lake.commit(handle, "numbers", [DataFile(file.path, file.day, file.size, 2, file.stats)])
+
+
+def test_footers_are_read_several_at_a_time(lake: Lake, handle: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a store answer late: none is opened before four wait."""
+    opened, together = pq.ParquetFile, Barrier(4, timeout=30)
+
+    def late(source: object) -> object:
+        together.wait()
+        return opened(source)
+
+    monkeypatch.setattr(pq, "ParquetFile", late)
+    lake.append(handle, "numbers", [batch(*((day, at(day)) for day in range(1, 5)))])
+
+    monkeypatch.undo()
+    assert 4 == lake.dataset("numbers").count_rows()
 
 
 def test_a_table_for_newer_readers_is_refused(lake: Lake, handle: DeltaTable) -> None:
