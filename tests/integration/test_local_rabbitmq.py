@@ -22,6 +22,12 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
+def _ports_as_lent() -> tuple[int, int]:
+    """Return two free ports; the second lies where a lent broker's management is looked for, and no outgoing connection takes it."""
+    free = set(local.free_ports(5_000))
+    return next((port, port + 10_000) for port in free if port + 10_000 in free)
+
+
 @pytest.fixture(scope="module")
 def node(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.RabbitMQ]:
     """A private node with TLS and the management plugin, on the port where a lent broker's is looked for."""
@@ -32,7 +38,7 @@ def node(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Ite
     certificate.private_key_pem.write_to_path(files.key)
     authority.cert_pem.write_to_path(files.authority)
     server = local.rabbitmq(say=print, plugins=["rabbitmq_management"], tls=files, private=True)
-    server.management_port = server.port + 10_000
+    server.port, server.management_port = _ports_as_lent()
     with server:
         yield server
 

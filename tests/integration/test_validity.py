@@ -39,9 +39,9 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture(scope="module")
-def shared_connection(databases: Any, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
+def shared_connection(databases: Any) -> Iterator[psycopg.Connection[Any]]:
     """One connection for many tests; each leaves nothing behind."""
-    name = databases.create(template=migrated_template)
+    name = databases.create_migrated()
     with psycopg.connect(databases.url(name), autocommit=True) as made:
         yield made
     databases.drop(name)
@@ -182,9 +182,9 @@ def test_a_schema_on_the_path_takes_nobodys_place(connection: psycopg.Connection
 
 
 @pytest.fixture(scope="module")
-def disguised(databases: Any, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
+def disguised(databases: Any) -> Iterator[psycopg.Connection[Any]]:
     """A session with a temporary domain, which holds no value, by the name of each type but `bytea`, which psycopg names itself."""
-    name = databases.create(template=migrated_template)
+    name = databases.create_migrated()
     with psycopg.connect(databases.url(name), autocommit=True) as made:
         kinds = "typnamespace = 'pg_catalog'::regnamespace AND typtype = 'b' AND typelem = 0 AND typname <> 'bytea'"
         types = made.execute(f"SELECT typname FROM pg_type WHERE {kinds}".encode())

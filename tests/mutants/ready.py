@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from datetime import date
 from types import SimpleNamespace
 
 import pytest
 
-SERVER, TEMPLATE = "SURVEY_SERVER", "SURVEY_TEMPLATE"
-CONFTEST = "\nfrom tests.mutants.ready import migrated_template, postgres_server  # noqa: E402, F401\n"
+from tests.support.servers import Databases
+
+SERVER, TEMPLATE, DAY = "SURVEY_SERVER", "SURVEY_TEMPLATE", "SURVEY_DAY"
+CONFTEST = "\nfrom tests.mutants.ready import databases, postgres_server  # noqa: E402, F401\n"
 """What the copy's conftest gets: its own fixtures go before those of plugins."""
 
 
@@ -19,6 +23,8 @@ def postgres_server() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="session")
-def migrated_template() -> str:
-    """The survey's migrated database."""
-    return os.environ[TEMPLATE]
+def databases(postgres_server: SimpleNamespace) -> Iterator[Databases]:
+    """Copies of the survey's migrated database, on its day; all are dropped in the end."""
+    made = Databases(postgres_server.url, templates={date.fromisoformat(os.environ[DAY]): os.environ[TEMPLATE]})
+    yield made
+    made.drop_all()

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from relay import local
-from relay.postgres.migrate import migrate
 from tests.mutants.page import Surveyed, Survivor, write_survey
-from tests.mutants.ready import CONFTEST, SERVER, TEMPLATE
+from tests.mutants.ready import CONFTEST, DAY, SERVER, TEMPLATE
 from tests.mutants.runner import COPIED, ROOT
-from tests.support.servers import Databases
+from tests.support.servers import Databases, utc_today
 
 CATALOG = Path(__file__).with_name("survey.toml")
 FOLDER = ROOT / "build" / "mutation"
@@ -110,10 +109,8 @@ def _servers(group: Group) -> Iterator[dict[str, str]]:
         yield {}
         return
     with local.postgres(say=_say) as server:
-        databases = Databases(server.url)
-        template = databases.create()
-        migrate(databases.url(template), schema="public")
-        yield {SERVER: server.url, TEMPLATE: template}
+        databases, day = Databases(server.url), utc_today()
+        yield {SERVER: server.url, TEMPLATE: databases.create_migrated(), DAY: day.isoformat()}
         databases.drop_all()
 
 

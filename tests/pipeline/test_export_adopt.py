@@ -147,11 +147,9 @@ def test_a_row_that_was_settled_again_after_a_failover_is_counted(primary: local
         assert [("77", 900)] == [(str(row[0]), row[1]) for row in in_lake(lake) if row[1] == 900]
 
 
-def test_a_server_that_was_put_back_is_refused_and_then_adopted(
-    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake
-) -> None:
+def test_a_server_that_was_put_back_is_refused_and_then_adopted(databases: Databases, export_from: ExportFrom, lake: Lake) -> None:
     """A copy of its disk has the same timeline: a lake that is further says so, and reads everything again where it is told to."""
-    url = databases.url(databases.create(template=migrated_template))
+    url = databases.url(databases.create_migrated())
     add(url, 1)
     export_from(url)
     lake.append(lake.opened(TABLE), TABLE, [], offsets=[(OFFSET, 1 << 40)])
@@ -179,11 +177,9 @@ def test_a_promotion_that_went_back_reads_everything(database: Database, lake: L
     assert 0 == prepared.begin
 
 
-def test_another_database_is_refused_and_then_adopted(
-    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake
-) -> None:
+def test_another_database_is_refused_and_then_adopted(databases: Databases, export_from: ExportFrom, lake: Lake) -> None:
     """Of the same cluster: its archive is read whole, and rows with the same identity are known."""
-    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    first, second = (databases.url(databases.create_migrated()) for _ in range(2))
     add(first, 1, xid="5")
     export_from(first)
     add(second, 1, xid="5")
@@ -223,14 +219,13 @@ def test_rows_of_a_dump_are_taken_once(database_url: str, export_from: ExportFro
 
 def test_an_adoption_that_was_cut_short_is_done_again(
     databases: Databases,
-    migrated_template: str,
     export_from: ExportFrom,
     verify_from: VerifyFrom,
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Until it is whole nobody goes on as if it were; who asks is told whose adoption it was."""
-    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    first, second = (databases.url(databases.create_migrated()) for _ in range(2))
     here, there = (conninfo_to_dict(url)["dbname"] for url in (first, second))
     add(first, 1)
     export_from(first)
@@ -275,10 +270,10 @@ def test_a_row_that_another_batch_of_an_adoption_brings_again_is_known(
 
 
 def test_an_export_that_was_under_way_gives_way_to_an_adoption(
-    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake, spark: SparkSession
+    databases: Databases, export_from: ExportFrom, lake: Lake, spark: SparkSession
 ) -> None:
     """Its offset would pass what the adoption has yet to read."""
-    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    first, second = (databases.url(databases.create_migrated()) for _ in range(2))
     add(first, 1)
     export_from(first)
     for start in (10_000, 20_000):
@@ -303,11 +298,9 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
     assert set(in_postgres(second)) <= set(in_lake(lake))
 
 
-def test_an_adoption_that_cannot_begin_leaves_the_lake_as_it_was(
-    databases: Databases, migrated_template: str, export_from: ExportFrom, lake: Lake
-) -> None:
+def test_an_adoption_that_cannot_begin_leaves_the_lake_as_it_was(databases: Databases, export_from: ExportFrom, lake: Lake) -> None:
     """Where Spark does not start nothing was read, so the server of until now goes on."""
-    first, second = (databases.url(databases.create(template=migrated_template)) for _ in range(2))
+    first, second = (databases.url(databases.create_migrated()) for _ in range(2))
     add(first, 1)
     export_from(first)
 

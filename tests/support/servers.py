@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, date, datetime
 from typing import Protocol
 
 import psycopg
@@ -32,11 +33,24 @@ class Drain(Protocol):
         """Return the messages."""
 
 
-class Databases:
-    """Makes and drops databases on a server."""
+def utc_today() -> date:
+    """Return the day by which the archive is partitioned."""
+    return datetime.now(UTC).date()
 
-    def __init__(self, url: str) -> None:
+
+class Databases:
+    """Makes and drops databases on a server.
+
+    Args:
+        url: of the server, for a superuser.
+        templates: databases with the schema that exist already, by the day (UTC) of their making.
+        today: tells the day.
+    """
+
+    def __init__(self, url: str, *, templates: Mapping[date, str] | None = None, today: Callable[[], date] = utc_today) -> None:
         self._url = url
+        self._templates = dict(templates or {})
+        self._today = today
         self._made: list[str] = []
 
     def create(self, *, template: str | None = None) -> str:
@@ -45,6 +59,23 @@ class Databases:
         statement = "CREATE DATABASE {}" if template is None else "CREATE DATABASE {} TEMPLATE {}"
         self._run(statement, name, *([] if template is None else [template]))
         self._made.append(name)
+        return name
+
+    def create_migrated(self) -> str:
+        """Make a database with the schema, as a copy of one that was migrated today; return its name.
+
+        A migration makes the partitions of its own day, so a run of tests that passes midnight needs a second template.
+        """
+        today = self._today()
+        if today not in self._templates:
+            self._templates[today] = self._migrate()
+        return self.create(template=self._templates[today])
+
+    def _migrate(self) -> str:
+        from relay.postgres.migrate import migrate  # noqa: PLC0415 - tests without a database do not need it
+
+        name = self.create()
+        migrate(self.url(name), schema="public")
         return name
 
     def drop(self, name: str) -> None:
@@ -103,20 +134,10 @@ def databases(postgres_server: local.Postgres | local.BorrowedPostgres) -> Itera
     made.drop_all()
 
 
-@pytest.fixture(scope="session")
-def migrated_template(databases: Databases) -> str:
-    """Name of a database with the schema, made once, to be copied."""
-    from relay.postgres.migrate import migrate  # noqa: PLC0415 - tests without a database do not need it
-
-    name = databases.create()
-    migrate(databases.url(name), schema="public")
-    return name
-
-
 @pytest.fixture
-def database_url(databases: Databases, migrated_template: str) -> Iterator[str]:
+def database_url(databases: Databases) -> Iterator[str]:
     """URL of a fresh database with the schema, for the superuser."""
-    name = databases.create(template=migrated_template)
+    name = databases.create_migrated()
     yield databases.url(name)
     databases.drop(name)
 
