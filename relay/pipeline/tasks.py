@@ -23,6 +23,18 @@ _PART: ContextVar[str | None] = ContextVar("part", default=None)
 """Which task of how many this is, in a process of Spark's that goes through several."""
 _LONGEST = 63
 """Bytes of a name that PostgreSQL keeps."""
+_EXECUTORS = {
+    re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'$", re.MULTILINE): (
+        "The executors' Python has no package {}: give it the driver's packages, by an image, on each host or by an archive."
+    ),
+    re.compile(r'Cannot run program "([^"\n]+)"[^\n]*: error=2\b'): (
+        "There is no Python at {} on the executors' hosts: name one that is there in PYSPARK_PYTHON or spark.pyspark.python."
+    ),
+    re.compile(r"Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)"): (
+        "The executors' Python is {} and the driver's {}: name one of the driver's version in PYSPARK_PYTHON or spark.pyspark.python."
+    ),
+}
+"""What Spark 4.3 says where an executor has no fitting Python, and what that means."""
 _KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError)}
 
 
@@ -84,10 +96,11 @@ def _note_part(tasks: int) -> None:
 
 
 def failure(error: Exception) -> PipelineError | None:
-    """The error of a task that Spark has wrapped into its own; None if it is Spark's."""
-    if (found := _MARK.search(str(error))) is None:
-        return None
-    return _KINDS.get(found[1], PipelineError)(found[2])
+    """The error of a task that Spark has wrapped into its own, or what the executors' Python lacks; None if it is Spark's."""
+    if (found := _MARK.search(said := str(error))) is not None:
+        return _KINDS.get(found[1], PipelineError)(found[2])
+    looks = ((pattern.search(said), sentence) for pattern, sentence in _EXECUTORS.items())
+    return next((PipelineError(sentence.format(*found.groups())) for found, sentence in looks if found), None)
 
 
 def _of_spark(error: Exception) -> PipelineError:

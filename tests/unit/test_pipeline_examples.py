@@ -1,4 +1,4 @@
-"""The schedules, readers and sentences of docs/pipeline.md: run by a shell, parsed, compiled, and held against the commands and the code.
+"""The schedules, readers and sentences of the pipeline's pages: run by a shell, parsed, compiled, held against commands and code.
 
 Airflow is not installed here: its DAG is compiled, and its commands and names are looked at in the syntax tree; it is not executed.
 """
@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.support import docs
 
-PAGE = docs.ROOT / "docs" / "pipeline.md"
+PAGE, CLUSTERS = (docs.ROOT / "docs" / name for name in ("pipeline.md", "pipeline-clusters.md"))
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 """Least and greatest number of crontab's fields."""
 ENTRY = "/opt/relay/entry.py"
@@ -26,7 +26,9 @@ ENTRY = "/opt/relay/entry.py"
 
 def example(name: str) -> str:
     """The block after the comment `example: name`."""
-    found = re.search(rf"<!-- example: {name} -->\n```\w+\n(.*?)^```", docs.text_of(PAGE), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"<!-- example: {name} -->\n```\w+\n(.*?)^```", docs.text_of(PAGE) + docs.text_of(CLUSTERS), re.MULTILINE | re.DOTALL
+    )
     assert found, name
     return found[1]
 
