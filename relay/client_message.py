@@ -25,7 +25,7 @@ from pydantic import (
 
 from relay.errors import RelayError
 from relay.json_text import check_json, check_nul, json_text
-from relay.option_rules import SHORT_LIMIT, OptionsError, collect, parse
+from relay.option_rules import REPLY_ADDRESS, RESERVED_KEY, SHORT_LIMIT, OptionsError, collect, parse
 from relay.options import plan
 from relay.written_numbers import as_stored, check_printed
 
@@ -185,6 +185,8 @@ class Message(BaseModel):
     def _judge(self) -> Self:
         _check_text("exchange", self.exchange, SHORT_LIMIT)
         _check_text("routing_key", self.routing_key, SHORT_LIMIT)
+        if self.routing_key.startswith(REPLY_ADDRESS):
+            raise ValueError(RESERVED_KEY)
         _check_text("ordering_key", self.ordering_key or "", ORDERING_KEY_LIMIT)
         self._content = content_text(self.content)
         if self.body is not None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from relay.memory import Cache, of_text
 from relay.message import Claim, Cut, PublishResult, Verdict
-from relay.option_rules import LONGEST, SHORT_LIMIT, OptionsError, printable
+from relay.option_rules import LONGEST, REPLY_ADDRESS, RESERVED_KEY, SHORT_LIMIT, OptionsError, printable
 from relay.options import Plan, plan, short_string
 
 _CACHE_BYTES: Final = 4 << 20
@@ -114,6 +114,8 @@ class Encoder:
         if self._allowed is not None and not self._allowed.fullmatch(exchange):
             sentence = f"exchange {printable(exchange)} is not among the allowed exchanges (RELAY_ALLOWED_EXCHANGES)"
             raise OptionsError("exchange_forbidden", sentence)
+        if routing_key.startswith(REPLY_ADDRESS):
+            raise OptionsError("reply_to_reserved", RESERVED_KEY)
         payload = _PUBLISH + _name("exchange", exchange) + _name("routing_key", routing_key) + bytes((mandatory,))
         method = _part(payload, _HEADER)
         self._methods.keep((exchange, routing_key, mandatory), method, of_text(exchange) + of_text(routing_key) + len(method))

@@ -1,6 +1,6 @@
 """Which publish options there are, and what each may be: the rules of docs/options.md.
 
-The same verdicts and sentences stand in `sql/0002_validity.sql`, where the INSERT refuses.
+The same verdicts and sentences stand in `sql/0002_validity.sql` and its successors, where the INSERT refuses.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ TIMESTAMP_LIMIT: Final = 253_402_300_799
 LONGEST: Final = 8 << 20
 """Bytes of options as JSON text: more than the largest headers take where they are doubles, each with all its zeros. PostgreSQL stores some
 bytes of a number that it prints as 16,000."""
+REPLY_ADDRESS: Final = "amq.rabbitmq.reply-to."
+"""How routing keys of RabbitMQ's direct reply-to begin. Exchange `''` takes the rest for the address of a process: RabbitMQ 3.10 closes the
+connection over one that is none."""
+KEY_LIST: Final = f"a list of strings, each of at most 255 bytes, none beginning with {REPLY_ADDRESS}"
+RESERVED_KEY: Final = (
+    f"routing_key must not begin with {REPLY_ADDRESS}: RabbitMQ takes such a key for the address of a consumer, "
+    "and closes the connection over one that is none"
+)
 _DIGITS_LIMIT: Final = 30
 """Digits of an integer above which it is out of every range."""
 _FIELDS: Final = (
@@ -133,7 +141,12 @@ def _check_flag(value: Any) -> str:
 
 def _check_keys(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
-    return next((code for code in map(check_text, values) if code), "")
+    return next((code for code in map(check_key, values) if code), "")
+
+
+def check_key(value: Any) -> str:
+    """Code of what is wrong with a value that must be a routing key, empty if nothing is."""
+    return check_text(value) or ("reply_to_reserved" if value.startswith(REPLY_ADDRESS) else "")
 
 
 def check_key_list(value: Any) -> str:
@@ -167,7 +180,7 @@ def _check_immediate(value: Any) -> str:
 
 
 _TEXT = _Rule("be a string of at most 255 bytes", check_text)
-_KEYS = _Rule("be a string or a list of strings, each of at most 255 bytes", _check_keys)
+_KEYS = _Rule(f"be a string or {KEY_LIST}", _check_keys)
 _FLAG = _Rule("be true or false", _check_flag)
 _RULES: Final = {
     **dict.fromkeys(("app_id", "content_encoding", "content_type", "correlation_id", "message_id", "user_id"), _TEXT),

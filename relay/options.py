@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from relay.option_rules import SHORT_LIMIT, OptionsError, check_key_list, check_text, collect, parse, printable
+from relay.option_rules import KEY_LIST, SHORT_LIMIT, OptionsError, check_key_list, check_text, collect, parse, printable
 
 HEADER_NAME_LIMIT: Final = 128
 """Bytes in a header name (AMQP 0-9-1 section 4.2.5.5); clients cut longer ones in silence."""
@@ -141,7 +141,7 @@ def _select(headers: dict[str, Any], name: str, option: Any) -> None:
     if name in headers:
         code = check_key_list(headers[name])
         if code:
-            raise OptionsError(code, f"options.headers.{name} must be a list of strings, each of at most 255 bytes")
+            raise OptionsError(code, f"options.headers.{name} must be {KEY_LIST}")
     if option is None:
         return
     keys = option if isinstance(option, list) else [option]

@@ -48,9 +48,9 @@ def node(say: Say) -> Iterator[local.RabbitMQ]:
 
 
 @pytest.fixture
-async def plays(node: local.RabbitMQ, relays: Relays, databases: Databases, migrated_template: str) -> AsyncIterator[list[Play]]:
+async def plays(node: local.RabbitMQ, relays: Relays, databases: Databases) -> AsyncIterator[list[Play]]:
     """Each world with a database, a relay and consumers."""
-    names = [databases.create(template=migrated_template) for _ in WORLDS]
+    names = [databases.create_migrated() for _ in WORLDS]
     async with AsyncExitStack() as stack:
         made = [playing(world, node, databases.url(name)) for world, name in zip(WORLDS, names, strict=True)]
         plays = await asyncio.gather(*map(stack.enter_async_context, made))
