@@ -11,7 +11,7 @@ whose answer says that everything before it was accepted, even while the confirm
 Until the exchange is proven again, nothing is written before the confirm of what went before, in bursts that double. So a
 message goes out twice at the most for each death that it did not cause, and blame is always proven. Where the exchange is
 to blame, what the broker may have taken before is unknown, not refused. A new exchange sends its first message alone, until
-the mark behind it is answered.
+the mark behind it is answered. And no outlet is far ahead of its marks, so messages that the broker routes slowly stop no other outlet.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from relay import broker_events, events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
 from relay.amqp.jobs import OVERDUE, Job
+from relay.amqp.marks import MARK_EVERY, MOST_UNSEEN, Marks
 from relay.amqp.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.amqp.routes import Route
 from relay.encoding import Encoded, Encoder, encode_batch
@@ -32,10 +33,6 @@ from relay.message import CONFIRMED, PublishResult
 Slot = tuple[Job, int]
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
-MARK_EVERY: Final = 16
-"""Messages between two marks: the mark's cost is shared by so many, and so many at the most are suspected together."""
-FULL_BURST: Final = 1024
-"""Messages of a burst that went through and ends the quarantine: what is written behind a guilty message is written in vain."""
 REMEMBER_REFUSAL: Final = 1.0
 """Seconds in which a missing exchange is not asked for again."""
 
@@ -70,8 +67,7 @@ class Outlet:
         self._waiting: deque[Slot] = deque()
         self._accepted: deque[Slot] = deque()
         self._suspects: deque[Slot] = deque()
-        self._marks: deque[int] = deque()
-        self._last_mark = 0
+        self._marks: Marks[Slot] = Marks()
         self._book: Book[Slot] = Book(_relay_id)
         self._proven = False
         self._strict = False
@@ -94,12 +90,12 @@ class Outlet:
     @property
     def eager(self) -> bool:
         """Something waits that may be written now."""
-        return bool(self._waiting or self._suspects or self._accepted) and (self._proven or not self._book)
+        return bool(self._waiting or self._suspects or self._accepted) and (self._marks.room > 0 if self._proven else not self._book)
 
     @property
     def asking(self) -> bool:
         """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
-        return bool(self._marks) and not self._proven
+        return self._marks.open and not self._proven
 
     @property
     def in_flight(self) -> bool:
@@ -128,7 +124,7 @@ class Outlet:
     def step(self) -> bool:
         """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
         source = self._accepted or self._suspects or self._waiting
-        slots, encodeds = self._next(source, self._burst_of(source))
+        slots, encodeds = self._next(source, min(self._burst_of(source), self._marks.room))
         if not slots:
             return True
         opening = b""
@@ -155,6 +151,7 @@ class Outlet:
         """Confirmed, or returned before."""
         now = self._clock()
         confirmed, returned = self._book.ack(tag, multiple=multiple)
+        self._marks.confirmed(tag)
         for job, index in confirmed:
             job.decide(index, CONFIRMED, now)
         for (job, index), reason in returned:
@@ -164,6 +161,7 @@ class Outlet:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Refused without a reason."""
         _decide_all(self._book.nack(tag, multiple=multiple), NACKED)
+        self._marks.confirmed(tag)
         self._answered()
 
     def returned(self, relay_id: str, reason: Return) -> None:
@@ -172,11 +170,11 @@ class Outlet:
 
     def replied(self, method: tuple[int, int]) -> None:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
-        if method == wire.QOS_OK and self._marks:
-            self._last_mark = self._marks.popleft()
-            if not self._proven:
-                if not self._strict:
-                    self._prove()
+        if method == wire.QOS_OK and self._marks.answered():
+            asked = not self._proven
+            if asked and not self._strict:
+                self._prove()
+            if asked or self.eager:
                 self._line.changed(self)
 
     def closed(self, reason: Return) -> None:
@@ -203,7 +201,7 @@ class Outlet:
     def _answered(self) -> None:
         if not self._proven and not (self._book or self._suspects or self._accepted):
             self._burst *= 2
-            if not self._strict or not self._waiting or self._burst > FULL_BURST:
+            if not self._strict or not self._waiting or self._burst > MOST_UNSEEN:
                 self._prove()
         self._line.changed(self)
 
@@ -226,24 +224,14 @@ class Outlet:
     def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
         """Frames with a mark behind each few messages and behind the last."""
         mark = wire.ask_qos(channel)
-        for start in range(0, len(encodeds), MARK_EVERY):
-            few = encodeds[start : start + MARK_EVERY]
-            self._marks.append(first + start + len(few) - 1)
-            yield encode_batch(few, channel)
+        for run in self._marks.ask(first, len(encodeds)):
+            yield encode_batch(encodeds[run], channel)
             yield mark
 
     def _forget_channel(self) -> tuple[list[Slot], list[Slot], list[Slot]]:
         """What the channel leaves open: accepted, suspects, never looked at."""
-        unresolved = self._book.close()
-        low = self._last_mark
-        first_suspect = next((tag for tag, _ in unresolved if tag > low), low)
-        high = next((mark for mark in self._marks if mark >= first_suspect), low)
-        parts: tuple[list[Slot], list[Slot], list[Slot]] = ([], [], [])
-        for tag, slot in unresolved:
-            parts[(tag > low) + (tag > high)].append(slot)
-        self._marks.clear()
-        self._last_mark = 0
-        return parts
+        marks, self._marks = self._marks, Marks()
+        return marks.part(self._book.close())
 
     def _burst_of(self, source: deque[Slot]) -> int:
         if self._proven or source is self._accepted:

@@ -1,0 +1,72 @@
+"""What the broker has looked at of one channel, told by marks between the messages; no I/O.
+
+A channel's methods are carried out in order (AMQP 0-9-1, section 4.7). So the answer to a mark says that the broker has looked at
+everything before it, and so does each confirm. RabbitMQ hands a connection's methods on to its channels by credit
+(`credit_flow_default_credit`, `{400, 200}`): while one channel has 400 messages that it has not looked at, nothing is read for any
+channel. New credit comes for each 200. So a channel with at most 200 such messages never stops the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+MARK_EVERY: Final = 16
+"""Messages between two marks: the mark's cost is shared by so many, and so many at the most are suspected together."""
+MOST_UNSEEN: Final = 192
+"""Messages written that the broker has not looked at yet, at the most: whole runs between marks, below its lot of credit."""
+WORTH_A_WRITE: Final = MOST_UNSEEN // 2
+"""Room for fewer messages counts as none, or a small write would follow each answer."""
+
+
+class Marks(Generic[T]):
+    """The marks of one channel, from its opening to its end."""
+
+    def __init__(self) -> None:
+        self._asked: deque[int] = deque()
+        self._answered = 0
+        self._seen = 0
+        self._written = 0
+
+    @property
+    def open(self) -> bool:
+        """A mark is not answered yet."""
+        return bool(self._asked)
+
+    @property
+    def room(self) -> int:
+        """Messages that may be written now."""
+        room = MOST_UNSEEN - (self._written - self._seen)
+        return room if room >= WORTH_A_WRITE else 0
+
+    def ask(self, first: int, count: int) -> list[slice]:
+        """Set marks in a write of `count` messages, whose delivery tags begin with `first`; return the runs that a mark follows."""
+        runs = [slice(start, min(start + MARK_EVERY, count)) for start in range(0, count, MARK_EVERY)]
+        self._asked.extend(first + run.stop - 1 for run in runs)
+        self._written = first + count - 1
+        return runs
+
+    def answered(self) -> bool:
+        """Take the answer to the oldest mark; False: none was asked."""
+        if not self._asked:
+            return False
+        self._answered = self._asked.popleft()
+        self.confirmed(self._answered)
+        return True
+
+    def confirmed(self, tag: int) -> None:
+        """The broker acked or nacked this delivery tag, so it has looked at what was written before it."""
+        self._seen = max(self._seen, tag)
+
+    def part(self, unresolved: Iterable[tuple[int, T]]) -> tuple[list[T], list[T], list[T]]:
+        """Part what a channel that died has left open, by delivery tag: accepted, suspected, never looked at."""
+        unresolved = list(unresolved)
+        low = self._answered
+        first_suspect = next((tag for tag, _ in unresolved if tag > low), low)
+        high = next((mark for mark in self._asked if mark >= first_suspect), low)
+        parts: tuple[list[T], list[T], list[T]] = ([], [], [])
+        for tag, slot in unresolved:
+            parts[(tag > low) + (tag > high)].append(slot)
+        return parts
