@@ -43,10 +43,11 @@ class Marks(Generic[T]):
 
     def ask(self, first: int, count: int) -> list[slice]:
         """Set marks in a write of `count` messages, whose delivery tags begin with `first`; return the runs that a mark follows."""
-        runs = [slice(start, min(start + MARK_EVERY, count)) for start in range(0, count, MARK_EVERY)]
-        self._asked.extend(first + run.stop - 1 for run in runs)
-        self._written = first + count - 1
-        return runs
+        last = first + count - 1
+        self._asked.extend(range(first + MARK_EVERY - 1, last, MARK_EVERY))
+        self._asked.append(last)
+        self._written = last
+        return [slice(start, start + MARK_EVERY) for start in range(0, count, MARK_EVERY)]
 
     def answered(self) -> bool:
         """Take the answer to the oldest mark; False: none was asked."""

@@ -9,6 +9,7 @@ import time
 import psycopg
 import pytest
 
+from relay.amqp.marks import MOST_UNSEEN
 from tests.support.broker import Declared, Topology
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until
@@ -33,14 +34,14 @@ STATEMENTS = 40
 async def test_a_slow_broker_makes_no_busy_relay(
     relays: Relays, queue: Queue, topology: Topology, inbox: Declared, amqp_url: str, say: Say
 ) -> None:
-    """The window is full and more waits: nothing is asked again and again until the broker confirms."""
+    """The window is full and more waits: nothing is asked again and again until the broker answers."""
     async with Proxy.before(amqp_url) as broker, Tap.before(queue.url) as tap:
         relay = await relays.start(database=tap.url(queue.url), broker=broker.url(amqp_url))
         await queue.insert(1, exchange=inbox.exchange, routing_key=inbox.routing_key)
         await queue.settled()
         broker.hold_answers()
         await queue.insert(2 * WINDOW, exchange=inbox.exchange, routing_key=inbox.routing_key)
-        await until(lambda: topology.has(inbox.queue, WINDOW * 3 // 4))
+        await until(lambda: topology.has(inbox.queue, MOST_UNSEEN))
         cpu, asked, began, beats = cpu_seconds(relay.pid), len(tap.statements), time.monotonic(), len(tap.of("heartbeat"))
         await until(lambda: len(tap.of("heartbeat")) >= beats + BEATS)
         seconds = time.monotonic() - began

@@ -26,6 +26,7 @@ async def slow(scene: Scene, unique: str) -> Declared:
     return made
 
 
+@pytest.mark.fault(13, repeats=3)
 @pytest.mark.ids("A10", "C9")
 async def test_messages_that_are_routed_slowly_delay_no_message_of_another(scene: Scene, unique: str) -> None:
     """Each of some messages comes before a quarter of them was routed; in the end all have come."""
