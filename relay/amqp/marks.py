@@ -54,7 +54,7 @@ class Marks(Generic[T]):
         if not self._asked:
             return False
         self._answered = self._asked.popleft()
-        self.confirmed(self._answered)
+        self._seen = max(self._seen, self._answered)
         return True
 
     def confirmed(self, tag: int) -> None:

@@ -90,7 +90,7 @@ class Outlet:
     @property
     def eager(self) -> bool:
         """Something waits that may be written now."""
-        return bool(self._waiting or self._suspects or self._accepted) and (self._marks.room > 0 if self._proven else not self._book)
+        return bool(self._waiting or self._suspects or self._accepted) and (self._proven or not self._book) and self._marks.room > 0
 
     @property
     def asking(self) -> bool:

@@ -180,6 +180,25 @@ def test_no_more_is_written_than_the_broker_takes_without_stopping(bench: Bench)
     assert 1 == len(list(filter(None, job.results)))
 
 
+def test_a_confirm_of_everything_makes_nothing_turn_in_circles(bench: Bench) -> None:
+    """Delivery tag 0 stands for all; how far the broker has looked is what the marks say then."""
+    bench.prove()
+    job = bench.send(*["x"] * 2)
+    bench.send(*["x"] * 500)
+    bench.pipe.ears[1].closed(REFUSED_PROPERTY)
+    bench.pipe.ears[2].acked(1, multiple=False)
+    bench.pipe.ears[2].closed(REFUSED_PROPERTY)
+    bench.pipe.methods()
+    for _ in range(2):
+        bench.pipe.ears[3].acked(0, multiple=True)
+    bench.pipe.methods()
+    bench.pipe.ears[3].acked(0, multiple=True)
+    assert job.done
+    assert bench.pipe.methods() == []
+    bench.pipe.ears[3].replied(wire.QOS_OK)
+    assert bench.pipe.methods() == published(96, 3)
+
+
 def test_an_exchange_that_is_routed_slowly_keeps_none_from_the_socket(bench: Bench) -> None:
     """Its messages wait here, not in front of those of others."""
     bench.prove()
