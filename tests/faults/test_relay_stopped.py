@@ -19,6 +19,8 @@ DRAIN = 20
 """Seconds that a relay waits for confirms where nothing else is said and its locks last long."""
 CUT = DRAIN / 2
 """Seconds in which a relay is gone that waits for no confirm any more, on any machine."""
+WRITTEN = 100
+"""Messages of one transaction, so of one claim: fewer than a relay writes before the broker has looked at them."""
 READY = "SELECT id::text FROM queue_message WHERE lock_expires_at IS NULL"
 HANDLED_BY = "SELECT DISTINCT handled_by FROM queue_message_archive WHERE id = ANY(%s::uuid[])"
 
@@ -50,8 +52,8 @@ async def in_hand(scene: Scene, name: str, **settings: str) -> RelayProcess:
     await scene.producer.insert(100, ordered=False)
     await scene.queue.settled()
     scene.broker.freeze()
-    await scene.producer.insert(200, ordered=False)
-    await until(lambda: scene.holds(relay, 200))
+    await scene.producer.insert(WRITTEN, ordered=False)
+    await until(lambda: scene.holds(relay, WRITTEN))
     await until(lambda: scene.waits_for_confirms(relay))
     return relay
 
@@ -111,7 +113,7 @@ async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
     assert 0 == await relay.stop()
     assert ["drain", "cut"] == [line["action"] for line in relay.of("stopping")]
     assert seconds_between(relay.of("stopping")[1], relay.of("stopped")[0]) < CUT
-    assert 200 == relay.of("stopped")[0]["kept"] == len(await scene.note_left_by(relay))
+    assert WRITTEN == relay.of("stopped")[0]["kept"] == len(await scene.note_left_by(relay))
     scene.broker.thaw()
 
     await scene.queue.expire()
@@ -126,7 +128,7 @@ async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> 
     heir = await scene.start_beside("heir")
     assert 0 == await relay.stop()
     assert 1 <= seconds_between(relay.of("stopping")[0], relay.of("stopped")[0]) < CUT
-    assert 200 == len(await scene.note_left_by(relay))
+    assert WRITTEN == len(await scene.note_left_by(relay))
     scene.broker.thaw()
 
     await scene.check(heir)
