@@ -32,17 +32,19 @@ COMMANDS = [
 
 
 def test_help_is_there_before_a_person_notices() -> None:
-    """The best of three takes less than 0.4 s of CPU (0.2 on an idle machine): no command's own imports, no database."""
+    """It loads at most 450 modules (392 of Python 3.11, Typer and ours): no command's own imports, no database, no broker."""
     heavy = ["psycopg", "pydantic", "pydantic_settings", "aio_pika", "uvicorn", "structlog"]
-    code = f"""import atexit, sys, time
-atexit.register(lambda: print(time.process_time(), [name for name in {heavy} if name in sys.modules], file=sys.stderr))
+    code = f"""import atexit, sys
+atexit.register(lambda: print(len(sys.modules), [name for name in {heavy} if name in sys.modules], file=sys.stderr))
 from relay.cli.main import main
 main()"""
 
-    runs = [subprocess.run([sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True).stderr for _ in range(3)]
+    loaded, found = subprocess.run(
+        [sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True
+    ).stderr.split(maxsplit=1)
 
-    assert {"[]"} == {run.split(maxsplit=1)[1].strip() for run in runs}
-    assert min(float(run.split()[0]) for run in runs) < 0.4
+    assert "[]" == found.strip()
+    assert int(loaded) <= 450
 
 
 def test_version_needs_no_settings() -> None:

@@ -221,7 +221,7 @@ def test_many_routing_keys_are_not_remembered_for_ever() -> None:
 
 
 async def test_a_check_of_a_small_message_takes_little() -> None:
-    """Goal: 15 microseconds. Counted on 2 busy cores: 2; the best of some rounds, since a machine may be busy."""
+    """At most three times what Python takes to read its JSON (1.1 to 1.4 times measured): a ratio, since machines differ and are busy."""
     schema = {
         "type": "object",
         "required": ["order", "state", "customer"],
@@ -243,16 +243,21 @@ async def test_a_check_of_a_small_message_takes_little() -> None:
         "sku": "ABC-1234",
     }
     one, _ = gate(row(schema))
-    made = batch([claim("orders", "order.paid", json.dumps(body).encode())] * 500)
+    content = json.dumps(body).encode()
+    made = batch([claim("orders", "order.paid", content)] * 500)
 
-    async def seconds() -> float:
+    async def seconds() -> tuple[float, float]:
         passed: list[int] = []
-        began = time.perf_counter()
+        began = time.thread_time()
         await one.check(made, one.concerned(made), lambda places, _: passed.extend(places))
+        checked = time.thread_time()
         assert [*range(500)] == passed
-        return (time.perf_counter() - began) / 500
+        for _ in range(500):
+            json.loads(content)
+        return checked - began, time.thread_time() - checked
 
-    assert min([await seconds() for _ in range(10)]) < 15e-6
+    checks, readings = map(min, zip(*[await seconds() for _ in range(10)], strict=True))
+    assert checks < 3 * readings
 
 
 def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
