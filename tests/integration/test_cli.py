@@ -39,9 +39,9 @@ atexit.register(lambda: print(len(sys.modules), [name for name in {heavy} if nam
 from relay.cli.main import main
 main()"""
 
-    loaded, found = subprocess.run(
-        [sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True
-    ).stderr.split(maxsplit=1)
+    loaded, found = subprocess.run([sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True).stderr.split(
+        maxsplit=1
+    )
 
     assert "[]" == found.strip()
     assert int(loaded) <= 450

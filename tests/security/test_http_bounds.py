@@ -17,6 +17,7 @@ import pytest
 
 from relay.errors import SettingsError
 from relay.http import AT_ONCE, HttpServer
+from tests.support.queue import until
 from tests.support.relays import peak_memory
 
 METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", "GETT", "\x00")
@@ -97,9 +98,7 @@ class Pages:
 
     async def answering(self, requests: int) -> None:
         """Wait until so many requests are being answered."""
-        async with asyncio.timeout(60):
-            while self.server._server is None or len(self.server._server.server_state.tasks) < requests:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.server._server is not None and len(self.server._server.server_state.tasks) >= requests)
 
     async def _page(self, _: str) -> tuple[bytes, str]:
         self.begun.set()
