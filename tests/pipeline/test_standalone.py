@@ -89,6 +89,7 @@ def test_all_jobs_run_with_executors_that_come_and_go(cluster: SparkCluster, etl
     assert WORKERS == len({event["Executor ID"] for event in cluster.events("SparkListenerExecutorAdded")})
 
 
+@pytest.mark.long_only
 def test_an_executor_that_dies_while_it_reads_costs_nothing(
     cluster: SparkCluster, etl: dict[str, str], database_url: str, lake: Lake
 ) -> None:
@@ -126,6 +127,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"pyspark__driver__python": sys.executable, "pyspark__python": str(bare_python(tmp_path_factory.mktemp("bare")))}
 
 
+@pytest.mark.long_only
 def test_executors_without_packages_get_them_by_an_archive(
     cluster: SparkCluster, etl: dict[str, str], bare: dict[str, str], database_url: str, lake: Lake, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_executors_without_packages_get_them_by_an_archive(
 NO_PYTHON = {"pyspark__python": "/nonexistent/python"}
 
 
+@pytest.mark.long_only
 @pytest.mark.parametrize(
     ("more", "sentence"), [({}, "The executors' Python has no package pyarrow"), (NO_PYTHON, "There is no Python at /nonexistent/python")]
 )

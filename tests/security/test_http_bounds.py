@@ -319,6 +319,7 @@ async def test_a_probe_is_answered_in_time_while_pages_are_rendered_slowly(serve
     pages = await serve("127.0.0.1")
     pages.rendered.clear()
     waiting = [asyncio.create_task(pages.ask("localhost", "/metrics")) for _ in range(AT_ONCE // 2)]
+    await pages.answering(len(waiting))
     answers = [await pages.ask("localhost") for _ in range(20)]
     pages.rendered.set()
 

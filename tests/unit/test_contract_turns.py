@@ -160,15 +160,16 @@ async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
     loop = asyncio.get_running_loop()
     turns = Turns(most=60, rest=1.0, clock=loop.time)
 
-    async def had(seconds: float) -> float:
+    async def had(seconds: float) -> tuple[float, float]:
         async with turns.turn("a"):
             began = loop.time()
             while loop.time() < began + seconds:
                 pass
-        return loop.time()
+            return began, loop.time()
 
-    ended = await had(0.05)
-    assert await had(0.0) - ended >= 0.049
+    _, ended = await had(0.05)
+    began, _ = await had(0.0)
+    assert began - ended >= 0.049
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["while it waits", "as its turn comes"])
