@@ -22,7 +22,7 @@ from relay.local.find import find_rabbitmq
 from relay.local.java import find_java
 from tests.support.demos import Run, begun, check, play
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(960)]
 
 LIMIT = 900
 """Seconds that the demo may take once the servers' programs and Java are on the machine; seen: 150 to 466 on two busy cores.
