@@ -35,6 +35,10 @@ LOOKS: dict[str, tuple[tuple[str, ...], str]] = {
     "acknowledge": (DEAD, "SELECT queue_message_dead_acknowledge(id) FROM unnest(%(ids)s::uuid[]) id"),
     "replay": (DEAD, "SELECT queue_message_replay(id) FROM unnest(%(ids)s::uuid[]) id"),
     "replay with the same id": (DEAD, "SELECT queue_message_replay(id, same_id => true) FROM unnest(%(ids)s::uuid[]) id"),
+    "dead replay": (
+        DEAD,
+        "SELECT queue_message_dead_replay(d.id, d.xid, d.seq, 5) FROM queue_message_dead d WHERE d.id = ANY (%(ids)s::uuid[])",
+    ),
     "replays before": (DEAD, "SELECT queue_message_replays_before(id, '3', 1, 5) FROM unnest(%(ids)s::uuid[]) id"),
 }
 

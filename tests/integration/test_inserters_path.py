@@ -1,0 +1,103 @@
+"""Types, functions and operators that an inserter's session finds by the names of PostgreSQL's own take nobody's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.support.poison import POISON, Poison
+
+TABLE = sql.Identifier("public", "queue_message")
+REFUSED = [entry for entry in POISON if entry.outcome == "refused"]
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of the superuser's to a fresh database."""
+    with psycopg.connect(database_url, autocommit=True) as made:
+        yield made
+
+
+def test_the_checks_need_no_search_path(connection: psycopg.Connection[Any]) -> None:
+    """The checks find their functions whatever the search_path: a restore runs with an empty one."""
+    connection.execute("SET search_path = ''")
+
+    connection.execute('INSERT INTO public.queue_message (exchange, options) VALUES (\'orders\', \'{"headers": {"a": [1]}, "CC": "x"}\')')
+    with pytest.raises(psycopg.errors.CheckViolation, match="256 bytes"):
+        connection.execute("INSERT INTO public.queue_message (exchange) VALUES (repeat('x', 256))")
+
+
+def test_a_schema_on_the_path_takes_nobodys_place(connection: psycopg.Connection[Any]) -> None:
+    """Triggers run with the path of who inserts: functions that fit their arguments better, made by somebody else, are not called."""
+    connection.execute("CREATE SCHEMA foreign_schema; SET search_path = foreign_schema, public")
+    for arguments in (
+        "hashtextextended(a text, b integer)", "jsonb_path_exists(a jsonb, b text)", "jsonb_path_query(a jsonb, b text)",
+        "jsonb_path_exists(a jsonb, b jsonpath)",
+        "pg_column_size(a jsonb)", "pg_column_compression(a jsonb)", "pg_try_advisory_xact_lock_shared(a numeric)",
+    ):  # fmt: skip
+        connection.execute(f"CREATE FUNCTION {arguments} RETURNS text LANGUAGE plpgsql AS $$BEGIN RAISE 'called'; END$$".encode())
+
+    for options in ('{"priority": 3}', '{"headers": {"list": [1, {"a": "b"}]}}'):
+        connection.execute("INSERT INTO queue_message (exchange, options) VALUES ('orders', %s)", (options,))
+    connection.execute("INSERT INTO queue_message (exchange, content, available_at) VALUES ('orders', '{}', now())")
+
+
+def make_domains(made: psycopg.Connection[Any]) -> None:
+    """A temporary domain, which holds no value, by the name of each type but `bytea`, which psycopg names itself."""
+    kinds = "typnamespace = 'pg_catalog'::regnamespace AND typtype = 'b' AND typelem = 0 AND typname <> 'bytea'"
+    for (each,) in made.execute(f"SELECT typname FROM pg_type WHERE {kinds}".encode()).fetchall():
+        made.execute(sql.SQL("CREATE DOMAIN pg_temp.{0} AS pg_catalog.{0} CHECK (false)").format(sql.Identifier(each)))
+
+
+def make_operators(made: psycopg.Connection[Any]) -> None:
+    """An operator of each name for two values of one type, where PostgreSQL has none: a literal beside a value fits it best."""
+    made.execute("CREATE SCHEMA foreign_schema; SET search_path = public, foreign_schema")
+    for kind in ("jsonb", "text", "bytea", "bigint", "numeric", "boolean", "timestamptz", "uuid", "text[]"):
+        function = "CREATE FUNCTION foreign_schema.called(a {0}, b {0}) RETURNS text LANGUAGE plpgsql AS $$BEGIN RAISE 'called'; END$$"
+        made.execute(sql.SQL(function).format(sql.SQL(kind)))
+        names = made.execute(
+            "SELECT DISTINCT o.oprname FROM pg_operator o WHERE o.oprkind = 'b' AND NOT EXISTS (SELECT FROM pg_operator p"
+            " WHERE (p.oprname, p.oprleft, p.oprright) = (o.oprname, %(kind)s::regtype, %(kind)s::regtype))", {"kind": kind}
+        )  # fmt: skip
+        for (name,) in names.fetchall():
+            operator = sql.SQL("CREATE OPERATOR foreign_schema.{0} (LEFTARG = {1}, RIGHTARG = {1}, FUNCTION = foreign_schema.called)")
+            made.execute(operator.format(sql.SQL(name), sql.SQL(kind)))
+
+
+@pytest.fixture(scope="module", params=[make_domains, make_operators], ids=lambda make: make.__name__)
+def disguised(databases: Any, request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
+    """A session that finds somebody else's types, or operators, by the names of PostgreSQL's own."""
+    name = databases.create_migrated()
+    with psycopg.connect(databases.url(name), autocommit=True) as made:
+        request.param(made)
+        yield made
+    databases.drop(name)
+
+
+@pytest.mark.parametrize("entry", POISON, ids=str)
+def test_nothing_that_the_inserter_finds_takes_the_place_of_postgresql_s_own(disguised: psycopg.Connection[Any], entry: Poison) -> None:
+    """PostgreSQL looks for types in the temporary schema first, and takes the operator that fits best: every entry is judged as ever."""
+    said = ""
+    try:
+        with disguised.transaction(force_rollback=True):
+            disguised.execute(entry.insert(TABLE, exchange="orders"))
+    except psycopg.Error as error:
+        said = error.diag.message_primary or ""
+
+    assert any(fragment in said for fragment in entry.sentences) if entry in REFUSED else said == "", said
+
+
+def test_nor_under_keys_and_with_a_trace(disguised: psycopg.Connection[Any]) -> None:
+    """Its place is taken neither in what measures a message under a key, nor in what gives it its trace, nor in what notifies."""
+    with disguised.transaction(force_rollback=True):
+        disguised.execute("SELECT set_config('relay.traceparent', '00-' || repeat('a', 32) || '-' || repeat('b', 16) || '-01', true)")
+        disguised.execute("SELECT set_config('relay.tracestate', 'a=b', true)")
+        disguised.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
+        disguised.execute("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('orders', 'k')")
+        rows = disguised.execute("SELECT jsonb_object_keys(jsonb_extract_path(options, 'headers')) FROM queue_message").fetchall()
+        assert [("tracestate",), ("traceparent",)] == rows
+        assert [(1,)] == disguised.execute("SELECT count(*) FROM queue_message_keyed_row").fetchall()
