@@ -35,6 +35,11 @@ LOOKS: dict[str, tuple[tuple[str, ...], str]] = {
     "acknowledge": (DEAD, "SELECT queue_message_dead_acknowledge(id) FROM unnest(%(ids)s::uuid[]) id"),
     "replay": (DEAD, "SELECT queue_message_replay(id) FROM unnest(%(ids)s::uuid[]) id"),
     "replay with the same id": (DEAD, "SELECT queue_message_replay(id, same_id => true) FROM unnest(%(ids)s::uuid[]) id"),
+    "replay at a place": (
+        DEAD,
+        "SELECT queue_message_replay_at(d.id, d.xid, d.seq) FROM queue_message_dead d WHERE d.id = ANY (%(ids)s::uuid[])",
+    ),
+    "replay many": (DEAD, "SELECT queue_message_replay_many(dry_run => false)"),
     "dead replay": (
         DEAD,
         "SELECT queue_message_dead_replay(d.id, d.xid, d.seq, 5) FROM queue_message_dead d WHERE d.id = ANY (%(ids)s::uuid[])",
