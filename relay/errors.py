@@ -78,3 +78,7 @@ class ConflictError(PipelineError):
 
 class LakeError(PipelineError):
     """The lake is not what this job needs: missing, of another form, not writable."""
+
+
+class DamagedError(LakeError):
+    """A file of the lake is missing, or its bytes cannot be decoded; one that cannot be reached is a plain LakeError."""

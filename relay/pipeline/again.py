@@ -120,7 +120,7 @@ class _Again:
         Until they are, PostgreSQL knows that the log names fewer rows than before, and drops nothing.
 
         Raises:
-            LakeError: PostgreSQL has dropped such a day.
+            LakeError: PostgreSQL has dropped such a day, or a file cannot be reached; nothing is forgotten then.
         """
         handle = self._handle()
         damaged = damage.of_files(self.commits.lake.place, [file for file in files(handle) if file.day in days], self._carrier())

@@ -1,11 +1,11 @@
-"""What is wrong with files of the archive's table: missing, of another size than they were written with, or not to be read."""
+"""What is wrong with files of the archive's table: missing, of another size than they were written with, or not to be decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from relay.errors import LakeError
+from relay.errors import DamagedError, LakeError, PipelineError
 from relay.pipeline.archive import TABLE
 from relay.pipeline.carried import Carrier
 from relay.pipeline.lake_files import rows_of, sizes
@@ -26,13 +26,16 @@ def lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File
 def unreadable(place: Place, there: Sequence[File], carrier: Carrier) -> Iterator[tuple[File, str]]:
     """Files that have not all their rows, and that in words; each is read whole, with the checksums of its pages.
 
+    This process reads again what a task could not read: the trouble may be the task's own.
+
     Raises:
         UnreachableError: the object store does not answer.
-        PipelineError: Spark could not run it.
+        LakeError: this process cannot reach a file either, which says nothing of its bytes.
+        PipelineError: Spark could not run it, or its tasks cannot read what this process reads.
     """
-    for file, words in zip(there, carrier.each(_Reading(place), there), strict=True):
-        if words:
-            yield file, words
+    for file, trouble in zip(there, carrier.each(_Reading(place), there), strict=True):
+        if trouble:
+            yield file, _confirmed(place, file, trouble)
 
 
 def of_files(place: Place, there: Iterable[File], carrier: Carrier) -> dict[File, str]:
@@ -49,9 +52,31 @@ class _Reading:
     place: Place
 
     def __call__(self, file: File) -> str | None:
-        """What is wrong with a file; None where it has all its rows."""
+        """Why a file could not be read here with all its rows; None where it could."""
         try:
-            rows = rows_of(self.place, TABLE, file.path)
+            return _flaw(self.place, file)
         except LakeError as error:
-            return f"the file {file.path} cannot be read: {error}"
-        return None if rows == file.rows else f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"
+            return str(error)
+
+
+def _flaw(place: Place, file: File) -> str | None:
+    """What is wrong with a file; None where it has all its rows.
+
+    Raises:
+        LakeError, UnreachableError: this process cannot reach it.
+    """
+    try:
+        rows = rows_of(place, TABLE, file.path)
+    except DamagedError as error:
+        return f"the file {file.path} cannot be read: {error}"
+    return None if rows == file.rows else f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"
+
+
+def _confirmed(place: Place, file: File, trouble: str) -> str:
+    """What is wrong with a file that a task could not read; errors as `unreadable`."""
+    if words := _flaw(place, file):
+        return words
+    raise PipelineError(
+        f"The file {file.path} could not be read, and this process then read it well: see that each of Spark's hosts reaches the lake,"
+        f" and run this again ({trouble.rstrip('.')})."
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from relay.errors import LakeError, PipelineError, UnreachableError
+from relay.errors import DamagedError, LakeError, PipelineError, UnreachableError
 
 if TYPE_CHECKING:
     from relay.pipeline.lake_place import Place
@@ -37,6 +37,7 @@ _IN_STORES: tuple[tuple[str, type[PipelineError], str], ...] = (
     ),
 )
 """What a text of the libraries means, of several the first."""
+_DAMAGED = "A file of the lake {url} is missing or damaged: put it back from a copy, or correct RELAY_LAKE_URL"
 _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     (
         (
@@ -53,7 +54,7 @@ _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
             r"|page integrity|thrift|decompress"
         ),
         LakeError,
-        "A file of the lake {url} is missing or damaged: put it back from a copy, or correct RELAY_LAKE_URL",
+        _DAMAGED,
     ),
 )
 _PLACES = r"https?://\S+|\bpath \S+|\S+\.(parquet|json)\b"
@@ -79,11 +80,39 @@ def sentences(place: Place) -> Iterator[None]:
         raise sentence(error, place) from error
 
 
+@contextmanager
+def decoding(place: Place) -> Iterator[None]:
+    """Turn errors of what decodes a file's bytes into one sentence; those of reading the bytes must be sentences already.
+
+    Raises:
+        DamagedError: the bytes are not what was written.
+        LakeError: there is no memory for them.
+    """
+    try:
+        yield
+    except pa.ArrowMemoryError as error:
+        raise sentence(error, place) from error
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise damaged(error, place) from error
+
+
+def damaged(error: Exception, place: Place) -> DamagedError:
+    """The error of a file that is missing or cannot be decoded, in one sentence."""
+    return DamagedError(_said(_DAMAGED.format(url=place.url), error, place))
+
+
 def sentence(error: Exception, place: Place) -> PipelineError:
     """The error in one sentence with what to do, without what could be a secret."""
-    line = " ".join(re.sub(_COLOURS, "", str(error)).split())
-    kind, advice = _judged(error, re.sub(_PLACES, "", line), place)
-    return kind(f"{advice} ({_words(line, place) or type(error).__name__}).")
+    kind, advice = _judged(error, re.sub(_PLACES, "", _line(error)), place)
+    return kind(_said(advice, error, place))
+
+
+def _said(advice: str, error: Exception, place: Place) -> str:
+    return f"{advice} ({_words(_line(error), place) or type(error).__name__})."
+
+
+def _line(error: Exception) -> str:
+    return " ".join(re.sub(_COLOURS, "", str(error)).split())
 
 
 def _judged(error: Exception, line: str, place: Place) -> tuple[type[PipelineError], str]:

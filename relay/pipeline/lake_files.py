@@ -20,8 +20,9 @@ from pyarrow import fs
 
 from relay.errors import LakeError
 from relay.pipeline.archive import DAY, without_day
-from relay.pipeline.lake_errors import sentences
+from relay.pipeline.lake_errors import decoding, sentences
 from relay.pipeline.lake_place import Place
+from relay.pipeline.stored_file import stored_file
 
 _BIG = frozenset({"content", "body"})
 """Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""
@@ -208,12 +209,12 @@ def batches_of(place: Place, table: str, path: str) -> Iterator[pa.RecordBatch]:
     """A file's rows, some at a time, with the checksums of its pages where it was written with any.
 
     Raises:
-        LakeError: it is missing or damaged.
+        DamagedError: it is missing, or its bytes cannot be decoded.
+        LakeError: this process cannot read it.
         UnreachableError: the object store does not answer.
     """
-    full = f"{place.path(place.table(table))}/{path}"
-    with sentences(place), place.filesystem().open_input_file(full) as opened:
-        file = pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+    with decoding(place), stored_file(place, f"{place.path(place.table(table))}/{path}") as stored:
+        file = pq.ParquetFile(stored, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
         at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))

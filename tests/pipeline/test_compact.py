@@ -12,8 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psycopg
-import pyarrow.parquet as pq
 import pytest
 
 from relay.errors import LakeError, PipelineError
@@ -26,6 +24,7 @@ from relay.pipeline.link import offset_of
 from relay.pipeline.merge import Merge
 from relay.pipeline.packing import packs
 from tests.support.compacting import data_files, quiet, rows_in
+from tests.support.damaging import flip, make_due
 from tests.support.exporting import Rows, export
 
 if TYPE_CHECKING:
@@ -124,19 +123,9 @@ def file_of(lake: Lake, day: date = FIRST) -> Path:
     return Path(lake.place.url, TABLE, found.path)
 
 
-def flip(path: Path) -> None:
-    """Change the last byte of the first column's values: what stands before each page, and the footer, have no checksum."""
-    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
-    first = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
-    found = bytearray(path.read_bytes())
-    found[first + chunk.total_compressed_size - 1] ^= 64
-    path.write_bytes(found)
-
-
 def reread(lake: Lake, database: Database, database_url: str) -> list[str]:
     """The days of which a look that reads each file finds one damaged."""
-    with psycopg.connect(database_url) as owner:
-        owner.execute("UPDATE queue_message_export_position SET seen_at = clock_timestamp() - interval '30 days'")
+    make_due(database_url)
     return list(witness.run(lake, database, quiet).damage)
 
 

@@ -22,6 +22,7 @@ from relay.pipeline.database import Database
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import files
 from relay.pipeline.witness import is_due
+from tests.support.damaging import LONG_AGO
 from tests.support.exporting import export
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def test_a_changed_byte_is_found_when_the_files_turn_comes(filled: Lake, databas
     found = 0
     for place in random.Random(1).sample(range(4, end), 25):
         path.write_bytes(kept[:place] + bytes([kept[place] ^ 64]) + kept[place + 1 :])
-        sql("UPDATE queue_message_export_position SET seen_at = clock_timestamp() - interval '30 days'")
+        sql(LONG_AGO)
         if not witness.run(filled, database, lambda _line: None).damage:
             assert rows == pq.read_table(path)  # a page's header says more than readers need
             continue
