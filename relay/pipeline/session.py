@@ -46,7 +46,7 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
     """The running session, else a new one; `master` as spark-submit takes it, by default what Spark's own settings say, else local[*].
 
     Raises:
-        PipelineError: there is no PySpark, no Java, or it does not start.
+        PipelineError: there is no PySpark, no Java, or it does not start, as on a full disk.
     """
     try:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - half a second that other commands do not pay
@@ -65,6 +65,10 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
             return _fitted(builder.getOrCreate())
     except (PySparkException, Py4JError) as error:
         raise PipelineError(f"Spark does not start: it needs Java 17 or 21 by JAVA_HOME or on the PATH ({_first_line(error)}).") from error
+    except OSError as error:
+        raise PipelineError(
+            f"Spark does not start: this machine lacks room for temporary files, processes or open files ({_first_line(error)})."
+        ) from error
 
 
 @contextmanager

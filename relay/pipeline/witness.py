@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
@@ -85,14 +85,12 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
         ConflictError: other jobs went on with the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
-    carrier = Carrier(spark, say, database.connections)
+    looker = _Looker(lake, database, Carrier(spark, say, database.connections))
     for _ in range(_LOOKS):
         handle, _ = linked(lake, database)
         try:
-            with sentences(lake.place):  # a handle reads the table's log again for some answers
-                found = _look(lake, database, handle, carrier)
-                # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
-                counts = link.epoch_of(handle) is None or link.seen(database, handle, found.began, found.rows, found.seen.damage)
+            found = looker.look(handle)
+            counts = looker.note(handle, found)
         except LakeError as error:
             raise link.distrust(database, error) from error
         if counts:
@@ -102,24 +100,57 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
     raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
 
 
-def _look(lake: Lake, database: Database, handle: DeltaTable, carrier: Carrier) -> _Look:
-    turn = _Turn._make(database.one("read_turn"))
-    there = files(handle)
-    known = {name: _Known(rows, damaged) for name, rows, damaged in database.fetch("list_seen_days", {"lake": str(handle.metadata().id)})}
-    wrong = defaultdict[str, list[str]](list)
-    for file, words in damage.lost(there, sizes(lake.place, TABLE)):
-        wrong[partition_of(file.day)].append(words)
-    rows = Counter[str]()
-    for file in there:
-        rows[partition_of(file.day)] += file.rows
-    for name, before in known.items():
-        if rows[name] < before.rows and name not in wrong:
-            wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
-    chosen = _chosen(turn, there, known, wrong)
-    for file, words in damage.unreadable(lake.place, chosen, carrier):
-        wrong[partition_of(file.day)].append(words)
-    found = {name: _sentence(every) for name, every in sorted(wrong.items())}
-    return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
+@dataclass(frozen=True)
+class _Looker:
+    """Looks at a lake, again where other jobs went on with it.
+
+    A handle reads the table's log again for some answers, whose errors become sentences about the lake. Spark's start is not among them.
+    """
+
+    lake: Lake
+    database: Database
+    carrier: Carrier
+    well: set[File] = field(default_factory=set)
+    """Files that an earlier look has read whole: no look reads them again."""
+
+    def look(self, handle: DeltaTable) -> _Look:
+        """Find what is wrong with the version of the table that the handle holds."""
+        turn = _Turn._make(self.database.one("read_turn"))
+        with sentences(self.lake.place):
+            there, lake = files(handle), str(handle.metadata().id)
+        known = {name: _Known(rows, damaged) for name, rows, damaged in self.database.fetch("list_seen_days", {"lake": lake})}
+        rows = Counter[str]()
+        for file in there:
+            rows[partition_of(file.day)] += file.rows
+        wrong = self._lost(there, rows, known)
+        chosen = _chosen(turn, there, known, wrong)
+        for file, words in self._unreadable(chosen):
+            wrong[partition_of(file.day)].append(words)
+        found = {name: _sentence(every) for name, every in sorted(wrong.items())}
+        return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
+
+    def note(self, handle: DeltaTable, found: _Look) -> bool:
+        """Let PostgreSQL know what a look has found; False where other jobs went on with the lake meanwhile."""
+        with sentences(self.lake.place):
+            # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
+            return link.epoch_of(handle) is None or link.seen(self.database, handle, found.began, found.rows, found.seen.damage)
+
+    def _lost(self, there: Sequence[File], rows: Mapping[str, int], known: Mapping[str, _Known]) -> defaultdict[str, list[str]]:
+        """What the folder lacks of the files, and the log of rows that it named before, by partition."""
+        wrong = defaultdict[str, list[str]](list)
+        for file, words in damage.lost(there, sizes(self.lake.place, TABLE)):
+            wrong[partition_of(file.day)].append(words)
+        for name, before in known.items():
+            if rows[name] < before.rows and name not in wrong:
+                wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
+        return wrong
+
+    def _unreadable(self, chosen: Sequence[File]) -> list[tuple[File, str]]:
+        """What is wrong with those of the files that no look has read well yet."""
+        unread = [file for file in chosen if file not in self.well]
+        found = list(damage.unreadable(self.lake.place, unread, self.carrier))
+        self.well.update(set(unread).difference(file for file, _ in found))
+        return found
 
 
 def _chosen(turn: _Turn, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -79,16 +80,24 @@ def test_workers_of_a_submitted_job_have_the_python_that_spark_is_told(monkeypat
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_a_jvm_that_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Py4J's errors are none of PySpark's."""
+JVM = Py4JError("An error occurred while calling x.\n: org.apache.spark.SparkException: Asked for 512 MiB/worker\n\tat y")
+DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/var/x")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(JVM, r"it needs Java 17 or 21 .*512 MiB/worker\)"), (DISK, r"this machine lacks .*No space left on device: '/var/x'\)")],
+)
+def test_a_jvm_that_refuses_or_cannot_be_made_is_a_sentence(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    """Py4J's errors are none of PySpark's, and a full disk is neither's."""
 
     def refuse(_: object) -> None:
-        raise Py4JError("An error occurred while calling x.\n: org.apache.spark.SparkException: Asked for 512 MiB/worker\n\tat y")
+        raise error
 
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("relay.pipeline.session._start_quietly", refuse)
 
-    with pytest.raises(PipelineError, match=r"Spark does not start.*512 MiB/worker\)"):
+    with pytest.raises(PipelineError, match=f"^Spark does not start: {words}"):
         spark_session("relay tests")
 
 
