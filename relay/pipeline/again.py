@@ -46,20 +46,20 @@ class Day:
 
 @dataclass(frozen=True)
 class Added:
-    """What became of the days."""
+    """What became of the days; `unseen` is why the lake was not seen afterwards.
+
+    `exit_code` is 5 where a day differs, else that of the look that failed.
+    """
 
     days: tuple[Day, ...]
     seconds: float
+    unseen: str | None = None
+    exit_code: int = 0
 
     @property
     def added(self) -> int:
         """Rows that the lake lacked."""
         return sum(one.added for one in self.days)
-
-    @property
-    def exit_code(self) -> int:
-        """0, or 5 where a day differs."""
-        return witness.DIFFERS if any(one.difference for one in self.days) else 0
 
 
 def run(
@@ -96,8 +96,9 @@ def run(
     for day in chosen:
         found.append(job.add(day))
         say(_line(found[-1]))
-    witness.run(lake, database, say, spark)
-    return Added(tuple(found), round(time.monotonic() - begin, 3))
+    look = witness.run_afterwards(lake, database, say, spark)
+    code = witness.DIFFERS if any(one.difference for one in found) else look.exit_code
+    return Added(tuple(found), round(time.monotonic() - begin, 3), look.failure, code)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ class Exported:
     `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again and left out: the
     lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
     rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
-    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files.
+    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files, `unseen` is why the lake was
+    not seen afterwards. `exit_code` is 5 where files are lost, else that of the look that failed.
     """
 
     rows: int
@@ -56,11 +57,8 @@ class Exported:
     adopted: tuple[str, ...]
     registered: bool
     damaged: tuple[str, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """0, or 5 where files are lost."""
-        return witness.DIFFERS if self.damaged else 0
+    unseen: str | None = None
+    exit_code: int = 0
 
 
 def run(
@@ -92,6 +90,8 @@ def run(
         ConflictError: another export was faster.
         UnreachableError: PostgreSQL or the object store does not answer.
         LakeError, PipelineError: the lake is none of this archive's, or something was refused; committed batches stay.
+
+    A look at the lake that fails when all is committed is part of the result.
     """
     to_register = register and _is_to_be_registered(database)
     handle, known = link.both(lake, database)
@@ -110,7 +110,7 @@ def run(
         take_over(lake, cluster)
     if to_register:
         database.fetch("register_export")
-    return job.result(witness.run(lake, database, say, spark))
+    return job.result(witness.run_afterwards(lake, database, say, spark))
 
 
 def _adopted(
@@ -175,7 +175,7 @@ class _Export:
             rate = self.rows / max(time.monotonic() - self.began, 0.001)
             self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
 
-    def result(self, seen: witness.Seen) -> Exported:
+    def result(self, look: witness.Afterwards) -> Exported:
         """The summary, with what the lake looked like afterwards."""
         [[registered]] = self.database.fetch("read_registered")
         return Exported(
@@ -192,7 +192,9 @@ class _Export:
             left_out_rows=self.left_out.named,
             adopted=self.prepared.adopted,
             registered=registered,
-            damaged=tuple(seen.damage),
+            damaged=look.damaged,
+            unseen=look.failure,
+            exit_code=witness.DIFFERS if look.damaged else look.exit_code,
         )
 
     def _next(self) -> bool:

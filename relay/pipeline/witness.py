@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from relay.errors import ConflictError, LakeError
+from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline import damage, link
 from relay.pipeline.archive import TABLE
 from relay.pipeline.archive_table import linked
@@ -45,6 +45,14 @@ class Seen:
     files: int
     read: int
     damage: Mapping[str, str]
+
+
+class Afterwards(NamedTuple):
+    """What a look behind a commit has found: damaged partitions; or why it failed, and the exit code of that."""
+
+    damaged: tuple[str, ...] = ()
+    failure: str | None = None
+    exit_code: int = 0
 
 
 class _Look(NamedTuple):
@@ -98,6 +106,15 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
                 say(f"{partition} IS DAMAGED in the lake: {words}")
             return found.seen
     raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
+
+
+def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> Afterwards:
+    """Look at the lake behind a commit, which stays whatever comes of it: what fails is said, and returned with its exit code."""
+    try:
+        return Afterwards(tuple(run(lake, database, say, spark).damage))
+    except PipelineError as error:
+        say(f"the lake was not seen after the commit: {error}")
+        return Afterwards(failure=str(error), exit_code=error.exit_code)
 
 
 @dataclass(frozen=True)
