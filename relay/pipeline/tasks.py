@@ -27,8 +27,12 @@ _EXECUTORS = {
     re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'$", re.MULTILINE): (
         "The executors' Python has no package {}: give it the driver's packages, by an image, on each host or by an archive."
     ),
-    re.compile(r'Cannot run program "([^"\n]+)"[^\n]*: error=2\b'): (
+    re.compile(r'Cannot run program "([^"\n]+)": error=2\b'): (
         "There is no Python at {} on the executors' hosts: name one that is there in PYSPARK_PYTHON or spark.pyspark.python."
+    ),
+    re.compile(r'Cannot run program "([^"\n]+)" \(in directory "([^"\n]+)"\): error=2\b'): (
+        "On the executors' hosts there is no Python at {}, or no folder {} to start it in: name a Python that is there in PYSPARK_PYTHON or"
+        " spark.pyspark.python, and let Spark's local folders have room and stay."
     ),
     re.compile(r"Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)"): (
         "The executors' Python is {} and the driver's {}: name one of the driver's version in PYSPARK_PYTHON or spark.pyspark.python."
