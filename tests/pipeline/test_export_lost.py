@@ -18,6 +18,7 @@ from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import files
 from tests.pipeline.conftest import Archived
 from tests.support.adding import DAY, NEXT, NOON, AddAgain, faults, verified
+from tests.support.damaging import flip
 from tests.support.exporting import export
 from tests.support.lakes import in_lake, in_postgres
 
@@ -37,12 +38,7 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def spoil(path: Path) -> None:
-    """Change it and leave its size."""
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, truncate, spoil])
+@pytest.mark.parametrize("damage", [Path.unlink, truncate, flip])
 def test_rows_of_a_lost_file_are_taken_from_postgresql_again(
     archived: Archived, lake: Lake, database: Database, database_url: str, add_again: AddAgain, damage: Callable[[Path], None]
 ) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,11 +21,12 @@ _MEMORY = "1g"
 
 
 class SparkCluster:
-    """Where it listens, and the events of its last job."""
+    """Where it listens, and the events of its last job; executors are children of its workers."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, workers: Sequence[int]) -> None:
         self.url = url
         self._folder = folder
+        self._workers = workers
         self._jobs = 0
 
     @property
@@ -65,10 +66,11 @@ class SparkCluster:
                 if f'"Event":"{kind}"' in line:
                     yield json.loads(line)
 
-    @staticmethod
-    def executors() -> list[int]:
-        """Processes that carry out tasks for any driver on this machine's standalone workers."""
-        found = subprocess.run(["pgrep", "-f", "CoarseGrainedExecutorBackend .*--worker-url"], check=False, capture_output=True, text=True)
+    def executors(self) -> list[int]:
+        """Processes that carry out tasks on this cluster's workers, for any driver."""
+        parents = ",".join(map(str, self._workers))
+        words = ["pgrep", "--parent", parents, "-f", "CoarseGrainedExecutorBackend .*--worker-url"]
+        found = subprocess.run(words, check=False, capture_output=True, text=True)
         return [int(pid) for pid in found.stdout.split()]
 
 
@@ -89,7 +91,8 @@ def spark_cluster() -> Iterator[SparkCluster]:
             env = {**_environment(), "SPARK_LOCAL_IP": host}
             daemons.append(keeper.spawn(f"worker{number}", _daemon("worker.Worker", *words), env, end_by="KILL"))
             _said(keeper.folder / f"worker{number}.out", r"(Successfully registered with master)")
-        yield SparkCluster(url, keeper.folder)
+        _, *workers = (daemon.pid for daemon in daemons)
+        yield SparkCluster(url, keeper.folder, workers)
     finally:
         keeper.close()
         for daemon in daemons:
