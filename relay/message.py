@@ -164,7 +164,7 @@ class PublishResult:
     blame: bool = False
     """For UNKNOWN: the broker closed the connection over a protocol error, so the message counts an attempt."""
     alone: bool = False
-    """For UNKNOWN with blame: nothing else was in flight, so the message is guilty."""
+    """For UNKNOWN with blame: the broker had looked at everything else, so the message is guilty."""
 
 
 CONFIRMED = PublishResult(Verdict.CONFIRMED)

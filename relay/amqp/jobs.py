@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Final, cast
 
 from relay.message import Batch, Portion, PublishResult, Verdict
@@ -44,10 +44,9 @@ class Job:
         """Every message has its result."""
         return not self._undecided
 
-    @property
-    def in_doubt(self) -> int:
+    def in_doubt(self) -> list[Slot]:
         """Messages that the broker may have and that have no result."""
-        return sum(result is None and published > 0 for result, published in zip(self.results, self.published, strict=True))
+        return [(self, index) for index, result in enumerate(self.results) if result is None and self.published[index]]
 
     def decide(self, index: int, result: PublishResult, confirmed: float = 0.0) -> None:
         """Write the result of one message; the first one holds."""
@@ -98,3 +97,25 @@ class Job:
             [self.published[index] for index in fresh],
             [self.confirmed[index] for index in fresh],
         )
+
+
+Slot = tuple[Job, int]
+"""A message: its batch, and its place there."""
+
+
+def relay_id(slot: Slot) -> str:
+    """Return the id by which the broker returns it."""
+    job, index = slot
+    return job.claims[index].id
+
+
+def decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
+    """Write one result for all of them."""
+    for job, index in slots:
+        job.decide(index, result)
+
+
+def doubt(slots: Iterable[Slot]) -> None:
+    """Note that the broker may have taken them."""
+    for job, index in slots:
+        job.doubted.add(index)

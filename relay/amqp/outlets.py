@@ -17,22 +17,24 @@ the mark behind it is answered. And no outlet is far ahead of its marks, so mess
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from relay import broker_events, events
 from relay.amqp import wire
 from relay.amqp.confirms import Book, Return
-from relay.amqp.jobs import OVERDUE, Job
+from relay.amqp.jobs import OVERDUE, Job, Slot, decide_all, doubt, relay_id
 from relay.amqp.marks import MARK_EVERY, MOST_UNSEEN, Marks
 from relay.amqp.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
-from relay.amqp.routes import Route
+from relay.amqp.routes import Route, Way
 from relay.encoding import Encoded, Encoder, encode_batch
 from relay.message import CONFIRMED, PublishResult
 
-Slot = tuple[Job, int]
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
+BLAMED_ONCE: Final = 2
+"""Claims, this one included, of a message that was most likely beside the one to blame: such go in small groups, the others one by one."""
 REMEMBER_REFUSAL: Final = 1.0
 """Seconds in which a missing exchange is not asked for again."""
 
@@ -42,6 +44,10 @@ class Line(Protocol):
 
     def open(self, ear: wire.Ear) -> int | None:
         """Take a channel number; None while the broker allows no more of them."""
+
+    @property
+    def watched(self) -> bool:
+        """Something waits until the broker has looked at all that is written."""
 
     def write(self, data: bytes) -> None:
         """Write whole frames."""
@@ -68,11 +74,11 @@ class Outlet:
         self._accepted: deque[Slot] = deque()
         self._suspects: deque[Slot] = deque()
         self._marks: Marks[Slot] = Marks()
-        self._book: Book[Slot] = Book(_relay_id)
+        self._book: Book[Slot] = Book(relay_id)
         self._proven = False
         self._strict = False
-        self._burst = 1
         """In quarantine after a death: nothing before the confirm of what went before, so that nothing goes out a third time."""
+        self._burst = 1
         self._announced = False
         self._refusal: PublishResult | None = None
         self._refused_until = 0.0
@@ -98,6 +104,11 @@ class Outlet:
         return self._marks.open and not self._proven
 
     @property
+    def unseen(self) -> bool:
+        """Something is written that the broker has not looked at."""
+        return self._marks.open and bool(self._book)
+
+    @property
     def in_flight(self) -> bool:
         """Something is written and not answered."""
         return bool(self._book)
@@ -117,7 +128,7 @@ class Outlet:
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""
         if self._refusal and self._clock() < self._refused_until:
-            _decide_all(slots, self._refusal)
+            decide_all(slots, self._refusal)
             return
         self._waiting.extend(slots)
 
@@ -141,6 +152,11 @@ class Outlet:
         self._line.write(b"".join((opening, *self._marked(encodeds, self.channel, first))))
         return True
 
+    def suspects(self) -> list[Slot]:
+        """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
+        _, suspects, untouched = self._forget_channel()
+        return [*suspects, *untouched]
+
     def rest(self) -> int | None:
         """Give up the channel of an idle outlet; what is known of the exchange stays."""
         channel, self.channel = self.channel, None
@@ -160,7 +176,7 @@ class Outlet:
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Refused without a reason."""
-        _decide_all(self._book.nack(tag, multiple=multiple), NACKED)
+        decide_all(self._book.nack(tag, multiple=multiple), NACKED)
         self._marks.confirmed(tag)
         self._answered()
 
@@ -174,7 +190,7 @@ class Outlet:
             asked = not self._proven
             if asked and not self._strict:
                 self._prove()
-            if asked or self.eager:
+            if asked or self.eager or self._line.watched:
                 self._line.changed(self)
 
     def closed(self, reason: Return) -> None:
@@ -185,11 +201,11 @@ class Outlet:
         accepted, suspects, untouched = self._forget_channel()
         self._waiting.extendleft(reversed(untouched))
         self._accepted.extendleft(reversed(accepted))
-        _doubt(accepted)
+        doubt(accepted)
         if len(suspects) == 1:
             self._blame(suspects[0], reason)
         else:
-            _doubt(suspects)
+            doubt(suspects)
             self._suspects.extendleft(reversed(suspects))
         self._strict = self._strict or bool(self._suspects or self._accepted)
         self._burst = MARK_EVERY if self._strict else 1
@@ -213,7 +229,7 @@ class Outlet:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
         refusal = refusal_of(reason)
         if not concerns_exchange(reason):
-            _decide_all([slot], refusal)
+            decide_all([slot], refusal)
             return
         for slots in (deque([slot]), self._accepted, self._suspects, self._waiting):
             for job, index in slots:
@@ -234,6 +250,8 @@ class Outlet:
         return marks.part(self._book.close())
 
     def _burst_of(self, source: deque[Slot]) -> int:
+        if self.route[1] is Way.ALONE:
+            return MARK_EVERY if all(_is_blamed_once(slot) for slot in islice(source, MARK_EVERY)) else 1
         if self._proven or source is self._accepted:
             return len(source)
         return 1 if source is self._suspects else self._burst
@@ -273,16 +291,6 @@ class Outlet:
         return result
 
 
-def _relay_id(slot: Slot) -> str:
+def _is_blamed_once(slot: Slot) -> bool:
     job, index = slot
-    return job.claims[index].id
-
-
-def _decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
-    for job, index in slots:
-        job.decide(index, result)
-
-
-def _doubt(slots: Iterable[Slot]) -> None:
-    for job, index in slots:
-        job.doubted.add(index)
+    return job.claims[index].attempts <= BLAMED_ONCE

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from relay import broker_events, events
+from relay.amqp.blamed import Blamed
 from relay.amqp.channel_limit import ChannelLimit
 from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
@@ -85,6 +86,7 @@ class RabbitPublisher:
         self._open_channels = open_channels
         self._clock = clock
         self._jobs: dict[Job, None] = {}
+        self._blamed = Blamed()
         self._holding = False
         self._session: Session | None = None
         self._limit = ChannelLimit(clock=clock, emit=emit, spares=True)
@@ -167,6 +169,7 @@ class RabbitPublisher:
             open_channels=self._open_channels,
             clock=self._clock,
             emit=self._emit,
+            blamed=self._blamed,
             later=partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None,
         )
         link.tap.owner = self
@@ -179,10 +182,11 @@ class RabbitPublisher:
             self._emit(broker_events.BrokerUnblocked())
         if self._session and lost.allowed is not None:
             self._limit.refused(self._session.channels, lost.allowed, sharing=self._session.exchanges)
+        if self._session and lost.blame:
+            self._blamed.blame(self._session.suspects() or [slot for job in self._jobs for slot in job.in_doubt()], lost.sentence)
         self._session, self._down = None, lost
         self._ready.clear()
-        alone = sum(job.in_doubt for job in self._jobs) == 1
-        unknown = PublishResult(Verdict.UNKNOWN, "connection_lost", lost.sentence, blame=lost.blame, alone=lost.blame and alone)
+        unknown = PublishResult(Verdict.UNKNOWN, "connection_lost", lost.sentence)
         unwritten = PublishResult(Verdict.UNWRITTEN, "connection_lost", lost.sentence)
         for job in self._jobs:
             job.give_up(written=unknown, unwritten=unwritten)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from typing import Final, Protocol
 
 from relay import events
 from relay.amqp import wire
-from relay.amqp.confirms import Return
-from relay.amqp.jobs import Job
+from relay.amqp.alone import Alone
+from relay.amqp.jobs import Job, Slot
+from relay.amqp.leaving import Leaving
 from relay.amqp.outlets import Outlet
-from relay.amqp.routes import Route, by_route
+from relay.amqp.routes import Route, Way, by_route
 from relay.encoding import Encoder
 
 OUTLETS_PER_CHANNEL: Final = 10
@@ -51,11 +52,26 @@ class Session:
         open_channels: int,
         clock: Callable[[], float],
         emit: events.Sink,
+        blamed: Container[str] = (),
         later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        """`later` calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
+        """Begin.
+
+        Args:
+            pipe: the connection.
+            user: who is logged in, None where that is not known.
+            encoder: makes frames of messages.
+            channel_max: channels that may be open, 0 for any number.
+            open_channels: idle channels above this number are closed.
+            clock: monotonic seconds.
+            emit: sink of events.
+            blamed: ids of messages over which a connection may have ended.
+            later: calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once.
+
+        """
         self._pipe = pipe
         self._user = user
+        self._blamed = blamed
         self._later = later
         self._encoder = encoder
         self._channel_max = channel_max or 65535
@@ -71,10 +87,11 @@ class Session:
         self._ready: OrderedDict[Outlet, None] = OrderedDict()
         self._starved: OrderedDict[Outlet, None] = OrderedDict()
         """Waiting for a channel number."""
+        self._alone = Alone(self._outlets, clock)
         self._unasked: OrderedDict[Outlet, None] = OrderedDict()
         """Of exchanges that are not proven: they wait until fewer others are asked for."""
         self._newest = False
-        """The newest of these and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
+        """The newest and the oldest of the unasked take turns, so that a new exchange does not wait behind thousands that are missing."""
         self._asking: set[Outlet] = set()
         self._freed: deque[int] = deque()
         self._last_channel = 0
@@ -82,7 +99,7 @@ class Session:
 
     def submit(self, job: Job, places: Collection[int] | None = None) -> None:
         """Take a batch, or these messages of it; what may be written is written before this returns."""
-        for route, several in by_route(job.batch, self._user, places).items():
+        for route, several in by_route(job.batch, self._user, places, self._blamed).items():
             outlet = self._outlet(route)
             outlet.submit([(job, place) for place in several])
             self._ready[outlet] = None
@@ -95,6 +112,8 @@ class Session:
                 self._rest(outlet)
             elif self._starved and outlet.channel is not None:
                 self._give_way(outlet)
+            elif outlet.route[1] is Way.ALONE and not self._alone.is_going(outlet):
+                self._alone.add(outlet)
             elif self._asks_enough and outlet not in self._asking and not self._is_proven(outlet):
                 self._unasked[outlet] = None
             elif outlet.step():
@@ -103,6 +122,10 @@ class Session:
                     self._asking.add(outlet)
             else:
                 self._starved[outlet] = None
+
+    def suspects(self) -> list[Slot]:
+        """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
+        return [slot for outlet in self._outlets.values() for slot in outlet.suspects()]
 
     def silent(self) -> dict[str, float]:
         """Seconds since the oldest write without a confirm, of each exchange that has one."""
@@ -129,6 +152,11 @@ class Session:
     def exchanges(self) -> int:
         """Exchanges that had a message lately."""
         return len({exchange for exchange, _ in self._outlets})
+
+    @property
+    def watched(self) -> bool:
+        """Something waits until the broker has looked at all that is written."""
+        return self._alone.active
 
     def open(self, ear: wire.Ear) -> int | None:
         """Take a channel number for an outlet, after an idle outlet has let go of its channel if too many are open."""
@@ -158,7 +186,7 @@ class Session:
         if self._later is None:
             self._free_now(channel)
         else:
-            self._pipe.ears[channel] = _Leaving(self, channel)
+            self._pipe.ears[channel] = Leaving(self, channel)
             self._later(lambda: self._free_now(channel))
 
     def _free_now(self, channel: int) -> None:
@@ -175,7 +203,7 @@ class Session:
             self._ready[outlet] = None
         else:
             self._rest(outlet)
-        if self._ready or self._starved or self._unasked:
+        if self._ready or self._starved or self._unasked or self._alone.active:
             self.pump()
 
     @property
@@ -188,12 +216,18 @@ class Session:
 
     def _is_proven(self, outlet: Outlet) -> bool:
         """Whether the broker takes what goes to its exchange, on one of its routes."""
-        exchange, apart = outlet.route
-        sibling = self._outlets.get((exchange, not apart))
-        return outlet.proven or (sibling is not None and sibling.proven)
+        siblings = (self._outlets.get((outlet.exchange, way)) for way in Way)
+        return any(sibling is not None and sibling.proven for sibling in siblings)
 
     def _next(self) -> Outlet | None:
-        """Whose turn it is, first of those that waited for what there is now."""
+        """Whose turn it is."""
+        if not self._alone.active:
+            return self._next_beside_others()
+        outlet = None if self._alone.hushes else self._next_beside_others()
+        return outlet or self._alone.next()
+
+    def _next_beside_others(self) -> Outlet | None:
+        """First of those that waited for what there is now."""
         if self._starved and self._has_number:
             return self._starved.popitem(last=False)[0]
         if self._unasked and not self._asks_enough:
@@ -227,6 +261,7 @@ class Session:
         now = self._clock()
         self._unasked.pop(outlet, None)
         self._starved.pop(outlet, None)
+        self._alone.discard(outlet)
         self._parted[outlet] = now
         self._parted.move_to_end(outlet)
         while len(self._parted) > self._cap * OUTLETS_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:
@@ -242,32 +277,5 @@ class Session:
         channel = outlet.rest()
         self._asking.discard(outlet)
         if channel is not None:
-            self._pipe.ears[channel] = _Leaving(self, channel)
+            self._pipe.ears[channel] = Leaving(self, channel)
             self._pipe.write(wire.close_channel(channel))
-
-
-class _Leaving:
-    """Ear of a channel that the relay closes; nothing was in flight on it."""
-
-    def __init__(self, session: Session, channel: int) -> None:
-        self._session = session
-        self._channel = channel
-
-    def acked(self, tag: int, *, multiple: bool) -> None:
-        """Nothing was open."""
-
-    def nacked(self, tag: int, *, multiple: bool) -> None:
-        """Nothing was open."""
-
-    def returned(self, relay_id: str, reason: Return) -> None:
-        """Nothing was open."""
-
-    def replied(self, method: tuple[int, int]) -> None:
-        """Free the number when the broker has closed the channel too."""
-        if method == wire.CHANNEL_CLOSE_OK:
-            self._session.free(self._channel)
-            self._session.pump()
-
-    def closed(self, reason: Return) -> None:  # noqa: ARG002 - the name is the protocol's
-        """Both sides closed at once: answer, and wait for the answer."""
-        self._session.write(wire.close_channel_ok(self._channel))

@@ -110,6 +110,41 @@ async def test_a_connection_that_a_message_brought_down_blames_what_was_in_fligh
     assert results[3].blame
 
 
+async def test_a_message_that_ends_connections_is_soon_alone_to_blame(amqp_url: str, topology: Topology) -> None:
+    """Beside steady messages of others: hardly any of these is blamed twice, and few connections end."""
+    made = [await topology.declare() for _ in range(4)]
+    tries: Counter[int] = Counter()
+
+    async def deliver(one: Claim) -> PublishResult:
+        """Send until the end is certain; what was blamed beside others comes back, as its next attempt, while others are on their way."""
+        while True:
+            await broker.publisher.wait_ready()
+            [result] = await broker.send([one])
+            if result == CONFIRMED or result.alone:
+                tries[one.attempts] += 1
+                return result
+            if result.blame:
+                one = one._replace(attempts=one.attempts + 1)
+                await more_come_through(tries.total() + 100)
+
+    async def more_come_through(count: int) -> None:
+        """Wait until so many messages are confirmed."""
+        await until(lambda: tries.total() > count)
+
+    async def others(each: Declared) -> None:
+        """Keep a message of an exchange on its way."""
+        while not guilty.done():
+            await deliver(*some(each, 1))
+
+    async with publishing(amqp_url, encoder=lambda frame_max: ImmediateEncoder(frame_max=frame_max)) as broker, asyncio.timeout(60):
+        steady = [asyncio.create_task(others(each)) for each in made * 50]
+        guilty = asyncio.create_task(deliver(claim(made[0].exchange, "immediate")))
+        blamed = await guilty
+        await asyncio.gather(*steady)
+    assert "540 NOT_IMPLEMENTED" in blamed.detail
+    assert max(tries) <= 4
+
+
 class ImmediateEncoder(Encoder):
     """Sets the flag that RabbitMQ does not know, for the routing key `immediate`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from pamqp import commands
 from pamqp.frame import unmarshal
@@ -45,7 +45,7 @@ class Pipe:
 class Bench:
     """A session on a pipe, with a clock that a test moves."""
 
-    def __init__(self, *, channel_max: int = 100, open_channels: int = 100, counts_late: bool = False) -> None:
+    def __init__(self, *, channel_max: int = 100, open_channels: int = 100, counts_late: bool = False, blamed: Container[str] = ()) -> None:
         self.pipe = Pipe()
         self.ahead = 0.0
         self.events: list[Event] = []
@@ -60,6 +60,7 @@ class Bench:
             open_channels=open_channels,
             clock=self.clock,
             emit=self.events.append,
+            blamed=blamed,
             later=self.late.append if counts_late else None,
         )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import pytest
 
-from relay.amqp.routes import LARGE, by_route
+from relay.amqp.routes import LARGE, Route, Way, by_route
 from relay.message import Claim
 from tests.support.publishing import batch, claim
 
@@ -33,26 +34,32 @@ APART: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", ORDINARY.values(), ids=ORDINARY)
 def test_an_ordinary_message_stays_with_the_others_of_its_exchange(fields: dict[str, Any]) -> None:
     """Nothing in it is known to close a channel."""
-    assert {("x", False): [0, 1]} == routes([claim("x"), claim("x", **fields)])
+    assert {("x", Way.SHARED): [0, 1]} == routes([claim("x"), claim("x", **fields)])
 
 
 @pytest.mark.parametrize("fields", APART.values(), ids=APART)
 def test_what_may_foreseeably_close_its_channel_goes_apart(fields: dict[str, Any]) -> None:
     """Each kind, and the others of the batch stay where they were."""
-    assert {("x", False): [0, 2], ("x", True): [1]} == routes([claim("x"), claim("x", **fields), claim("x")])
+    assert {("x", Way.SHARED): [0, 2], ("x", Way.APART): [1]} == routes([claim("x"), claim("x", **fields), claim("x")])
 
 
 def test_each_exchange_has_its_two_ways() -> None:
     """In the order of the batch on each of them."""
     claims = [claim("x"), claim("y", attempts=2), claim("y"), claim("x", attempts=3), claim("y", attempts=5)]
-    assert {("x", False): [0], ("y", True): [1, 4], ("y", False): [2], ("x", True): [3]} == routes(claims)
+    assert {("x", Way.SHARED): [0], ("y", Way.APART): [1, 4], ("y", Way.SHARED): [2], ("x", Way.APART): [3]} == routes(claims)
 
 
 def test_where_the_login_is_a_certificate_each_name_goes_apart() -> None:
     """Which name the broker reads from it is not known here."""
-    assert {("x", True): [0]} == routes([claim("x", options='{"userId": "me"}')], user=None)
+    assert {("x", Way.APART): [0]} == routes([claim("x", options='{"userId": "me"}')], user=None)
 
 
-def routes(claims: list[Claim], user: str | None = "me") -> dict[tuple[str, bool], list[int]]:
+def test_what_may_have_ended_a_connection_goes_alone() -> None:
+    """Once it comes back; a new message under its id is none of that."""
+    claims = [claim("x"), claim("x", id="a", attempts=2), claim("x", id="b", attempts=2), claim("x", id="a")]
+    assert {("x", Way.SHARED): [0, 3], ("x", Way.ALONE): [1], ("x", Way.APART): [2]} == routes(claims, blamed={"a"})
+
+
+def routes(claims: list[Claim], user: str | None = "me", blamed: Container[str] = ()) -> dict[Route, list[int]]:
     """Routes with the places as lists."""
-    return {route: [*places] for route, places in by_route(batch(claims), user).items()}
+    return {route: [*places] for route, places in by_route(batch(claims), user, None, blamed).items()}
