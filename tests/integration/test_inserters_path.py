@@ -54,18 +54,24 @@ def make_domains(made: psycopg.Connection[Any]) -> None:
 
 
 def make_operators(made: psycopg.Connection[Any]) -> None:
-    """An operator of each name for two values of one type, where PostgreSQL has none: a literal beside a value fits it best."""
+    """An operator of each name for each two types, where PostgreSQL has none: it fits a literal, or a number in a sentence, best."""
     made.execute("CREATE SCHEMA foreign_schema; SET search_path = public, foreign_schema")
-    for kind in ("jsonb", "text", "bytea", "bigint", "numeric", "boolean", "timestamptz", "uuid", "text[]"):
-        function = "CREATE FUNCTION foreign_schema.called(a {0}, b {0}) RETURNS text LANGUAGE plpgsql AS $$BEGIN RAISE 'called'; END$$"
-        made.execute(sql.SQL(function).format(sql.SQL(kind)))
-        names = made.execute(
-            "SELECT DISTINCT o.oprname FROM pg_operator o WHERE o.oprkind = 'b' AND NOT EXISTS (SELECT FROM pg_operator p"
-            " WHERE (p.oprname, p.oprleft, p.oprright) = (o.oprname, %(kind)s::regtype, %(kind)s::regtype))", {"kind": kind}
-        )  # fmt: skip
-        for (name,) in names.fetchall():
-            operator = sql.SQL("CREATE OPERATOR foreign_schema.{0} (LEFTARG = {1}, RIGHTARG = {1}, FUNCTION = foreign_schema.called)")
-            made.execute(operator.format(sql.SQL(name), sql.SQL(kind)))
+    made.execute("""
+        DO $body$ DECLARE
+            types regtype[] := '{jsonb,text,bytea,integer,bigint,numeric,boolean,timestamptz,uuid,text[],bigint[]}';
+            l regtype; r regtype; name name;
+        BEGIN
+            FOREACH l IN ARRAY types LOOP FOREACH r IN ARRAY types LOOP
+                EXECUTE format('CREATE FUNCTION foreign_schema.called(a %s, b %s) RETURNS text LANGUAGE plpgsql AS '
+                    '$$BEGIN RAISE ''called''; END$$', l, r);
+                FOR name IN SELECT DISTINCT o.oprname FROM pg_operator o WHERE o.oprkind = 'b' AND o.oprname <> '~~~' AND NOT EXISTS (
+                    SELECT FROM pg_operator p WHERE (p.oprname, p.oprleft, p.oprright) = (o.oprname, l, r)) LOOP
+                    EXECUTE format('CREATE OPERATOR foreign_schema.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = foreign_schema.called)',
+                        name, l, r);
+                END LOOP;
+            END LOOP; END LOOP;
+        END $body$
+    """)
 
 
 @pytest.fixture(scope="module", params=[make_domains, make_operators], ids=lambda make: make.__name__)
