@@ -38,8 +38,8 @@ def check(
         bool,
         typer.Option(
             "--borders",
-            help="Look for logins and roles that reach another outbox too; exit 1 if there is one. Logins that administer the outbox or "
-            "the server are listed, and change no exit code.",
+            help="Look for logins and roles that reach another outbox too, and for roles of the outbox that a member has changed; exit 1 "
+            "if there is one. Logins that administer the outbox or the server are listed, and change no exit code.",
         ),
     ] = False,
     as_json: Json = False,

@@ -64,6 +64,57 @@ def _at(url: str, database: str) -> str:
     return psycopg.conninfo.make_conninfo(url, dbname=database)
 
 
+OF_A_MEMBER = (
+    "ALTER DEFAULT PRIVILEGES FOR ROLE {0} GRANT ALL ON TABLES TO PUBLIC",
+    "SET ROLE {0}",
+    "SELECT lo_create(0)",
+    "ALTER ROLE {0} SET statement_timeout = 1",
+    "ALTER ROLE {0} PASSWORD 'x'",
+)
+"""What a member may do to its role for ever."""
+
+
+def test_what_members_did_to_a_role_does_not_keep_it_from_being_dropped(outbox: Outbox, databases: Databases, unique: str) -> None:
+    """The refusal prints statements for this database and for another one, after which nothing of the role is left."""
+    url, other = outbox(unique), databases.create()
+    role = f"{prefix_of(url)}_producer"
+    with login(url, "queue_message_producer") as app:
+        for database in (unique, other):
+            with psycopg.connect(_at(app, database), autocommit=True) as member:
+                for statement in OF_A_MEMBER:
+                    member.execute(sql.SQL(statement).format(sql.Identifier(role)))
+        _gone(databases, url, "DROP SCHEMA")
+        with pytest.raises(MigrationError) as refused:
+            migrate(url)
+        there, _, here = str(refused.value).partition("left behind: ")[2].partition("; then here ")
+        assert (f"in database {other} DROP OWNED BY {role}", f"DROP OWNED BY {role}; DROP ROLE {role}") == (there, here)
+        for database, statements in ((other, there.removeprefix(f"in database {other} ")), (unique, here)):
+            with psycopg.connect(_at(url, database), autocommit=True) as owner:
+                owner.execute(statements.encode())
+        migrate(url)
+        assert [] == crossings(url)
+
+
+def test_a_role_that_owns_tables_is_dropped_with_none_of_them(outbox: Outbox, databases: Databases, unique: str) -> None:
+    """Its rights would be revoked, but PostgreSQL refuses to drop it until somebody has looked at the table."""
+    url = outbox(unique)
+    producer, etl = (f"{prefix_of(url)}_{kind}" for kind in ("producer", "etl"))
+    _gone(databases, url, "DROP SCHEMA")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("CREATE TABLE invoice (); CREATE TABLE shared ()")
+        owner.execute(sql.SQL("GRANT SELECT ON shared TO {}").format(sql.Identifier(etl)))
+        owner.execute(sql.SQL("ALTER TABLE invoice OWNER TO {}").format(sql.Identifier(producer)))
+        with pytest.raises(MigrationError) as refused:
+            migrate(url)
+        drop = str(refused.value).partition("left behind: ")[2]
+        assert f"DROP OWNED BY {etl}; DROP ROLE {etl}, {producer}" == drop
+        with pytest.raises(errors.DependentObjectsStillExist):
+            owner.execute(drop.encode())
+        owner.execute("DROP TABLE invoice")
+        owner.execute(drop.encode())
+    migrate(url)
+
+
 def test_roles_that_an_outbox_left_without_members_are_taken_and_say_whose_they_are(
     outbox: Outbox, databases: Databases, unique: str
 ) -> None:
