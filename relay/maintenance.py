@@ -75,6 +75,9 @@ class MaintenanceStore(ForeignStore, Protocol):
     async def failing_schedules(self) -> Mapping[str, str]:
         """Why schedules fail, by name."""
 
+    async def fold_in(self) -> float | None:
+        """Seconds until a message that waits under its key is due; None where there is none."""
+
     async def fold_keys(self) -> Folded:
         """Send what is due under its keys."""
 
@@ -196,6 +199,7 @@ class Maintenance:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._slow_chores().run())
             tasks.create_task(self._quick_chores().run())
+            tasks.create_task(self._key_chores().run())
             tasks.create_task(self._keeper.run(self._hold))
             tasks.create_task(self._scrub.run())
             tasks.create_task(self._schedules.run())
@@ -209,6 +213,10 @@ class Maintenance:
             Chore("lanes", LANES, self._keep_lanes),
             emit=self._emit,
         )
+
+    def _key_chores(self) -> Chores:
+        """What it reads may be long, as what it leads to: no heartbeat waits for it."""
+        return Chores(Chore("messages with a key", HEARTBEAT, self._name_fold), emit=self._emit)
 
     def _slow_chores(self) -> Chores:
         """They may take long, or wait for the archive: nothing that keeps locks and lanes waits behind them."""
@@ -230,8 +238,10 @@ class Maintenance:
         self._intake.limit(controls.limits, relays)
         self._tell_limits(controls.limits)
         self._schedules.name(controls.tick_in)
-        self._keys.name(controls.fold_in)
         self._hold()
+
+    async def _name_fold(self) -> None:
+        self._keys.name(await self._store.fold_in())
 
     def _tell_limits(self, limits: Mapping[str, float]) -> None:
         """Once each, what is limited from now on, and what no longer."""

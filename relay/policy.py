@@ -58,8 +58,6 @@ class Controls(NamedTuple):
     """How many share them."""
     tick_in: float | None = None
     """Seconds until a schedule is due; None where there is none."""
-    fold_in: float | None = None
-    """Seconds until a message that waits under its key is due; None where there is none."""
 
 
 def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:

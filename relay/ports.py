@@ -137,6 +137,8 @@ class Page(NamedTuple):
     """The first message that was walked."""
     time: str
     """After which time a scan of waits continues."""
+    seconds: float = 0.0
+    """How long the database took, without the statements before it."""
 
 
 class Places(NamedTuple):

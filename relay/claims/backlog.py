@@ -18,6 +18,8 @@ MAX_FOUND = 10_000
 """Messages of one exchange that are remembered."""
 MAX_IN_ALL = 50_000
 """Messages that are remembered; where there are many exchanges each has its part, and at least one."""
+MAX_EXCHANGES = 5_000
+"""Exchanges of which messages are remembered, but for those that are known to take messages: whoever inserts chooses the names."""
 
 
 class Backlog:
@@ -38,8 +40,10 @@ class Backlog:
         self.starved = False
         """Messages of strangers were left out, of which enough are in hand."""
 
-    def put(self, finding: Finding) -> None:
-        """Remember a message, if there is room."""
+    def put(self, finding: Finding, *, known: bool = False) -> None:
+        """Remember a message, if there is room; `known`: its exchange takes messages."""
+        if finding.exchange not in self._found and len(self._found) >= MAX_EXCHANGES and not known:
+            return
         mine = self._found.setdefault(finding.exchange, {})
         if len(mine) < self._room:
             mine.setdefault(finding.position, finding)

@@ -118,7 +118,7 @@ class Intake:
                 self.suspects.backlog.put(finding)
                 self._suspect.hint()
             elif finding.kind == "waiting" or not self.streams.expects(finding.exchange, finding.position):
-                self.backlog.put(finding)
+                self.backlog.put(finding, known=self._strangers is not None and finding.exchange not in self._strangers)
                 self._waiting.hint()
 
     @property

@@ -66,6 +66,8 @@ class Scrub:
         """When the round under way began on the very left; None if it did not."""
         self._walked: float | None = None
         """When the last round began that went from the very left to the end."""
+        self._took = 0.0
+        """Seconds of the last page."""
         self._hinted = asyncio.Event()
 
     @property
@@ -76,10 +78,8 @@ class Scrub:
     async def run(self) -> None:
         """Scan for ever."""
         while True:
-            began = time.monotonic()
             more = await self._try()
-            # A page may have waited for another statement: that is no reason to rest for long.
-            rest = min((time.monotonic() - began) * (1 - SHARE) / SHARE, ROUND)
+            rest = min(self._took * (1 - SHARE) / SHARE, ROUND)
             await unless(self._hinted, asyncio.sleep(rest if more else ROUND))
 
     def hint(self) -> None:
@@ -106,6 +106,7 @@ class Scrub:
         if after == START:
             self._from_left = time.monotonic()
         page = await self._store.scan_left(after=after, head=streams.main.head, heads=streams.heads, sought=self._intake.sought)
+        self._took = page.seconds
         if after == START:
             self._first = Position(page.first.xid, page.first.seq - 1) if page.first else streams.main.head
         if page.reached is None and self._from_left is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,6 +105,8 @@ class Session:
         self._known: Connection | None = None
         """The connection on which the caller's positions were found."""
         self._first = True
+        self.took = 0.0
+        """Seconds of the last statement, from its turn on."""
 
     async def open(self) -> None:
         """Connect where no connection is; errors as `fetch`."""
@@ -123,6 +126,7 @@ class Session:
             StoreError: the statement did not get through, or its outcome is not known.
         """
         async with self._turn:
+            began = time.monotonic()
             try:
                 if by_position:
                     await self._expect_known()
@@ -145,6 +149,8 @@ class Session:
                 # Cancelled in the middle of a statement: the connection's state is not known.
                 await self._drop()
                 raise
+            finally:
+                self.took = time.monotonic() - began
 
     def forget_positions(self) -> None:
         """The server is another one, although the connection is not, as a pooler's: the next statement by position is refused once."""

@@ -42,7 +42,7 @@ class Statements:
         return self._rendered[name]
 
     def _render(self, text: str) -> bytes:
-        return text.replace("@schema@", self._schema).encode()
+        return text.replace("@gaps@", _text("gaps").rstrip()).replace("@schema@", self._schema).encode()
 
 
 def _claim(due: str) -> str:

@@ -262,7 +262,8 @@ class Store:
         values = {
             **where, **sought._asdict(), "walk": PAGE, "most": MAX_FINDINGS, "lag": LAG, "lock_seconds": policy.lock_seconds, "now": None,
         }  # fmt: skip
-        return page_of(await session.fetch(self._statements.scan(name), values, by_position=session is self._claims), policy)
+        rows = await session.fetch(self._statements.scan(name), values, by_position=session is self._claims)
+        return page_of(rows, policy)._replace(seconds=session.took)
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
         """See `relay.claims.scrub.ScrubStore`."""

@@ -115,7 +115,6 @@ class Upkeep:
             limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
             relays=sum(int(number) for kind, _, number in rows if kind == "relays"),
             tick_in=next((float(seconds) for kind, _, seconds in rows if kind == "tick"), None),
-            fold_in=next((float(seconds) for kind, _, seconds in rows if kind == "fold"), None),
         )
 
     async def run_schedules(self) -> tuple[int, float | None]:
@@ -126,6 +125,10 @@ class Upkeep:
     async def failing_schedules(self) -> Mapping[str, str]:
         """Why schedules fail, by name; at most so many as a log should tell of."""
         return dict(await self._store.run("list_failing_schedules", most=FAILING))
+
+    async def fold_in(self) -> float | None:
+        """Seconds until a message that waits under its key is due; None where there is none."""
+        return next((float(seconds) for (seconds,) in await self._store.run("read_fold")), None)
 
     async def fold_keys(self) -> Folded:
         """Send what is due under its keys."""

@@ -89,7 +89,7 @@ async def test_what_is_due_at_no_finite_time_stops_no_relay(queue: Queue, upkeep
 
     controls = await upkeep.refresh_policy()
     assert controls.tick_in is not None
-    assert controls.fold_in is not None
+    assert await upkeep.fold_in() is not None
     await upkeep.run_schedules()
     await upkeep.fold_keys()
     assert await queue.value("SELECT last_at IS NOT NULL FROM queue_message_schedule WHERE name = 'good'")

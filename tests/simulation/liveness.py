@@ -22,8 +22,9 @@ FOUND = ROUND + POLL + WAY
 others a round begins every `WHOLE` seconds."""
 PAGE_TIME = 0.04
 """Seconds that each page of the queue adds: a round takes a part of the time only, and may begin anew in the middle."""
-FREED = 5.0
-"""Seconds after its lock is over in which a message is free again."""
+FREED = 5.0 + WAY
+"""Seconds after its lock is over in which a message is free again: the five that are promised for a machine that has time, and what other
+statements on the control connection take."""
 HEARD = HEARTBEAT * (1 + JITTER) + 0.5
 """Seconds in which every relay knows of what operators decide."""
 NOTED = MINUTE * (1 + JITTER)

@@ -216,6 +216,8 @@ class FakeSession:
         self._server = server
         self._client = client
         self._turn = asyncio.Lock()
+        self.took = 0.0
+        """Seconds of the last statement, from its turn on."""
 
     async def fetch(self, statement: bytes, values: Mapping[str, Any], *, by_position: bool = False) -> Found:
         """Run one statement; there is one server for ever.
@@ -225,6 +227,7 @@ class FakeSession:
         """
         del by_position
         async with self._turn:
+            began = self._server.loop.now
             answer: asyncio.Future[Found] = self._server.loop.create_future()
             name = source_of(NAMES[statement], values)
             if not self._client.dead:
@@ -234,6 +237,8 @@ class FakeSession:
             except asyncio.CancelledError:
                 self._client.forget(name, values)
                 raise
+            finally:
+                self.took = self._server.loop.now - began
 
     async def open(self) -> None:
         """Nothing is open between two statements."""

@@ -156,6 +156,7 @@ class DirectSession:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.took = 0.0
 
     async def open(self) -> None:
         """There is nothing to connect to."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relay.claims.backlog import Backlog
+from relay.claims.backlog import MAX_EXCHANGES, Backlog
 from relay.claims.rate_limits import Limits
 from relay.message import Position
+from relay.ports import Finding
 from tests.support.fakes import Clock, a_batch, a_claim, a_finding
 
 
@@ -133,3 +134,21 @@ def test_only_what_is_wanted_is_chosen(clock: Clock) -> None:
     put(backlog, "a", 1, 2, 3)
 
     assert [3] == [one.position.seq for one in backlog.next(1, (), wanted=lambda one: one.position.seq == 3)]
+
+
+def test_names_that_nobody_knows_take_no_more_room_than_there_is_for_them(clock: Clock) -> None:
+    """Whoever inserts chooses them; a known exchange finds its place all the same."""
+    backlog = backlog_of(clock)
+    for number in range(MAX_EXCHANGES + 100):
+        put(backlog, f"x{number}", number)
+    put(backlog, "stranger", 1)
+    backlog.put(a_finding("waiting", exchange="known", position=Position(1, 2)), known=True)
+
+    assert MAX_EXCHANGES + 1 == len(backlog)
+    backlog.forget([f"x{number}" for number in range(MAX_EXCHANGES)])
+    assert (["known"], 1) == ([*map(exchange_of, backlog.next(9, ()))], len(backlog))
+
+
+def exchange_of(finding: Finding) -> str:
+    """The exchange of a finding."""
+    return finding.exchange

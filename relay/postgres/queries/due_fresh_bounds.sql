@@ -1,3 +1,3 @@
 ,
     CASE WHEN row_number() OVER in_order = 1 THEN
-        (SELECT array_agg(ARRAY[bound_xid::text::bigint, bound_seq] ORDER BY place) FROM range) END
+        (SELECT array_agg(ARRAY[bounded.xid::text::bigint, bounded.seq] ORDER BY place) FROM bounded) END

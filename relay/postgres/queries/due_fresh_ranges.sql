@@ -1,19 +1,36 @@
-range AS MATERIALIZED (
-    -- Where to look: late transactions, then everything above the head. Each range ends after a fixed number of messages, at its bound, and
-    -- below this snapshot's next transaction: whatever claims to stand higher has another cluster's ids.
-    SELECT place, from_xid, from_seq, coalesce(bound.xid, asked.to_xid) AS to_xid, coalesce(bound.seq, 0) AS to_seq,
-        bound.xid AS bound_xid, bound.seq AS bound_seq
-    FROM (
-        SELECT place, from_xid, from_seq, least(to_xid, pg_snapshot_xmax(pg_current_snapshot())) AS to_xid
-        FROM unnest(%(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[], %(to_xids)s::text::xid8[])
-            WITH ORDINALITY AS range (from_xid, from_seq, to_xid, place)
-    ) AS asked
+asked AS MATERIALIZED (
+    -- Where to look: late transactions, then everything above the head, below this snapshot's next transaction: whatever claims to stand higher
+    -- has another cluster's ids. Of a late transaction that was rolled back nothing is left to find.
+    SELECT place, from_xid, from_seq,
+        CASE WHEN place < cardinality(%(from_xids)s::text::xid8[]) AND from_xid < next AND pg_xact_status(from_xid) = 'aborted' THEN from_xid
+            ELSE least(to_xid, next) END AS to_xid
+    FROM unnest(%(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[], %(to_xids)s::text::xid8[])
+        WITH ORDINALITY AS range (from_xid, from_seq, to_xid, place)
+    CROSS JOIN pg_snapshot_xmax(pg_current_snapshot()) AS next
+), gap AS MATERIALIZED (
+    -- Past transactions that are running. Nothing of them is visible, but a walk looks up each of their messages in the table. No walk ends at
+    -- (xid, 0) of one that is passed: PostgreSQL 15 reads all index entries with that xid before it stops.
+    @gaps@
+), bounded AS MATERIALIZED (
+    -- Each range ends after a fixed number of messages, at its bound.
+    SELECT asked.place, bound.xid, bound.seq
+    FROM asked
     LEFT JOIN LATERAL (
         SELECT message.xid, message.seq
-        FROM @schema@.queue_message AS message
-        WHERE (message.xid, message.seq) > (asked.from_xid, asked.from_seq) AND (message.xid, message.seq) < (asked.to_xid, 0)
-        ORDER BY message.xid, message.seq
+        FROM gap CROSS JOIN LATERAL (
+            SELECT one.xid, one.seq
+            FROM @schema@.queue_message AS one
+            WHERE (one.xid, one.seq) > (gap.from_xid, gap.from_seq) AND one.xid < gap.to_xid
+            ORDER BY one.xid, one.seq
+            LIMIT %(walk)s + 1
+        ) AS message
+        WHERE gap.place = asked.place
         OFFSET %(walk)s
         LIMIT 1
     ) AS bound ON true
+), range AS MATERIALIZED (
+    SELECT gap.from_xid, gap.from_seq, CASE WHEN cut THEN bounded.xid ELSE (gap.to_xid::text::bigint - 1)::text::xid8 END AS to_xid,
+        CASE WHEN cut THEN bounded.seq ELSE 9223372036854775807 END AS to_seq
+    FROM gap JOIN bounded USING (place) CROSS JOIN LATERAL (SELECT (bounded.xid, bounded.seq) < (gap.to_xid, 0) AS cut) AS bound
+    ORDER BY gap.place, gap.from_xid, gap.from_seq
 ), 

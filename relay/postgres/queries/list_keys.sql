@@ -1,16 +1,24 @@
 -- Ordering keys of fresh messages, each with its lane and its lowest message here: of late transactions and above the lanes' head, by queue_message_ordered_idx in claim
--- order (the third column of the order lets no other index give it). Walks a fixed number of messages and says how far it came where that
--- cut it short. Nothing is locked and no key's head is looked for; find_heads does that by key.
-WITH walked AS MATERIALIZED (
+-- order (the third column of the order lets no other index give it). Goes past transactions that are running, walks a fixed number of messages and
+-- says how far it came where that cut it short. Nothing is locked and no key's head is looked for; find_heads does that by key.
+WITH asked AS MATERIALIZED (
+    SELECT place, from_xid, from_seq,
+        CASE WHEN place < cardinality(%(from_xids)s::text::xid8[]) AND from_xid < next AND pg_xact_status(from_xid) = 'aborted' THEN from_xid
+            ELSE least(to_xid, next) END AS to_xid
+    FROM unnest(%(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[], %(to_xids)s::text::xid8[])
+        WITH ORDINALITY AS range (from_xid, from_seq, to_xid, place)
+    CROSS JOIN pg_snapshot_xmax(pg_current_snapshot()) AS next
+), gap AS MATERIALIZED (
+    @gaps@
+), walked AS MATERIALIZED (
     SELECT row_number() OVER () AS place, one.*
     FROM (
         SELECT message.*
-        FROM unnest(%(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[], %(to_xids)s::text::xid8[]) AS range (from_xid, from_seq, to_xid)
+        FROM gap
         CROSS JOIN LATERAL (
             SELECT xid, seq, ordering_key, lane, lock_expires_at IS NULL AND available_at IS NULL AS fresh
             FROM @schema@.queue_message
-            WHERE (xid, seq) > (range.from_xid, range.from_seq)
-                AND (xid, seq) < (least(range.to_xid, pg_snapshot_xmax(pg_current_snapshot())), 0) AND ordering_key IS NOT NULL
+            WHERE (xid, seq) > (gap.from_xid, gap.from_seq) AND xid < gap.to_xid AND ordering_key IS NOT NULL
             ORDER BY xid, seq, lane
             LIMIT %(walk)s
         ) AS message

@@ -1,16 +1,14 @@
 -- The policy that the database carries out, what operators hold or limit, how many relays share a limit (those heard of lately), in how many
--- seconds the next tick of a schedule is and the next message with a key is due, a day at the most, and which message contracts there are: a text
--- that is another one after any change of them, empty without any.
+-- seconds the next tick of a schedule is, a day at the most, and which message contracts there are: a text that is another one after any change of
+-- them, empty without any.
 SELECT 'setting' AS kind, name, value FROM @schema@.queue_message_setting
 UNION ALL
 SELECT 'paused', exchange, '' FROM @schema@.queue_message_pause
 UNION ALL
 SELECT 'limited', exchange, per_second::text FROM @schema@.queue_message_limit
 UNION ALL
-SELECT kind, '', extract(epoch FROM least(greatest(first_at, 'epoch'), now() + interval '1 day') - now())::text
-FROM (SELECT 'tick', min(next_at) FROM @schema@.queue_message_schedule
-      UNION ALL SELECT 'fold', min(due_at) FROM @schema@.queue_message_keyed_row) AS due (kind, first_at)
-WHERE first_at IS NOT NULL
+SELECT 'tick', '', extract(epoch FROM least(greatest(min(next_at), 'epoch'), now() + interval '1 day') - now())::text
+FROM @schema@.queue_message_schedule HAVING min(next_at) IS NOT NULL
 UNION ALL
 SELECT 'relays', '', count(*)::text FROM @schema@.queue_message_relay_state AS relay
 WHERE relay.silent_for < make_interval(secs => 6) AND relay.silent_for > make_interval(secs => -6) AND NOT relay.state ? 'left'

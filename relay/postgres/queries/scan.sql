@@ -20,7 +20,7 @@ WITH walked AS MATERIALIZED (
                 WHERE stream.exchange = walked.exchange AND (stream.xid, stream.seq) < (walked.xid, walked.seq))
             ELSE (walked.xid, walked.seq) <= (%(main_xid)s::text::xid8, %(main_seq)s) END)
 ), single AS MATERIALIZED (
-    SELECT * FROM open WHERE kind = 'suspect' OR kind <> 'key' AND exchange <> ALL(%(crowded)s::text[]) LIMIT %(most)s
+    SELECT * FROM open WHERE kind = 'suspect' OR kind <> 'key' AND exchange NOT IN (SELECT name FROM unnest(%(crowded)s::text[]) AS crowded (name)) LIMIT %(most)s
 ), found AS (
     SELECT * FROM single
     UNION ALL
