@@ -70,7 +70,8 @@ test-faults: $(STAMP) ## each fault some 20 times (hours; goes on where it was c
 	@status=0; $(BIN)/python -m pytest -v --fault-runs build/faults.jsonl tests/faults || status=$$?; \
 		$(BIN)/python -m tests.support.fault_table build/faults.jsonl; [ $$status -eq 0 ] || [ $$status -eq 5 ]
 	@FAULT_LONG=1 FAULT_REPEATS=20 FAULT_ROWS=200000 $(BIN)/python -m pytest -q --durations=0 --durations-min=1 \
-		tests/pipeline/test_export_faults.py tests/pipeline/test_export_refused.py tests/pipeline/test_standalone.py
+		tests/pipeline/test_export_faults.py tests/pipeline/test_export_refused.py tests/pipeline/test_standalone.py \
+		tests/pipeline/test_interrupts.py tests/security/test_canary_export.py
 
 soak: $(STAMP) ## load and a random fault each minute for HOURS=2 on private servers; the ledger must add up and no line may rise
 	@$(BIN)/python -m tests.soak --hours $${HOURS:-2}

@@ -59,6 +59,10 @@ class ChannelLimit:
             self._say(most, sharing)
         return most
 
+    def shared(self, channels: int, sharing: int) -> None:
+        """Some of those who share so many channels wait for one."""
+        self._say(channels, sharing)
+
     def _say(self, channels: int, sharing: int) -> None:
         felt = channels if 0 < channels < sharing else 0
         if felt != self._said:

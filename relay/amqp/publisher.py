@@ -15,7 +15,7 @@ from relay.amqp.blamed import Blamed
 from relay.amqp.channel_limit import ChannelLimit
 from relay.amqp.jobs import Job
 from relay.amqp.link import Link, Lost
-from relay.amqp.session import Session
+from relay.amqp.session import Channels, Session
 from relay.amqp.supervisor import Supervisor
 from relay.encoding import Encoder
 from relay.message import Batch, Portion, PublishResult, Verdict
@@ -161,16 +161,16 @@ class RabbitPublisher:
 
     def up(self, link: Link) -> None:
         """Use a new connection."""
+        most = self._limit.of(link.channel_max)
+        later = partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None
         self._session = Session(
             pipe=link.tap,
             user=link.user,
             encoder=self._encoder(link.frame_max),
-            channel_max=self._limit.of(link.channel_max),
-            open_channels=self._open_channels,
+            channels=Channels(most, self._open_channels, partial(self._limit.shared, most), later),
             clock=self._clock,
             emit=self._emit,
             blamed=self._blamed,
-            later=partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None,
         )
         link.tap.owner = self
         self._ready.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Container
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from relay import events
@@ -39,6 +40,20 @@ class Pipe(Protocol):
         """Hand bytes to the socket."""
 
 
+@dataclass(frozen=True)
+class Channels:
+    """The channels that a connection may have."""
+
+    most: int
+    """How many may be open, 0 for any number."""
+    idle: int
+    """Idle ones above this number are closed."""
+    starved: Callable[[int], None] = lambda _: None
+    """Hears how many exchanges share them when one of these gets none."""
+    later: Callable[[Callable[[], None]], object] | None = None
+    """Calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
+
+
 class Session:
     """Routes messages to the outlet of their exchange and lets outlets take turns at the socket."""
 
@@ -48,12 +63,10 @@ class Session:
         pipe: Pipe,
         user: str | None,
         encoder: Encoder,
-        channel_max: int,
-        open_channels: int,
+        channels: Channels,
         clock: Callable[[], float],
         emit: events.Sink,
         blamed: Container[str] = (),
-        later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """Begin.
 
@@ -61,21 +74,20 @@ class Session:
             pipe: the connection.
             user: who is logged in, None where that is not known.
             encoder: makes frames of messages.
-            channel_max: channels that may be open, 0 for any number.
-            open_channels: idle channels above this number are closed.
+            channels: how many there may be.
             clock: monotonic seconds.
             emit: sink of events.
             blamed: ids of messages over which a connection may have ended.
-            later: calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once.
 
         """
         self._pipe = pipe
         self._user = user
         self._blamed = blamed
-        self._later = later
+        self._later = channels.later
+        self._tell_starved = channels.starved
         self._encoder = encoder
-        self._channel_max = channel_max or 65535
-        self._cap = min(open_channels, self._channel_max)
+        self._channel_max = channels.most or 65535
+        self._cap = min(channels.idle, self._channel_max)
         self._clock = clock
         self._emit = emit
         self._most_asking = max(1, min(ASKED_AT_ONCE, self._cap // 2))
@@ -122,6 +134,7 @@ class Session:
                     self._asking.add(outlet)
             else:
                 self._starved[outlet] = None
+                self._tell_starved(self.exchanges)
 
     def suspects(self) -> list[Slot]:
         """What the broker may have been looking at when the connection ended; nothing is in flight any more."""

@@ -81,6 +81,23 @@ async def test_exchanges_share_what_channels_a_user_may_have(own_broker: RabbitM
     assert downs[0].error.endswith("fewer channels are shared from now on: for more raise the limit and start the relay again.")
 
 
+async def test_exchanges_that_wait_for_one_of_the_channels_that_a_node_grants_are_told_of(
+    own_broker: RabbitMQ, own_topology: Topology, unique: str
+) -> None:
+    """The node says so when the connection begins, and never refuses one; all messages go, in turn."""
+    made = [await own_topology.declare(f"{unique}.{n}", f"{unique}.{n}") for n in range(10)]
+    few = "{ok, N} = application:get_env(rabbit, channel_max), application:set_env(rabbit, channel_max, %s), N."
+    before = await in_a_thread(own_broker, "eval", few % 4)
+    try:
+        async with publishing(own_broker.url) as broker:
+            results = await broker.send([one for each in made for one in some(each, 5)])
+            limited = broker.seen.of(ChannelsLimited)
+    finally:
+        await in_a_thread(own_broker, "eval", few % before)
+    assert [CONFIRMED] * 50 == results
+    assert [(4, 10)] == [(each.channels, each.sharing) for each in limited]
+
+
 async def test_a_connection_that_an_operator_closes_is_made_anew(own_broker: RabbitMQ, own_topology: Topology) -> None:
     """The broker says 320; that is nobody's fault, and the next batch goes out on the next connection."""
     made = await own_topology.declare()

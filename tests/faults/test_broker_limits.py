@@ -147,7 +147,7 @@ async def test_no_channel_at_all_is_waited_for(play: Play) -> None:
     await play.end()
 
 
-@pytest.mark.parametrize("whose", ["user", "vhost"])
+@pytest.mark.parametrize("whose", ["user", pytest.param("vhost", marks=pytest.mark.long_only)])
 @pytest.mark.ids("C9")
 @pytest.mark.fault(28, repeats=1)
 async def test_connections_that_there_may_be_change_under_way(play: Play, whose: str) -> None:

@@ -20,8 +20,8 @@ from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until
 
 LIMIT = 500
-CHUNKS = 200
-"""Of 500 messages: 100,000 in all."""
+CHUNKS = 120
+"""Of 500 messages: 60,000 in all."""
 KEYS = 200
 Held = Literal["nothing", "read", "write"]
 
@@ -105,7 +105,7 @@ async def test_the_age_of_the_queue_is_read_without_walking_what_was_settled(que
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("held", ["nothing", "read", "write"])
-async def test_a_claim_costs_the_same_after_a_hundred_thousand_messages(queue: Queue, store: MadeStore, held: Held) -> None:
+async def test_a_claim_costs_the_same_after_very_many_messages(queue: Queue, store: MadeStore, held: Held) -> None:
     """Dead versions on the left are never walked again, whether vacuum can remove them or not."""
     streams = Streams(store)
     await fill(queue)
@@ -123,7 +123,7 @@ async def test_a_claim_costs_the_same_after_a_hundred_thousand_messages(queue: Q
 
     # Measured, whatever is held: 3,678 pages for a claim of 500 (half of them its own update), and 500 more from 60,000 messages on,
     # because an index of versions that vacuum may not remove, or has not yet, is one level deeper. On a slow machine 450 came twice.
-    # A walk over what was settled adds 1,800 at each of the ten looks.
+    # A walk over what was settled adds 1,800 at each of the six looks.
     assert max(read) < min(read) + 3 * LIMIT, read
 
 
@@ -134,7 +134,7 @@ async def test_everything_costs_the_same_where_autovacuum_has_counted_an_empty_q
     read: list[list[int]] = []
     async with await psycopg.AsyncConnection.connect(queue.url) as holder:
         await hold(holder, "read")
-        for chunk in range(CHUNKS // 4):
+        for chunk in range(CHUNKS // 2):
             await fill(queue)
             await move(store, streams)
             if chunk in {5, 25}:
@@ -168,9 +168,7 @@ async def pages_of_heads(queue: Queue, store: MadeStore, lanes: Lanes) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("held", ["read", "write"])
-async def test_a_hot_key_costs_the_same_after_a_hundred_thousand_messages(
-    queue: Queue, store: MadeStore, claimer: Claimer, held: Held
-) -> None:
+async def test_a_hot_key_costs_the_same_after_very_many_messages(queue: Queue, store: MadeStore, claimer: Claimer, held: Held) -> None:
     """What was settled below a key's bound is not walked again, though vacuum may remove nothing of it."""
     lanes = claimer.intake.lanes
     read: list[int] = []

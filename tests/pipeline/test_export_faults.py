@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.slow]
 
-REPEATS = int(os.environ.get("FAULT_REPEATS", "3"))
+REPEATS = int(os.environ.get("FAULT_REPEATS", "2"))
 """Kills; the long form is FAULT_REPEATS=20 with FAULT_ROWS=200000."""
 ROWS = int(os.environ.get("FAULT_ROWS", "20000"))
 Export = Callable[..., export.Exported]

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.slow, pytest.ma
 
 Export = Callable[..., export.Exported]
 ROWS = 20_000
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long_only)]
 
 
 class Job:

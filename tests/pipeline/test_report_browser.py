@@ -62,8 +62,7 @@ class Looked:
         return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (768, "light"), (1280, "dark")])
 @pytest.mark.parametrize("name", MADE)
 def test_nothing_overflows_and_nothing_is_fetched(
     context: BrowserContext, pages: dict[str, Path], tmp_path: Path, name: str, width: int, scheme: Literal["light", "dark"]

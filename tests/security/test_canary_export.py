@@ -78,7 +78,9 @@ def test_jobs_that_succeed_tell_of_no_payload(job: Job, database: psycopg.Connec
     assert len(ROWS) == sum(PAYLOAD in f"{row['content']}{row['body']!r}" for row in rows)
 
 
-@pytest.mark.parametrize("spoil", [MISCAST, UNPRINTABLE], ids=["data exception", "unprintable"])
+@pytest.mark.parametrize(
+    "spoil", [pytest.param(MISCAST, id="data exception"), pytest.param(UNPRINTABLE, id="unprintable", marks=pytest.mark.long_only)]
+)
 def test_an_export_that_fails_tells_of_no_payload(job: Job, database: psycopg.Connection[object], spoil: str) -> None:
     """Although PostgreSQL names the value in its error, and Spark the errors of all its workers."""
     with database.transaction():

@@ -10,7 +10,7 @@ from pamqp.frame import unmarshal
 
 from relay.amqp import wire
 from relay.amqp.jobs import Job
-from relay.amqp.session import Session
+from relay.amqp.session import Channels, Session
 from relay.encoding import Encoder
 from relay.events import Event
 from relay.message import Batch, Verdict
@@ -56,12 +56,10 @@ class Bench:
             pipe=self.pipe,
             user="guest",
             encoder=encoder,
-            channel_max=channel_max,
-            open_channels=open_channels,
+            channels=Channels(channel_max, open_channels, later=self.late.append if counts_late else None),
             clock=self.clock,
             emit=self.events.append,
             blamed=blamed,
-            later=self.late.append if counts_late else None,
         )
 
     def clock(self) -> float:
