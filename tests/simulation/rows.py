@@ -46,7 +46,7 @@ class Row:
     kept: bool = False
     """A trigger refuses its UPDATE."""
     free_at: float = 0.0
-    """The moment when it last lost a lock to its expiry."""
+    """The moment when it last lost a lock whose time was over."""
 
     def __repr__(self) -> str:
         state = f"locked by {self.locked_by} until {self.lock_expires_at}" if self.lock_expires_at else f"due at {self.available_at}"

@@ -75,7 +75,9 @@ def is_over(database: Database, row: Row) -> bool:
 
 def _free(database: Database, row: Row, now: float) -> None:
     database.watch.expired(row)
-    row.free_at = database.moment()
+    if database.moment() >= row.locked_at + float(database.settings["lock_seconds"]):
+        # Else the server's clock was set ahead, which no relay can know: what it holds may go out twice.
+        row.free_at = database.moment()
     row.last_error = f"lock expired at {row.lock_expires_at}"
     database.unlock(row, row.locked_by or 0, now)
 

@@ -74,5 +74,5 @@ def test_a_step_stays_cheap() -> None:
     """Its callbacks and statements are counted, which no load changes: a step that costs more makes fewer of them in `make simulate`."""
     reports = [run(seed, 500) for seed in (1, 2, 3)]
     steps = sum(report.steps for report in reports)
-    assert sum(report.turns for report in reports) / steps < 80
+    assert sum(report.turns for report in reports) / steps < 85
     assert sum(report.statements for report in reports) / steps < 11
