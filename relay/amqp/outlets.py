@@ -127,8 +127,10 @@ class Outlet:
 
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""
-        if self._refusal and self._clock() < self._refused_until:
-            decide_all(slots, self._refusal)
+        now = self._clock()
+        if self._refusal and now < self._refused_until:
+            # What can never be sent has its own end, wherever it is to go.
+            decide_all((slot for slot in slots if self._encode(*slot, now) is not None), self._refusal)
             return
         self._waiting.extend(slots)
 

@@ -10,6 +10,8 @@ from relay.message import Verdict
 from tests.support.bench import Bench, published, verdicts
 from tests.support.publishing import batch, claim
 
+MISSING = Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+
 
 @pytest.fixture
 def bench() -> Bench:
@@ -36,6 +38,16 @@ def test_nothing_is_sent_after_its_expires_at(bench: Bench) -> None:
     bench.session.pump()
     assert bench.pipe.methods() == published(1)
     assert verdicts(job) == [Verdict.EXPIRED, None]
+
+
+def test_what_can_never_be_sent_is_not_blamed_on_a_missing_exchange(bench: Bench) -> None:
+    """While that is not asked for again, a message whose time is over has expired, and costs no attempt."""
+    bench.send("x")
+    bench.pipe.ears[1].closed(MISSING)
+    job = Job(batch([claim("x", expires_in=-1.0), claim("x", "r" * 300), claim("x")]), bench.clock)
+    bench.session.submit(job)
+
+    assert [Verdict.EXPIRED, Verdict.INVALID, Verdict.REFUSED] == verdicts(job)
 
 
 def test_nothing_is_written_past_the_deadline_of_its_lock(bench: Bench) -> None:
