@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
+
 from relay.postgres.answers import HEARING, Connection, answered
 from relay.postgres.database import connect
 from relay.postgres.pinned import OWN, PIN
@@ -15,10 +17,17 @@ from relay.secret import Conninfo
 
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"
+FLOOD = 20_000
+"""Notifications in a second that are too many. Each login may send them. libpq keeps all that stand before a statement's answer:
+2 million took the relay's loop three seconds and 100 MB."""
 
 
 class NotHeardError(Exception):
     """A notification was sent and did not come: LISTEN is dead."""
+
+
+class FloodError(Exception):
+    """More is notified than is worth to hear."""
 
 
 class Ear:
@@ -41,16 +50,19 @@ class Ear:
         self._payload = secrets.token_hex(8)
         self._proved = asyncio.Event()
         self._signal = asyncio.Event()
+        self._counted_from = 0.0
+        self._count = 0
 
     async def open(self) -> None:
         """Connect, LISTEN, and hear a first proof.
 
         Raises:
             NotHeardError: a pool stands between that gives the session to others.
+            FloodError: there are too many notifications.
             psycopg.Error, TimeoutError: no connection.
         """
         self._connection = connection = await self._connect()
-        connection.add_notify_handler(lambda heard: self._heard(heard.channel, heard.payload))
+        connection.add_notify_handler(self._heard_before_an_answer)
         await self.run("listen_hints")
         await self.run("listen_proofs")
         if await self.run("read_backend") == connection.info.backend_pid:
@@ -68,8 +80,13 @@ class Ear:
             self._connection = None
 
     async def run(self, name: str, **values: object) -> Any:
-        """Run a statement; return the first column of its first row, if any."""
+        """Run a statement; return the first column of its first row, if any.
+
+        Raises:
+            FloodError: the answer would stand behind too many notifications.
+        """
         assert self._connection is not None
+        self._read(self._connection)
         with answered(self._connection, HEARING):
             cursor = await self._connection.execute(self._statements[name], values)
             row = await cursor.fetchone() if cursor.description else None
@@ -87,7 +104,11 @@ class Ear:
         await self._hear_proof()
 
     async def wait(self, seconds: float) -> None:
-        """Hear until `wake` is called or the time is over."""
+        """Hear until `wake` is called or the time is over.
+
+        Raises:
+            FloodError: there are too many notifications.
+        """
         assert self._connection is not None
         loop, descriptor = asyncio.get_running_loop(), self._connection.fileno()
         loop.add_reader(descriptor, self._signal.set)
@@ -139,11 +160,26 @@ class Ear:
 
     def _read(self, connection: Connection) -> None:
         connection.pgconn.consume_input()
+        hinted = False
         while heard := connection.pgconn.notifies():
-            self._heard(heard.relname.decode(), heard.extra.decode("utf-8", "replace"))
-
-    def _heard(self, channel: str, payload: str) -> None:
-        if channel == HINTS:
+            hinted = self._heard(heard.relname.decode(), heard.extra.decode("utf-8", "replace")) or hinted
+        if hinted:
             self._on_hint()
-        elif channel == PROOFS and payload == self._payload:
+        self._judge(asyncio.get_running_loop().time())
+
+    def _judge(self, now: float) -> None:
+        if now >= self._counted_from + 1.0:
+            self._counted_from, self._count = now, 0
+        elif self._count > FLOOD:
+            raise FloodError
+
+    def _heard_before_an_answer(self, heard: psycopg.Notify) -> None:
+        if self._heard(heard.channel, heard.payload):
+            self._on_hint()
+
+    def _heard(self, channel: str, payload: str) -> bool:
+        """Take a notification; return whether it is a hint."""
+        self._count += 1
+        if channel == PROOFS and payload == self._payload:
             self._proved.set()
+        return channel == HINTS

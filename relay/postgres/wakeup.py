@@ -17,7 +17,7 @@ import psycopg
 
 from relay import events
 from relay.postgres.answers import HEARING
-from relay.postgres.ear import Ear, NotHeardError
+from relay.postgres.ear import FLOOD, Ear, FloodError, NotHeardError
 from relay.postgres.errors import reason
 from relay.postgres.statements import Statements
 from relay.secret import Conninfo
@@ -33,6 +33,10 @@ LONGEST_PAUSE = 30.0
 _POOLED = (
     "LISTEN is not heard, as behind a PgBouncer in transaction mode: set RELAY_LISTEN_URL to PostgreSQL itself, or RELAY_NOTIFY to off. "
     "Until then the relay polls."
+)
+_FLOODED = (
+    f"LISTEN is left for a while, since more than {FLOOD:,} notifications came within a second: see in pg_stat_activity who notifies. "
+    "Until it is back the relay polls."
 )
 
 
@@ -190,6 +194,8 @@ class Listener:
             await self._serve(ear)
         except NotHeardError:
             return _POOLED
+        except FloodError:
+            return _FLOODED
         except (psycopg.Error, OSError, UnicodeError) as error:
             return f"LISTEN is lost and the relay polls until it is back: {_reason(error)}."
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay import events
+from relay.postgres.ear import FLOOD, FloodError
 from relay.postgres.wakeup import Listener
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
@@ -323,6 +324,36 @@ async def test_behind_a_pool_that_lends_sessions_listen_works(queue: Queue, make
 
 
 @pytest.mark.ids("A23")
+@pytest.mark.parametrize("channel", ["queue_message_notify", "queue_message_proof"])
+async def test_a_flood_of_notifications_is_not_listened_to(queue: Queue, make: Make, channel: str) -> None:
+    """Any login may send it. The relay hangs up, polls, and listens again later; hardly anything of it was heard."""
+    heard = make()
+    await heard.up()
+    ear = heard.listener._ear
+    assert ear is not None
+
+    await queue.sql("SELECT count(pg_notify(%s, n::text)) FROM generate_series(1, %s) AS n", channel, 20 * FLOOD)
+
+    down = await heard.next()
+    assert isinstance(down, events.ListenDown)
+    assert "notifications came within a second" in down.error
+    assert ear._count < 2 * FLOOD
+    assert await heard.next() == events.ListenUp()
+
+
+async def test_a_statement_waits_behind_no_flood(queue: Queue, make: Make) -> None:
+    """What is notified before it is looked at first."""
+    heard = make()
+    await heard.up()
+    ear = heard.listener._ear
+    assert ear is not None
+    ear._count = FLOOD + 1
+    ear._counted_from = asyncio.get_running_loop().time()
+
+    with pytest.raises(FloodError):
+        await ear.run("read_backend")
+
+
 async def test_the_role_of_a_relay_suffices(queue: Queue, make: Make) -> None:
     """LISTEN, proof and gate need no more than queue_message_relay has."""
     with login(queue.url, "queue_message_relay") as url:

@@ -2,17 +2,22 @@
 -- transactions that were running when the bound was learned and have ended since. Dead index entries below the bound are not walked, and
 -- messages with another cluster's higher ids are left to their conversion. Where there are messages that were renumbered (sql/0024, their
 -- transaction is 2), any key may have one below its bound; up to which number there are is noted each minute (sql/0042).
+-- Goes past transactions that are running: their entries are read in the index alone, and of one that was rolled back none is looked for.
 -- The key stands in the order, and is no equality: else the primary key gives that order, and where statistics know few keys PostgreSQL
 -- walks all of it for a key that has no message (7,225 pages of 200,000 messages instead of 4).
 WITH asked AS MATERIALIZED (
     SELECT ordering_key, from_xid, from_seq, place
     FROM unnest(%(keys)s::text[], %(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[]) WITH ORDINALITY
         AS asked (ordering_key, from_xid, from_seq, place)
+), gap AS MATERIALIZED (
+    SELECT xid AS after_xid, coalesce(lead(xid) OVER (ORDER BY xid), pg_snapshot_xmax(pg_current_snapshot())) AS to_xid
+    FROM (SELECT '0'::xid8 AS xid UNION ALL SELECT pg_snapshot_xip(pg_current_snapshot())) AS point
+    ORDER BY xid
 ), late AS MATERIALIZED (
     SELECT asked.ordering_key, asked.place, ended.xid
     FROM (
         SELECT place, xid FROM unnest(%(late_places)s::text::int[], %(late_xids)s::text::xid8[]) AS running (place, xid)
-        WHERE pg_visible_in_snapshot(xid, pg_current_snapshot())
+        WHERE CASE WHEN pg_visible_in_snapshot(xid, pg_current_snapshot()) THEN pg_xact_status(xid) IS DISTINCT FROM 'aborted' END
         UNION ALL
         SELECT place, '2' FROM asked
         WHERE (SELECT true FROM @schema@.queue_message WHERE xid = '2'
@@ -23,11 +28,21 @@ WITH asked AS MATERIALIZED (
 ), found AS (
     SELECT asked.place, asked.ordering_key, first.*
     FROM asked CROSS JOIN LATERAL (
-        SELECT one.xid, one.seq, one.lock_expires_at, one.available_at, one.exchange, one.locked_by, one.lane, one.attempts
-        FROM @schema@.queue_message AS one
-        WHERE (one.ordering_key, one.xid, one.seq) >= (asked.ordering_key, asked.from_xid, asked.from_seq)
-            AND one.ordering_key <= asked.ordering_key AND one.xid < pg_snapshot_xmax(pg_current_snapshot())
-        ORDER BY one.ordering_key, one.xid, one.seq
+        SELECT message.*
+        FROM gap CROSS JOIN LATERAL (
+            SELECT gap.after_xid AS xid, 9223372036854775807 AS seq WHERE gap.after_xid >= asked.from_xid
+            UNION ALL
+            SELECT asked.from_xid, asked.from_seq WHERE gap.after_xid < asked.from_xid
+        ) AS start
+        CROSS JOIN LATERAL (
+            SELECT one.xid, one.seq, one.lock_expires_at, one.available_at, one.exchange, one.locked_by, one.lane, one.attempts
+            FROM @schema@.queue_message AS one
+            WHERE (one.ordering_key, one.xid, one.seq) >= (asked.ordering_key, start.xid, start.seq)
+                AND one.ordering_key <= asked.ordering_key AND one.xid < gap.to_xid
+            ORDER BY one.ordering_key, one.xid, one.seq
+            LIMIT 1
+        ) AS message
+        WHERE gap.to_xid > asked.from_xid
         LIMIT 1
     ) AS first
     UNION ALL
