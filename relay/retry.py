@@ -82,7 +82,7 @@ def _unknown(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: f
         return GiveBack(result.code, result.detail)
     if result.alone:
         return _attempt(claim, result, policy, chance)
-    # One of them is guilty. They come back apart, by the jitter, until that one stands alone; none is condemned for its company.
+    # One of them is guilty. They come back, alone on the connection, until one is left; none is condemned for its company.
     return Retry(backoff(claim.attempts, policy, chance), result.code, result.detail)
 
 

@@ -48,7 +48,7 @@ class ChannelLimit:
         fewer = asked - 1 if self._spares else asked // 2
         granted = allowed if explained else fewer
         self._most = max(1, granted // 2 if self._spares else granted)
-        self._say(self._most, sharing)
+        self.shared(self._most, sharing)
 
     def of(self, negotiated: int, *, sharing: int = 0) -> int:
         """How many a new connection may open, which negotiated so many, 0 for any number; `sharing`: who has one each where it can."""
@@ -56,14 +56,11 @@ class ChannelLimit:
             self._most = 0
         most = min(negotiated or self._most, self._most or negotiated)
         if sharing or not self._most:
-            self._say(most, sharing)
+            self.shared(most, sharing)
         return most
 
     def shared(self, channels: int, sharing: int) -> None:
-        """Some of those who share so many channels wait for one."""
-        self._say(channels, sharing)
-
-    def _say(self, channels: int, sharing: int) -> None:
+        """Tell, once, that so many share so few channels, and later that they no longer do."""
         felt = channels if 0 < channels < sharing else 0
         if felt != self._said:
             self._said = felt

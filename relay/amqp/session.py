@@ -55,7 +55,18 @@ class Channels:
 
 
 class Session:
-    """Routes messages to the outlet of their exchange and lets outlets take turns at the socket."""
+    """Routes messages to the outlet of their exchange and lets outlets take turns at the socket.
+
+    Args:
+        pipe: the connection.
+        user: who is logged in, None where that is not known.
+        encoder: makes frames of messages.
+        channels: how many there may be.
+        clock: monotonic seconds.
+        emit: sink of events.
+        blamed: ids of messages over which a connection may have ended.
+
+    """
 
     def __init__(
         self,
@@ -68,18 +79,6 @@ class Session:
         emit: events.Sink,
         blamed: Container[str] = (),
     ) -> None:
-        """Begin.
-
-        Args:
-            pipe: the connection.
-            user: who is logged in, None where that is not known.
-            encoder: makes frames of messages.
-            channels: how many there may be.
-            clock: monotonic seconds.
-            emit: sink of events.
-            blamed: ids of messages over which a connection may have ended.
-
-        """
         self._pipe = pipe
         self._user = user
         self._blamed = blamed

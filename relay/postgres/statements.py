@@ -10,6 +10,9 @@ from psycopg import sql
 
 from relay.memory import KEPT, WIDEST
 
+SHARED = ("asked", "gaps")
+"""Parts that stand in several statements, by their files' names."""
+
 
 class Statements:
     """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due, a scan of `scan` and its order."""
@@ -42,7 +45,9 @@ class Statements:
         return self._rendered[name]
 
     def _render(self, text: str) -> bytes:
-        return text.replace("@gaps@", _text("gaps").rstrip()).replace("@schema@", self._schema).encode()
+        for part in SHARED:
+            text = text.replace(f"@{part}@", _text(part).rstrip())
+        return text.replace("@schema@", self._schema).encode()
 
 
 def _claim(due: str) -> str:

@@ -2,12 +2,7 @@
 -- order (the third column of the order lets no other index give it). Goes past transactions that are running, walks a fixed number of messages and
 -- says how far it came where that cut it short. Nothing is locked and no key's head is looked for; find_heads does that by key.
 WITH asked AS MATERIALIZED (
-    SELECT place, from_xid, from_seq,
-        CASE WHEN place < cardinality(%(from_xids)s::text::xid8[]) AND from_xid < next AND pg_xact_status(from_xid) = 'aborted' THEN from_xid
-            ELSE least(to_xid, next) END AS to_xid
-    FROM unnest(%(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[], %(to_xids)s::text::xid8[])
-        WITH ORDINALITY AS range (from_xid, from_seq, to_xid, place)
-    CROSS JOIN pg_snapshot_xmax(pg_current_snapshot()) AS next
+@asked@
 ), gap AS MATERIALIZED (
     @gaps@
 ), walked AS MATERIALIZED (
