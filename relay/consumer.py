@@ -21,9 +21,9 @@ from uuid import UUID
 
 import psycopg
 
+from relay.codec.option_rules import SHORT_LIMIT
 from relay.errors import RelayError
-from relay.option_rules import SHORT_LIMIT
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 
 __all__ = ["ConsumerError", "once", "once_async", "relay_id"]
 

@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 from relay.memory import KEPT, of_text
 
+LONGEST_JOB = 255
+"""Bytes of the name of a replay's job, as the ledger takes them."""
+SHOWN = 20
+"""Refused messages of a replay that are named; all are counted."""
+
 
 class Position(NamedTuple):
     """Where a message stands in claim order: its transaction, then its number."""

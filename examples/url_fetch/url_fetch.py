@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from urllib.parse import urljoin, urlsplit
 
-from relay.outbound import OutboundError, Response, UrlError, fetch
+from relay.net.http_client import OutboundError, Response, UrlError, fetch
 from relay.worker import Message, Reject, Retry
 
 SECONDS = float(os.environ.get("URL_FETCH_SECONDS", "20"))

@@ -7,11 +7,11 @@ from typing import Any
 
 from psycopg.rows import DictRow
 
-from relay.adopt.gone import Gone, is_gone
+from relay.adopt.ddl import Chosen, Script
 from relay.adopt.layout import AdoptError, MissingError, mapping, read
-from relay.adopt.script import Chosen, Script
-from relay.adopt.table import a_name, ask, find, must_fit, must_suit_view
-from relay.console import OWNER, Console
+from relay.adopt.missing_table import Gone, is_gone
+from relay.adopt.source_table import a_name, ask, find, must_fit, must_suit_view
+from relay.postgres.operator_session import OWNER, Console
 
 OPEN = ("waiting", "leased")
 """States of rows that are neither sent nor given up."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from relay import broker_events, events
+from relay import events
+from relay.events import broker
 
 FORGETS: Final = 5.0
 """Seconds in which the broker may still count channels that are closed."""
@@ -64,4 +65,4 @@ class ChannelLimit:
         felt = channels if 0 < channels < sharing else 0
         if felt != self._said:
             self._said = felt
-            self._emit(broker_events.ChannelsLimited(channels, sharing) if felt else broker_events.ChannelsUnlimited())
+            self._emit(broker.ChannelsLimited(channels, sharing) if felt else broker.ChannelsUnlimited())

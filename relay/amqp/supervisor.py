@@ -7,12 +7,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from relay import broker_events, events
-from relay.amqp.link import Link, Lost, connect
-from relay.amqp.wire import Wire
-from relay.amqp_url import each_host
+from relay import events
+from relay.amqp.connection import Link, Lost, connect
+from relay.amqp.frames import Wire
 from relay.errors import BrokerError
-from relay.secret import Secret, current
+from relay.events import broker
+from relay.net.amqp_url import each_host
+from relay.net.secret_url import Secret, current
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -84,7 +85,7 @@ class Supervisor:
             self._risky(link.risk)
         if not self._told_up:
             self._told_up = True
-            self._emit(broker_events.BrokerUp(link.version, link.host))
+            self._emit(broker.BrokerUp(link.version, link.host))
         lost = Lost("The relay closes the connection.")
         try:
             lost = await asyncio.shield(link.tap.ended)
@@ -99,7 +100,7 @@ class Supervisor:
         self._failures += 1
         if self._clock() - self._told_down_at >= QUIET:
             self._told_down_at, self._told_up = self._clock(), False
-            self._emit(broker_events.BrokerDown(sentence, self._failures))
+            self._emit(broker.BrokerDown(sentence, self._failures))
 
 
 def pause(failures: int, chance: float) -> float:

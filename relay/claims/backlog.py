@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from relay.claims.rate_limits import Limits
-from relay.claims.strangers import CROWD, Strangers
+from relay.claims.unconfirmed_exchanges import CROWD, Strangers
 from relay.message import Position
 from relay.ports import Finding
 

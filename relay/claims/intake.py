@@ -8,13 +8,13 @@ from typing import Protocol
 
 from relay.claims.backlog import Backlog
 from relay.claims.cursor import Cursor
+from relay.claims.flood_control import Share
 from relay.claims.lanes import Lanes, LaneStore
 from relay.claims.poll_backoff import FIRST_GAP, Source
 from relay.claims.rate_limits import Limits
-from relay.claims.share import Share
-from relay.claims.strangers import Strangers
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
+from relay.claims.unconfirmed_exchanges import Strangers
 from relay.message import Batch, Outcome, Portion, Position
 from relay.ports import SUSPECT, At, Finding, Page, Seen, Sought
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from relay import events
+from relay.aio import unless
 from relay.claims.intake import Intake
 from relay.errors import StoreError
 from relay.message import START, Position
 from relay.ports import Page, Sought
-from relay.waiting import unless
 
 ROUND = 2.0
 """Seconds between two rounds: with the lock time well below the five seconds that are promised after a relay's death."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relay.claims.ahead import Ahead
+from relay.claims.crowd_bypass import Ahead
 from relay.claims.cursor import Cursor
+from relay.claims.flood_control import MOST, Share
 from relay.claims.rate_limits import LOOK, Limits
-from relay.claims.share import MOST, Share
-from relay.claims.strangers import Strangers
 from relay.claims.stream import Stream
+from relay.claims.unconfirmed_exchanges import Strangers
 from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
 

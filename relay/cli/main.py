@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relay import __version__
-from relay.cli import admit, adopt, contract, dead, key, pipeline, policy, schedule
-from relay.cli.check import check
-from relay.cli.demo import demo
-from relay.cli.message import cancel, enqueue, limit, pause, resume, unlimit
-from relay.cli.output import count
-from relay.cli.receive import receive
-from relay.cli.replay import replay
-from relay.cli.show import show
-from relay.cli.status import status
-from relay.cli.support import REFUSED, Commands, complain, new_group, refuse, settings
-from relay.cli.work import work
+from relay.cli.commands import admit, adopt, config, contract, dead, key, pipeline, schedule
+from relay.cli.commands.check import check
+from relay.cli.commands.demo import demo
+from relay.cli.commands.message import cancel, enqueue, limit, pause, resume, unlimit
+from relay.cli.commands.receive import receive
+from relay.cli.commands.replay import replay
+from relay.cli.commands.show import show
+from relay.cli.commands.status import status
+from relay.cli.commands.work import work
+from relay.cli.common.output import count
+from relay.cli.common.support import REFUSED, Commands, complain, new_group, refuse, settings
 
 if TYPE_CHECKING:
-    from relay.settings import Settings
+    from relay.config.settings import Settings
 
 app = new_group(name="relay", cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
 
@@ -58,8 +58,8 @@ def migrate(
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
     """Bring the schema up to date, one migration at a time; one transaction changes it."""
-    from relay.postgres import borders  # noqa: PLC0415 - see the module
-    from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
+    from relay.postgres.schema import borders  # noqa: PLC0415 - see the module
+    from relay.postgres.schema import migrate as schema  # noqa: PLC0415 - see the module
 
     chosen = settings()
     pending = schema.check(chosen.conninfo, schema=chosen.schema_name) if check or sql else []
@@ -78,8 +78,8 @@ def migrate(
 
 def _look(chosen: Settings, pending: list[str]) -> None:
     """Say that the schema is up to date, or end with what is not; name who crosses its border in any case."""
-    from relay.postgres import borders  # noqa: PLC0415 - see the module
-    from relay.postgres.migrate import check_ids  # noqa: PLC0415 - see the module
+    from relay.postgres.schema import borders  # noqa: PLC0415 - see the module
+    from relay.postgres.schema.migrate import check_ids  # noqa: PLC0415 - see the module
 
     where = {"schema": chosen.schema_name}
     if pending:
@@ -95,8 +95,8 @@ def _look(chosen: Settings, pending: list[str]) -> None:
 
 def _to_do(chosen: Settings, pending: list[str]) -> str:
     """What `relay migrate` would do, and what is in its way, on one line."""
-    from relay.postgres import migrate as schema  # noqa: PLC0415 - see the module
-    from relay.postgres.sql_files import migrations  # noqa: PLC0415 - see the module
+    from relay.postgres.schema import migrate as schema  # noqa: PLC0415 - see the module
+    from relay.postgres.schema.sql_files import migrations  # noqa: PLC0415 - see the module
 
     begins = migrations()[0].name in pending
     place = schema.check_place(chosen.conninfo, schema=chosen.schema_name) if begins else None
@@ -112,7 +112,7 @@ def _to_do(chosen: Settings, pending: list[str]) -> str:
 @app.command()
 def run() -> None:
     """Run the sidecar until SIGTERM or SIGINT; a second signal cuts the drain short."""
-    from relay.app import run as serve  # noqa: PLC0415 - see the module
+    from relay.app.outbox import run as serve  # noqa: PLC0415 - see the module
 
     raise typer.Exit(serve(settings()))
 
@@ -137,5 +137,5 @@ app.add_typer(contract.app, name="contract")
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")
 app.add_typer(schedule.app, name="schedule")
-app.add_typer(policy.app, name="config")
+app.add_typer(config.app, name="config")
 app.add_typer(pipeline.app, name="pipeline")

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from relay.contracts.effort import explained_bytes, inline_bytes
-from relay.contracts.explanation import Violation
+from relay.codec.option_rules import printable
+from relay.contracts.check_time import explained_bytes, inline_bytes
 from relay.contracts.patterns import Patterns
 from relay.contracts.schema import Schema, SchemaError, compiled, parsed
-from relay.option_rules import printable
+from relay.contracts.violation import Violation
 
 MODES: Final = ("enforce", "warn")
 _KEYS_KEPT: Final = 4096

@@ -8,12 +8,12 @@ from typing import Any, Final
 import jsonschema_rs
 from pydantic_core import from_json
 
-from relay.contracts.effort import effort
-from relay.contracts.explanation import DIALECT, Explainer, Violation, compile_schema
+from relay.codec.option_rules import printable
+from relay.contracts.check_time import effort
 from relay.contracts.references import UnclearReferenceError
-from relay.contracts.weight import HEAVIEST, weight
+from relay.contracts.schema_cost import HEAVIEST, weight
+from relay.contracts.violation import DIALECT, Explainer, Violation, compile_schema
 from relay.errors import RelayError
-from relay.option_rules import printable
 
 LONGEST: Final = 262_144
 """Bytes of a schema as PostgreSQL writes it (sql/0017_contract.sql)."""

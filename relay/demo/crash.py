@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from relay.demo.errors import DemoError
 from relay.demo.observer import Holder, Observer
-from relay.demo.patience import until
+from relay.demo.polling import until
 from relay.demo.sidecars import Sidecars
 
 _LOOK: Final = 0.005

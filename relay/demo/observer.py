@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from relay import ledger
+from relay.demo import ledger
 from relay.demo.journal import Journal
 from relay.demo.statements import statement
 

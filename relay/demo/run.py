@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from relay import ledger, local
+from relay import devservers
+from relay.demo import ledger
 from relay.demo.errors import DemoError
 from relay.demo.scenes.stage import Check
 from relay.demo.screen import Screen
@@ -58,7 +59,7 @@ def _demonstrate(screen: Screen, folder: Path, messages: int, *, keep: bool) -> 
     if messages < LEAST:
         raise DemoError(f"The demo needs {LEAST} messages at least (--messages), so that a relay can be killed while it holds some.")
     folder.mkdir(parents=True, exist_ok=True)
-    with local.postgres(say=screen.say) as database, local.rabbitmq(say=screen.say) as broker:
+    with devservers.postgres(say=screen.say) as database, devservers.rabbitmq(say=screen.say) as broker:
         story = Story(database_url=database.url, amqp_url=broker.url, folder=folder, messages=messages, screen=screen)
         checks = asyncio.run(story.tell())
         code = _summarise(screen, folder, checks)
@@ -81,8 +82,8 @@ def _explain_one(screen: Screen, story: Story, folder: Path) -> None:
         screen.quote(asyncio.run(story.explain(id_)).strip())
 
 
-def _look_further(screen: Screen, database: local.Postgres | local.BorrowedPostgres, *, keep: bool) -> None:
-    found = shutil.which("psql") or (str(database.bin / "psql") if isinstance(database, local.Postgres) else "psql")
+def _look_further(screen: Screen, database: devservers.Postgres | devservers.BorrowedPostgres, *, keep: bool) -> None:
+    found = shutil.which("psql") or (str(database.bin / "psql") if isinstance(database, devservers.Postgres) else "psql")
     line = shlex.join([found, database.url, "-c", _LOOK_FURTHER])
     if not keep:
         screen.quote(

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from relay.demo.errors import DemoError
-from relay.local.process import LOOPBACK, Keeper, free_ports, plain_environment
+from relay.devservers.process import LOOPBACK, Keeper, free_ports, plain_environment
 
 COMMAND: Final = (sys.executable, "-m", "relay")
 """The command `relay` of this installation."""

@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Final
 
-from relay import ledger
+from relay.demo import ledger
 from relay.demo.broker import Consumer
 from relay.demo.crash import crash_a_holder
 from relay.demo.journal import Journal
 from relay.demo.observer import Observer
 from relay.demo.oddities import ATTEMPTS, BODY_LIMIT, DYING, insert_oddities
-from relay.demo.patience import until
+from relay.demo.polling import until
 from relay.demo.scenes import chapter as scenes
 from relay.demo.scenes.stage import Check
 from relay.demo.screen import Screen

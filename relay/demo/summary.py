@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from relay import ledger
+from relay.demo import ledger
+from relay.demo.ledger import Report
 from relay.demo.scenes.stage import Check
 from relay.demo.story import RECOVERY_SECONDS
 from relay.demo.verdict import promise, table
-from relay.ledger import Report
 
 
 def mismatches(report: Report) -> list[str]:

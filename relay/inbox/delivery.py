@@ -16,10 +16,10 @@ from math import isfinite, isnan
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from relay.client_message import JsonText, content_text
-from relay.json_text import json_text, walk_json
+from relay.client.message import JsonText, content_text
+from relay.codec.json_text import json_text, walk_json
+from relay.codec.option_rules import TIMESTAMP_LIMIT
 from relay.memory import KEPT, of_text
-from relay.option_rules import TIMESTAMP_LIMIT
 
 RELAY_ID: Final = "x-relay-id"
 TIMESTAMP: Final = "x-relay-timestamp"

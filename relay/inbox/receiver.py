@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from relay import events
+from relay.aio import pause, unless
 from relay.errors import StoreError
+from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
+from relay.inbox.backpressure import Room
 from relay.inbox.delivery import Delivery, Problem
-from relay.inbox.events import BatchReceived, DeliveryRejected, ReceiveFailed
 from relay.inbox.ports import Handful, InboxStore, Source
-from relay.inbox.room import Room
-from relay.waiting import pause, unless
 
 LONGEST_PAUSE = 5.0
 """Seconds between two tries while the database is away."""

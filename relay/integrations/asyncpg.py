@@ -17,10 +17,10 @@ from functools import cache
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
-from relay.client_contracts import ClientContracts, all_ready, ready
-from relay.client_handles import wrong_handle
-from relay.client_message import Message, MessageError
-from relay.client_rows import Given, Trace, as_json, into, statement_for, taken
+from relay.client.contracts import ClientContracts, all_ready, ready
+from relay.client.handles import wrong_handle
+from relay.client.insert import Given, Trace, as_json, into, statement_for, taken
+from relay.client.message import Message, MessageError
 
 __all__ = ["enqueue", "enqueue_many", "load_contracts"]
 

@@ -19,10 +19,10 @@ from uuid import UUID
 
 from django.db import connections
 
-from relay.client_contracts import ClientContracts, all_ready, ready
-from relay.client_handles import wrong_handle
-from relay.client_message import Message, MessageError
-from relay.client_rows import Given, Trace, as_json, into, statement, taken
+from relay.client.contracts import ClientContracts, all_ready, ready
+from relay.client.handles import wrong_handle
+from relay.client.insert import Given, Trace, as_json, into, statement, taken
+from relay.client.message import Message, MessageError
 
 __all__ = ["enqueue", "enqueue_many", "load_contracts"]
 

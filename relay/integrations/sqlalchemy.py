@@ -22,10 +22,10 @@ from sqlalchemy.engine import Connection, Result
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from relay.client_contracts import ClientContracts, all_ready, ready
-from relay.client_handles import wrong_handle
-from relay.client_message import Message
-from relay.client_rows import Given, Trace, as_json, into, statement_for, taken
+from relay.client.contracts import ClientContracts, all_ready, ready
+from relay.client.handles import wrong_handle
+from relay.client.insert import Given, Trace, as_json, into, statement_for, taken
+from relay.client.message import Message
 
 __all__ = ["enqueue", "enqueue_async", "enqueue_many", "enqueue_many_async", "load_contracts", "load_contracts_async"]
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from relay.errors import StoreError
 from relay.message import Claim, Position
-from relay.postgres.database import Session
 from relay.postgres.parameters import bounds_of
 from relay.postgres.refusals import Refusals
-from relay.postgres.statements import Statements
+from relay.postgres.session import Session
+from relay.queries.statements import Statements
 
 WIDTH = len(Claim._fields)
 

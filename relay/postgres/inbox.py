@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relay.inbox.delivery import Delivery, Problem
-from relay.postgres.database import Session
-from relay.postgres.fitness import check_version, is_of, other_way
-from relay.postgres.statements import Statements
-from relay.secret import Conninfo
+from relay.net.secret_url import Conninfo
+from relay.postgres.schema_check import check_version, is_of, other_way
+from relay.postgres.session import Session
+from relay.queries.statements import Statements
 
 ANSWER = 30.0
 """Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""

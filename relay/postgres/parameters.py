@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay.claims.key_bounds import Bound
-from relay.literals import literal
+from relay.engine.policy import Policy
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Range, Retry
-from relay.policy import Policy
 from relay.ports import SUSPECT, At, ById, Finding, Left, Page, Row, Wanted
+from relay.postgres.array_literal import literal
 
 PATIENT = 4
 """Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import Archive, Batch, Result
-from relay.policy import Policy
 from relay.ports import SUSPECT, Left, Row
-from relay.postgres.database import Session
 from relay.postgres.parameters import ids_of, left_of, positions_of, returns_of, settle_of
-from relay.postgres.statements import Statements
+from relay.postgres.session import Session
+from relay.queries.statements import Statements
 
 BRIEF, LONG = "100ms", "1s"
 """How long a settle waits for a lock of another session: for a row, and where rows are stepped over, for anything else."""

@@ -13,21 +13,21 @@ from typing import Any
 from relay import __version__
 from relay.claims.cursor import Cursor
 from relay.claims.key_bounds import Bound
+from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
 from relay.events import NOBODY, Sink
-from relay.literals import literal
 from relay.message import START, Batch, Claim, Position, Range
-from relay.policy import Policy
+from relay.net.secret_url import Conninfo
 from relay.ports import NOWHERE, Claimed, Finding, Left, Listed, Page, Places, Row, Seen, Sought, Wanted
-from relay.postgres.answers import soon
+from relay.postgres.array_literal import literal
 from relay.postgres.claiming import Answer, Claiming
-from relay.postgres.database import BY_INDEX, IN_ORDER, Session
+from relay.postgres.deferred_payloads import Shelf
 from relay.postgres.parameters import at, at_all, heads_of, page_of, probe, ranges_of, trusted, wanted_of
 from relay.postgres.refusals import Refusals
+from relay.postgres.session import BY_INDEX, IN_ORDER, Session
 from relay.postgres.settling import Settling
-from relay.postgres.shelf import Shelf
-from relay.postgres.statements import Statements
-from relay.secret import Conninfo
+from relay.postgres.timeouts import soon
+from relay.queries.statements import Statements
 
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""

@@ -16,11 +16,11 @@ from collections.abc import Callable
 import psycopg
 
 from relay import events
-from relay.postgres.answers import HEARING
-from relay.postgres.ear import FLOOD, Ear, FloodError, NotHeardError
+from relay.net.secret_url import Conninfo
 from relay.postgres.errors import reason
-from relay.postgres.statements import Statements
-from relay.secret import Conninfo
+from relay.postgres.notification_listener import FLOOD, Ear, FloodError, NotHeardError
+from relay.postgres.timeouts import HEARING
+from relay.queries.statements import Statements
 
 PROOF = 10.0
 """Seconds between two proofs that LISTEN is alive."""

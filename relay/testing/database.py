@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 
 from relay.errors import RelayError
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from relay.testing.statements import identifier, statement
 
 LOCK_SECONDS: Final = 5

@@ -24,8 +24,8 @@ def outbox_database_url() -> Iterator[str]:
     if given := os.environ.get(DATABASE_URL):
         yield given
         return
+    from relay.devservers.postgres import Postgres  # noqa: PLC0415 - as above
     from relay.errors import LocalServerError  # noqa: PLC0415 - loading the plugin must cost nothing
-    from relay.local.postgres import Postgres  # noqa: PLC0415 - as above
 
     try:
         server = Postgres()

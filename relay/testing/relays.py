@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeVar
 
-from relay.testing.broker import Broker
 from relay.testing.database import Database
+from relay.testing.fake_broker.broker import Broker
 from relay.testing.messages import Messages
 from relay.testing.running import Run
 

@@ -12,8 +12,8 @@ import psycopg
 from pydantic import SecretStr
 
 from relay import events
-from relay.app import Relay
-from relay.settings import Settings
+from relay.app.outbox import Relay
+from relay.config.settings import Settings
 from relay.testing.statements import statement
 
 DRAIN_SECONDS: Final = 1.0

@@ -15,9 +15,9 @@ from typing import Any
 
 from relay.errors import SettingsError
 from relay.message import Batch, Claim
-from relay.worker.answers import is_request
 from relay.worker.message import Message
 from relay.worker.outcomes import NotItsFaultError
+from relay.worker.response import is_request
 
 Handler = Callable[..., Any]
 """`async def handle(message)`; a plain function runs in a thread. With batches it takes a list of messages, in a transaction also the

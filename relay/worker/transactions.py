@@ -10,22 +10,22 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from relay.aio import pause
+from relay.engine.policy import Policy
 from relay.events import SettleFailed, Sink
 from relay.message import SUCCESS, Batch, Claim, Outcome, Portion, Position
-from relay.policy import Policy
+from relay.net.secret_url import Conninfo
 from relay.ports import Row, Settler, Written
-from relay.postgres.database import connect
 from relay.postgres.errors import reason
 from relay.postgres.parameters import settle_of
-from relay.postgres.pinned import PIN
-from relay.postgres.statements import Statements
-from relay.secret import Conninfo
-from relay.waiting import pause
-from relay.worker.answers import answer_of, is_request
+from relay.postgres.session import connect
+from relay.postgres.session_settings import PIN
+from relay.queries.statements import Statements
 from relay.worker.handler import Handler, call
-from relay.worker.kept import Kept
 from relay.worker.message import Message
 from relay.worker.outcomes import NotItsFaultError, Reject, Retry, UnreadyError
+from relay.worker.response import answer_of, is_request
+from relay.worker.response_memory import Kept
 
 NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""

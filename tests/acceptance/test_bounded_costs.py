@@ -9,7 +9,7 @@ import time
 import psycopg
 import pytest
 
-from relay.amqp.marks import MOST_UNSEEN
+from relay.amqp.publishing.barriers import MOST_UNSEEN
 from tests.support.broker import Declared, Topology
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from relay import ledger
-from relay.local.find import find_rabbitmq
-from relay.local.process import family
+from relay.demo import ledger
+from relay.devservers.find import find_rabbitmq
+from relay.devservers.process import family
 from tests.support.demos import Run, begun, check, play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

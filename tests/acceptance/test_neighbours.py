@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.broker import Declared, Topology
 from tests.support.own import user_of
 from tests.support.queue import Queue, until
@@ -37,7 +37,7 @@ async def goods(own_topology: Topology, unique: str) -> list[Declared]:
 
 
 @pytest.fixture
-def limited_url(own_broker: local.RabbitMQ, unique: str) -> Iterator[str]:
+def limited_url(own_broker: devservers.RabbitMQ, unique: str) -> Iterator[str]:
     """URL of a user who may write to the good exchanges alone."""
     with user_of(own_broker, unique, may_write=f"{unique}\\.good.*") as url:
         yield url
@@ -85,7 +85,7 @@ async def outcomes(queue: Queue, exchange: str) -> Counter[Outcome]:
 @pytest.mark.ids("A10", "C9", "C15", "D6")
 @pytest.mark.parametrize("put", [insert, insert_at_once])
 async def test_a_missing_exchange_harms_no_neighbour(
-    start: Start, queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, goods: list[Declared], put: Put
+    start: Start, queue: Queue, own_broker: devservers.RabbitMQ, own_topology: Topology, goods: list[Declared], put: Put
 ) -> None:
     """500 of 500 arrive and none twice; the others fail after their attempts, and the sentence names the exchange."""
     relay = await start(own_broker.url)
@@ -101,7 +101,7 @@ async def test_a_missing_exchange_harms_no_neighbour(
 
 @pytest.mark.ids("C9", "C15")
 async def test_an_exchange_deleted_in_the_middle_harms_no_neighbour(
-    start: Start, queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, goods: list[Declared], unique: str
+    start: Start, queue: Queue, own_broker: devservers.RabbitMQ, own_topology: Topology, goods: list[Declared], unique: str
 ) -> None:
     """The others' 500 arrive and none twice; of the deleted one what was not confirmed before fails, with the reason."""
     doomed = await own_topology.declare(f"{unique}.doomed", f"{unique}.spare")

@@ -18,8 +18,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from relay.demo.history import ledger
 from relay.demo.history.sums import promises, sums
-from relay.local.find import find_rabbitmq
-from relay.local.java import find_java
+from relay.devservers.find import find_rabbitmq
+from relay.devservers.java import find_java
 from tests.support.demos import Run, begun, check, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(960)]

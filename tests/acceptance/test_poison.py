@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.poison import POISON, Poison
 from tests.support.poisoning import BARRED, MAY_WRITE, Sent, expect_archived, expect_refused, expect_seen, insert, prepare, read_archive
 from tests.support.queue import Queue
@@ -21,7 +21,7 @@ FORBIDDEN = [entry for entry in POISON if "allow_list" in entry.needs]
 
 
 @pytest.fixture
-def barred_url(own_broker: local.RabbitMQ, unique: str) -> Iterator[str]:
+def barred_url(own_broker: devservers.RabbitMQ, unique: str) -> Iterator[str]:
     """A vhost in which guest, who is the relay too, may not write to some exchanges."""
     url = own_broker.add_vhost(unique)
     own_broker.ctl("set_permissions", "-p", unique, "guest", ".*", MAY_WRITE, ".*")

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay import local
-from relay.local.find import find_postgres
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.find import find_postgres
+from relay.postgres.schema.migrate import migrate
 from tests.support import docs
 from tests.support.broker import Topology
 from tests.support.logins import login, own_role
@@ -54,7 +54,7 @@ def cron_url(say: Say) -> Iterator[str]:
     """A database with the schema and pg_cron, on a private server; without the extension the test is skipped and says so."""
     if not (find_postgres().parent / "lib" / "pg_cron.so").exists():
         pytest.skip("pg_cron is not installed for this PostgreSQL (apt-get install postgresql-15-cron); its command is tested by itself")
-    with local.postgres(say=say, settings=WITH_CRON, private=True) as server:
+    with devservers.postgres(say=say, settings=WITH_CRON, private=True) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION pg_cron")
         migrate(server.url)

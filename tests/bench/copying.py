@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from relay import local
+from relay import devservers
 from relay.client import Message, OutboxModel, enqueue_copy, enqueue_many
-from relay.client_copy import _row
-from relay.client_rows import statement
-from relay.postgres.migrate import migrate
+from relay.client.copy import _row
+from relay.client.insert import statement
+from relay.postgres.schema.migrate import migrate
 from tests.bench.command import positive
 from tests.bench.machine import described
 
@@ -47,7 +47,7 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.copying", description=__doc__)
     parser.add_argument("--rows", type=positive, default=50_000, help="messages of a round")
     rows = parser.parse_args(words).rows
-    with local.postgres(say=print, private=True) as server:
+    with devservers.postgres(say=print, private=True) as server:
         migrate(server.url, schema="public")
         print(", ".join(f"{name} {value}" for name, value in described(server.url, ["psycopg", "pydantic"]).items()))  # noqa: T201
         with psycopg.connect(server.url) as connection:

@@ -7,11 +7,11 @@ from datetime import date
 import psycopg
 from psycopg import sql
 
-from relay import local
-from relay.local.borrowed import database_at
-from relay.local.process import Say
-from relay.pipeline.archive import Column
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.borrowed import database_at
+from relay.devservers.process import Say
+from relay.pipeline.source.columns import Column
+from relay.postgres.schema.migrate import migrate
 
 SETTINGS = ("autovacuum=off", "max_wal_size=8GB", "checkpoint_timeout=30min")
 """Of the private server: it begins no chore of its own while something is measured."""
@@ -46,15 +46,15 @@ _BORDERS = """
 """
 
 
-def server(say: Say) -> local.Postgres:
+def server(say: Say) -> devservers.Postgres:
     """A private PostgreSQL; runs from `with` on."""
-    return local.postgres(say=say, settings=SETTINGS, private=True)
+    return devservers.postgres(say=say, settings=SETTINGS, private=True)
 
 
 class History:
     """A database with an archive that grows from a day on, `a_day` rows each day."""
 
-    def __init__(self, server: local.Postgres, name: str, *, a_day: int, first: date = FIRST) -> None:
+    def __init__(self, server: devservers.Postgres, name: str, *, a_day: int, first: date = FIRST) -> None:
         self.url = database_at(server.url, name)
         self.a_day = a_day
         self.first = first

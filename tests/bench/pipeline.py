@@ -19,9 +19,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from relay import local
-from relay.local import apt
-from relay.local.java import find_java
+from relay import devservers
+from relay.devservers import apt
+from relay.devservers.java import find_java
 from tests.bench import machine
 from tests.bench.figures import Figure, figure, ratio, table
 from tests.bench.history import History, server
@@ -41,7 +41,7 @@ BYTES_OF_A_ROW = 2_000
 class Bench:
     """What every part needs."""
 
-    server: local.Postgres
+    server: devservers.Postgres
     folder: Path
     rounds: int
     began: float

@@ -7,24 +7,24 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
 
-from relay import local
+from relay import devservers
+from relay.engine.policy import Policy
 from relay.message import SUCCESS, Batch
-from relay.policy import Policy
 from relay.ports import Row
-from relay.postgres.database import BY_INDEX, Session
-from relay.postgres.migrate import migrate
 from relay.postgres.parameters import settle_of
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.session import BY_INDEX, Session
 from relay.postgres.settling import BRIEF, LONG
+from relay.queries import statements
 from tests.support.queue import MadeStore
 from tests.support.servers import Databases
 
-NOW = (files("relay.postgres") / "queries" / "settle.sql").read_text().replace("@schema@", "public")
+NOW = statements.text("settle").replace("@schema@", "public")
 PLAIN = (
     (NOW[NOW.index("), free AS") : NOW.index("), deleted AS")], ""),
     ("USING outcome", "USING named AS outcome"),
@@ -110,7 +110,7 @@ async def measure(url: str, messages: int, rounds: int) -> dict[str, Cost]:
 
 def main(messages: int = 1000, rounds: int = 100) -> None:
     """Measure on a server of its own, and print."""
-    with local.postgres(say=print, private=True) as server:
+    with devservers.postgres(say=print, private=True) as server:
         databases = Databases(server.url)
         url = databases.url(databases.create())
         migrate(url, schema="public", seed={})

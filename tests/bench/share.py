@@ -21,7 +21,7 @@ import aio_pika
 import psycopg
 from aio_pika.abc import AbstractIncomingMessage
 
-from relay import local
+from relay import devservers
 from tests.bench import command
 from tests.support.relays import RelayProcess, Relays
 
@@ -141,7 +141,10 @@ async def main(rounds: int, backlog: int) -> int:
     """Print each round; 0 if the median of the ratios is good."""
     ratios: list[float] = []
     for number in range(rounds):
-        with local.postgres(say=_say, settings=[REUSED_WAL], private=True) as postgres, local.rabbitmq(say=_say, private=True) as rabbitmq:
+        with (
+            devservers.postgres(say=_say, settings=[REUSED_WAL], private=True) as postgres,
+            devservers.rabbitmq(say=_say, private=True) as rabbitmq,
+        ):
             async with await aio_pika.connect(rabbitmq.url) as connection, running("bench", postgres.url, rabbitmq.url):
                 other = Other(postgres.url)
                 await prepare(await connection.channel(), other)

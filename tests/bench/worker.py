@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.pipeline import export, metrics, verify
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.session import spark_session
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.metrics import job as metrics
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.session import spark_session
+from relay.pipeline.verify import job as verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

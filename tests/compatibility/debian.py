@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from relay.devservers.apt import cache_folder
+from relay.devservers.process import Say
 from relay.errors import LocalServerError
-from relay.local.apt import cache_folder
-from relay.local.process import Say
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _PACKAGES = ("rabbitmq-server", "base-files", "dash", "bash", "coreutils", "sed", "grep", "mawk", "hostname")

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from relay.devservers.apt import cache_folder
+from relay.devservers.find import POSTGRES_BIN, RABBITMQ_ROOT, find_rabbitmq, rabbitmq_in_tree, version_of
+from relay.devservers.process import Say
 from relay.errors import LocalServerError
-from relay.local.apt import cache_folder
-from relay.local.find import POSTGRES_BIN, RABBITMQ_ROOT, find_rabbitmq, rabbitmq_in_tree, version_of
-from relay.local.process import Say
 from tests.compatibility.debian import rabbitmq_of
 
 POSTGRES = {

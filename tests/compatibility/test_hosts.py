@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from relay import local
-from relay.local.process import free_ports, poll
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.process import free_ports, poll
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until
@@ -59,14 +59,14 @@ async def test_a_database_host_that_is_down_is_passed_over(
 
 
 @pytest.fixture
-def primary(say: Say) -> Iterator[local.Postgres]:
+def primary(say: Say) -> Iterator[devservers.Postgres]:
     """A server to be followed, and to be killed, with a queue in a database of its own."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         yield server
 
 
 @pytest.fixture
-def replicated(primary: local.Postgres) -> str:
+def replicated(primary: devservers.Postgres) -> str:
     """URL of a database with the schema, on the primary."""
     databases = Databases(primary.url)
     url = databases.url(databases.create())
@@ -75,13 +75,13 @@ def replicated(primary: local.Postgres) -> str:
 
 
 @pytest.fixture
-def standby(primary: local.Postgres, replicated: str) -> Iterator[Standby]:
+def standby(primary: devservers.Postgres, replicated: str) -> Iterator[Standby]:
     """Follows the primary, and has all of it."""
     with Standby(primary) as server:
         yield server
 
 
-def fail_over(primary: local.Postgres, standby: Standby) -> None:
+def fail_over(primary: devservers.Postgres, standby: Standby) -> None:
     """The primary dies at one blow, the standby takes its place with everything that was committed."""
     with psycopg.connect(primary.url) as first:
         [lsn] = first.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or [None]
@@ -93,7 +93,7 @@ def fail_over(primary: local.Postgres, standby: Standby) -> None:
 
 @pytest.mark.slow
 async def test_a_read_only_host_is_passed_over_until_it_is_promoted(
-    relays: Relays, primary: local.Postgres, standby: Standby, replicated: str, own_broker: local.RabbitMQ, own_topology: Topology
+    relays: Relays, primary: devservers.Postgres, standby: Standby, replicated: str, own_broker: devservers.RabbitMQ, own_topology: Topology
 ) -> None:
     """The standby stands first in the URL. What is in flight when the primary dies is settled on the standby: nothing lost, none twice."""
     inbox = await own_topology.declare()

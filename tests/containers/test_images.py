@@ -14,7 +14,7 @@ import pytest
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import HealthcheckWaitStrategy
 
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.compose import IMAGES, Compose, docker
 from tests.support.servers import Say
 

@@ -10,8 +10,8 @@ import aio_pika
 import pytest
 
 from relay.message import Claim, PublishResult, Verdict
-from relay.testing.broker import Broker
-from relay.testing.topology import Kind
+from relay.testing.fake_broker.broker import Broker
+from relay.testing.fake_broker.topology import Kind
 from tests.support.publishing import Publishing, claim, publishing
 
 FIELDS = (

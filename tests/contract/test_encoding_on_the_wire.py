@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from pamqp import commands
 
-from relay.encoding import Encoded, Encoder, encode_batch
+from relay.codec.encoder import Encoded, Encoder, encode_batch
 from relay.message import Claim
 from tests.support.poison import POISON, Poison
 from tests.support.raw_amqp import CHANNEL, FRAME_MAX, RawClient

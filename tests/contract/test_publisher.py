@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from relay.amqp.publisher import RabbitPublisher
-from relay.broker_events import BrokerUp
+from relay.amqp.publishing.publisher import RabbitPublisher
+from relay.events.broker import BrokerUp
 from relay.message import CONFIRMED, Verdict
 from tests.support.broker import Topology
 from tests.support.proxy import Proxy

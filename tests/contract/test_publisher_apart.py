@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from relay.broker_events import BrokerUp
-from relay.local import RabbitMQ
+from relay.devservers import RabbitMQ
+from relay.events.broker import BrokerUp
 from relay.message import Claim, Verdict
 from tests.support.broker import Declared, Topology
 from tests.support.own import user_of

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from relay.broker_events import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
-from relay.encoding import Encoded, Encoder
-from relay.local import RabbitMQ
+from relay.codec.encoder import Encoded, Encoder
+from relay.devservers import RabbitMQ
+from relay.events.broker import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker import Declared, Topology
 from tests.support.own import user_of

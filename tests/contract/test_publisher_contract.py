@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from relay.message import Claim, PublishResult, Verdict
-from relay.testing.broker import Broker as DoubleBroker
+from relay.testing.fake_broker.broker import Broker as DoubleBroker
 from tests.simulation.broker import NOWHERE
 from tests.support.double_broker import Double
 from tests.support.memory_broker import FORBIDDEN, in_memory

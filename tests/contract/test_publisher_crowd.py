@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from relay.broker_events import BrokerUp, ExchangeQuarantined
+from relay.events.broker import BrokerUp, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.broker import Topology
 from tests.support.publishing import Publishing, claim, publishing

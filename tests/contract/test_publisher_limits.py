@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import aiormq
 import pytest
 
-from relay import local
-from relay.broker_events import BrokerDown, BrokerUp, ChannelsLimited
-from relay.local import RabbitMQ
+from relay import devservers
+from relay.devservers import RabbitMQ
+from relay.events.broker import BrokerDown, BrokerUp, ChannelsLimited
 from relay.message import CONFIRMED, Verdict
 from tests.support.broker import Topology
 from tests.support.own import user_of
@@ -91,7 +91,7 @@ async def test_a_limit_that_is_set_below_what_there_is_ends_no_connection(own_br
 @pytest.fixture(scope="module")
 def narrow_node(say: Say) -> Iterator[RabbitMQ]:
     """A node that answers few connections and leaves the others waiting."""
-    with local.rabbitmq(say=say, private=True, config=f"connection_max = {TAKEN}\nnum_acceptors.tcp = 1\n") as node:
+    with devservers.rabbitmq(say=say, private=True, config=f"connection_max = {TAKEN}\nnum_acceptors.tcp = 1\n") as node:
         yield node
 
 

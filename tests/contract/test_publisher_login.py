@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from relay import local
-from relay.amqp.link import connect
-from relay.broker_events import BrokerDown, BrokerUp
+from relay import devservers
+from relay.amqp.connection import connect
+from relay.devservers.rabbitmq import Certificates, RabbitMQ
 from relay.errors import BrokerError
 from relay.events import ConnectionInsecure
-from relay.local.rabbitmq import Certificates, RabbitMQ
+from relay.events.broker import BrokerDown, BrokerUp
 from relay.message import CONFIRMED
 from tests.support.broker import Topology
 from tests.support.publishing import claim, publishing
@@ -50,7 +50,7 @@ def tls_node(say: Say, authority: trustme.CA, authority_file: Path) -> Iterator[
     certificate, key = authority_file.with_name("server.pem"), authority_file.with_name("server.key")
     certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     issued.private_key_pem.write_to_path(key)
-    with local.rabbitmq(say=say, private=True, tls=Certificates(certificate, key, authority_file)) as node:
+    with devservers.rabbitmq(say=say, private=True, tls=Certificates(certificate, key, authority_file)) as node:
         yield node
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.broker_events import BrokerDown, BrokerUp, ExchangeProven, ExchangeQuarantined
-from relay.local import RabbitMQ
+from relay.devservers import RabbitMQ
+from relay.events.broker import BrokerDown, BrokerUp, ExchangeProven, ExchangeQuarantined
 from relay.message import Claim, Verdict
 from tests.support.broker import Declared, Topology
 from tests.support.lost_confirms import ConfirmsLost

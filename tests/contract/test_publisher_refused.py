@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.broker_events import BrokerDown, BrokerUp
-from relay.local import RabbitMQ
+from relay.devservers import RabbitMQ
+from relay.events.broker import BrokerDown, BrokerUp
 from tests.support.publishing import publishing
 
 pytestmark = pytest.mark.faults

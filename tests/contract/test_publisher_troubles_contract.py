@@ -9,10 +9,10 @@ from typing import Protocol
 
 import pytest
 
-from relay.broker_events import BrokerBlocked, BrokerUnblocked, BrokerUp
-from relay.local.rabbitmq import RabbitMQ
+from relay.devservers.rabbitmq import RabbitMQ
+from relay.events.broker import BrokerBlocked, BrokerUnblocked, BrokerUp
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
-from relay.testing.broker import Broker as DoubleBroker
+from relay.testing.fake_broker.broker import Broker as DoubleBroker
 from tests.support.broker import Topology
 from tests.support.double_broker import Double
 from tests.support.memory_broker import in_memory

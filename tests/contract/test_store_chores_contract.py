@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.maintenance import MaintenanceStore
-from relay.policy import Policy
-from relay.postgres.upkeep import Upkeep
+from relay.engine.policy import Policy
+from relay.maintenance.maintenance import MaintenanceStore
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import MadeStore, ids_of
 

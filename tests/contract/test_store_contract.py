@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from relay.claims.cursor import LAST_XID, Snapshot
+from relay.engine.policy import Policy
+from relay.engine.retry import RetryPolicy
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Outcome, Range, Result, Retry
-from relay.policy import Policy
 from relay.ports import At, ById, Finding, Fresh, Row
-from relay.retry import RetryPolicy
 from tests.support.places import Memory, Place, Postgres, Standing
 from tests.support.queue import MadeStore, busy, ids_of, lost, positions_of
 

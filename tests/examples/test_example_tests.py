@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.local.process import plain_environment
+from relay.devservers.process import plain_environment
 from tests.support.docs import ROOT
 from tests.support.example_programs import EXAMPLES
 from tests.support.plugin_runs import import_path

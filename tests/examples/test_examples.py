@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.local.process import plain_environment
+from relay.devservers.process import plain_environment
 from tests.support.broker import Topology
 from tests.support.cli import Cli
 from tests.support.example_programs import EXAMPLES, PROGRAMS, MissingToolError, Program, program

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.clusters import Cluster, two_clusters
 from tests.support.fault_scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
@@ -45,7 +45,7 @@ def recovery(*, long_form: bool) -> float:
 async def scene(
     relays: Relays,
     queue: Queue,
-    own_broker: local.RabbitMQ,
+    own_broker: devservers.RabbitMQ,
     own_topology: Topology,
     inbox: Declared,
     chance: random.Random,
@@ -60,14 +60,14 @@ async def scene(
 
 
 @pytest.fixture(scope="session")
-def own_postgres(say: Say) -> Iterator[local.Postgres]:
+def own_postgres(say: Say) -> Iterator[devservers.Postgres]:
     """A private PostgreSQL; `database_url` sees to it that it runs."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         yield server
 
 
 @pytest.fixture
-def database_url(own_postgres: local.Postgres) -> Iterator[str]:
+def database_url(own_postgres: devservers.Postgres) -> Iterator[str]:
     """A fresh database with the schema and short locks, on the private server; in the end it holds nothing that no relay would find."""
     own_postgres.thaw()
     own_postgres.start()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.fault_play import SMALL_SEEN
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.queue import Queue, until
@@ -29,7 +29,7 @@ TOLD_AT = "SELECT heartbeat_at FROM queue_message_relay"
 
 
 @asynccontextmanager
-async def alarm(broker: local.RabbitMQ, fault: int) -> AsyncIterator[None]:
+async def alarm(broker: devservers.RabbitMQ, fault: int) -> AsyncIterator[None]:
     """The broker has an alarm."""
     raised, ended = ALARMS[fault]
     await asyncio.to_thread(broker.ctl, *raised)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.broker import Declared, Topology
 from tests.support.fault_play import SMALL_SEEN
 from tests.support.own import user_of
@@ -35,7 +35,7 @@ class Play:
     """A relay under limits, and what has come through it."""
 
     def __init__(
-        self, relay: RelayProcess, proxy: Proxy, queue: Queue, broker: local.RabbitMQ, topology: Topology, inbox: Declared
+        self, relay: RelayProcess, proxy: Proxy, queue: Queue, broker: devservers.RabbitMQ, topology: Topology, inbox: Declared
     ) -> None:
         self.relay = relay
         self._proxy = proxy
@@ -112,7 +112,7 @@ class Play:
 
 @pytest.fixture
 async def play(
-    relays: Relays, queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared, unique: str
+    relays: Relays, queue: Queue, own_broker: devservers.RabbitMQ, own_topology: Topology, inbox: Declared, unique: str
 ) -> AsyncIterator[Play]:
     """A relay of a user of its own, whose messages go."""
     with user_of(own_broker, unique, may_write=".*") as url:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay import local
+from relay import devservers
 from relay.errors import LocalServerError
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.clocks import ClockedCluster, WallClock, libfaketime
 from tests.support.fault_play import SMALL, WINDOW
 from tests.support.queue import Queue, until
@@ -60,7 +60,7 @@ async def owns_all_lanes(queue: Queue, relay: RelayProcess) -> bool:
 @pytest.mark.ids("A5", "B9", "C9")
 @pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["ahead", "back"])
 async def test_a_clock_that_is_set_under_load_repeats_a_window_at_most(
-    clock: WallClock, relays: Relays, own_broker: local.RabbitMQ, sent: Sent, step: int
+    clock: WallClock, relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent, step: int
 ) -> None:
     """Nothing is lost, keys keep their order, and delayed messages go by the new time; retention trusts no leap of a month."""
     async with clocked(clock) as queue:
@@ -89,7 +89,7 @@ async def test_a_clock_that_is_set_under_load_repeats_a_window_at_most(
 @pytest.mark.fault(36, repeats=3)
 @pytest.mark.ids("A12", "B9")
 async def test_a_dead_relays_lanes_are_taken_after_the_clock_was_set_back(
-    clock: WallClock, relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clock: WallClock, relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """As soon as a living one looks, and not an hour later."""
     async with clocked(clock) as queue:
@@ -110,7 +110,7 @@ async def test_a_dead_relays_lanes_are_taken_after_the_clock_was_set_back(
 @pytest.mark.long_only
 @pytest.mark.ids("A12", "B9")
 async def test_a_dead_relays_locks_are_free_after_the_clock_was_set_back(
-    clock: WallClock, relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clock: WallClock, relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """Within two minutes and the lock time, by the minute's sweep."""
     async with clocked(clock) as queue:

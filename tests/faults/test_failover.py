@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.clusters import Cluster
 from tests.support.pgbouncer import pgbouncer
@@ -78,7 +78,7 @@ async def kept_and_lost(queue: Queue, standby: Standby, kept: Sent, gone: Sent) 
 @pytest.mark.fault(35, repeats=3)
 @pytest.mark.ids("C9")
 async def test_after_a_failover_to_a_standby_that_lagged_everything_goes_out(
-    primary: Cluster, relays: Relays, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared, tmp_path: Path, say: Say
+    primary: Cluster, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, inbox: Declared, tmp_path: Path, say: Say
 ) -> None:
     """By a relay whose sessions a pool has kept, so that it stands above the ids that come next, and by one that connects again."""
     kept, gone, fresh = (Sent(own_topology, inbox) for _ in range(3))
@@ -110,7 +110,7 @@ async def test_after_a_failover_to_a_standby_that_lagged_everything_goes_out(
 @pytest.mark.fault(35, repeats=3)
 @pytest.mark.ids("C9")
 async def test_no_two_relays_are_one_after_a_failover(
-    primary: Cluster, relays: Relays, own_broker: local.RabbitMQ, sent: Sent, tmp_path: Path, say: Say
+    primary: Cluster, relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent, tmp_path: Path, say: Say
 ) -> None:
     """A relay that a pool has kept has an id of which the standby does not know, and which is given out again."""
     url = primary.new()

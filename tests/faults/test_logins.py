@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay import local
-from relay.local.postgres import Postgres
+from relay import devservers
+from relay.devservers.postgres import Postgres
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.fault_moved import moved
 from tests.support.fault_play import SMALL, WINDOW, play, tells
@@ -114,7 +114,7 @@ async def test_an_expired_certificate_of_the_broker_is_named_and_waited_for(scen
 
 
 @pytest.fixture
-def tls(own_postgres: local.Postgres, tmp_path: Path, scene: Scene) -> Iterator[tuple[TlsPostgres, Authority]]:
+def tls(own_postgres: devservers.Postgres, tmp_path: Path, scene: Scene) -> Iterator[tuple[TlsPostgres, Authority]]:
     """The database's server with TLS, for as long as this test needs it."""
     authority = Authority(tmp_path)
     yield TlsPostgres(own_postgres, authority), authority

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.faults.conftest import HAD_TIME
 from tests.support.broker import Declared
 from tests.support.fault_scene import Scene
@@ -38,7 +38,7 @@ def prompt(*, long_form: bool) -> float:
 
 
 @pytest.fixture
-def broker_url(own_broker: local.RabbitMQ, unique: str, *, refusal: str) -> Iterator[str]:
+def broker_url(own_broker: devservers.RabbitMQ, unique: str, *, refusal: str) -> Iterator[str]:
     """As a user who may write everywhere, or not to what is missing."""
     if refusal == "missing":
         yield own_broker.url

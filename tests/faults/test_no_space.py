@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.lost import assert_nothing_is_lost
 from tests.support.queue import Queue, until
@@ -25,7 +25,7 @@ OLD = "SELECT count(*) FROM queue_message WHERE created_at < now() - make_interv
 
 
 @pytest.fixture(scope="module")
-def own_postgres(say: Say) -> Iterator[local.Postgres]:
+def own_postgres(say: Say) -> Iterator[devservers.Postgres]:
     """A private server with a tablespace that is soon full."""
     if why := refusal():
         pytest.skip(why)
@@ -37,7 +37,7 @@ def own_postgres(say: Say) -> Iterator[local.Postgres]:
 
 
 @pytest.fixture
-def database_url(own_postgres: local.Postgres, unique: str) -> Iterator[str]:
+def database_url(own_postgres: devservers.Postgres, unique: str) -> Iterator[str]:
     """A database with the schema, all of it in that tablespace."""
     with psycopg.connect(own_postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {unique} TABLESPACE small".encode())

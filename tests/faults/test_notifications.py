@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay import local
-from relay.local.find import find_postgres, version_of
-from relay.local.postgres import Postgres
+from relay import devservers
+from relay.devservers.find import find_postgres, version_of
+from relay.devservers.postgres import Postgres
 from tests.support.costs import count_statements
 from tests.support.fault_moved import moved
 from tests.support.fault_play import SMALL, WINDOW, play
@@ -103,7 +103,7 @@ async def cut_listen(scene: Scene, proxy: Proxy, relay: RelayProcess, count: int
 @pytest.mark.fault(5, repeats=20)
 @pytest.mark.long_only
 @pytest.mark.ids("A17", "C9")
-async def test_a_fast_shutdown_ends_listen_and_nothing_else(scene: Scene, own_postgres: local.Postgres) -> None:
+async def test_a_fast_shutdown_ends_listen_and_nothing_else(scene: Scene, own_postgres: devservers.Postgres) -> None:
     """Every session is told to go: all come back, LISTEN too, and what came in between goes out once."""
     relay = await scene.start(**SMALL, **HTTP)
     await relay.logged("listen_up")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.clusters import Cluster
 from tests.support.foreign import renumber
@@ -23,7 +23,7 @@ MOMENT = "before"
 @pytest.mark.fault(35, repeats=3)
 @pytest.mark.ids("C9")
 async def test_a_recovery_to_a_moment_loses_nothing_of_before(
-    relays: Relays, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared
+    relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, inbox: Declared
 ) -> None:
     """What was sent since may come again; a relay that ran before connects again, and new messages come behind."""
     before, since, after = (Sent(own_topology, inbox) for _ in range(3))
@@ -70,7 +70,7 @@ def old() -> Iterator[Cluster]:
 @pytest.mark.fault(35, repeats=3)
 @pytest.mark.ids("C9")
 async def test_a_queue_that_pg_upgrade_takes_over_goes_out_in_order(
-    old: Cluster, relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    old: Cluster, relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """The new cluster has another name and the same ids: nothing is renumbered, and what is inserted there comes behind."""
     if (newer := newer_than(old)) is None:

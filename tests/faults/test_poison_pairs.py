@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support import poison_lab
 from tests.support.poison_arrivals import watching
 from tests.support.poison_lab import PER_SECOND, WORLDS
@@ -40,15 +40,15 @@ QUEUES = """
 
 
 @pytest.fixture(scope="module")
-def node(say: Say) -> Iterator[local.RabbitMQ]:
+def node(say: Say) -> Iterator[devservers.RabbitMQ]:
     """A private node with all worlds."""
-    with local.rabbitmq(say=say, private=True, plugins=poison_lab.PLUGINS, config=poison_lab.CONFIG) as made:
+    with devservers.rabbitmq(say=say, private=True, plugins=poison_lab.PLUGINS, config=poison_lab.CONFIG) as made:
         poison_lab.build(made)
         yield made
 
 
 @pytest.fixture
-async def plays(node: local.RabbitMQ, relays: Relays, databases: Databases) -> AsyncIterator[list[Play]]:
+async def plays(node: devservers.RabbitMQ, relays: Relays, databases: Databases) -> AsyncIterator[list[Play]]:
     """Each world with a database, a relay and consumers."""
     names = [databases.create_migrated() for _ in WORLDS]
     async with AsyncExitStack() as stack:
@@ -63,7 +63,7 @@ async def plays(node: local.RabbitMQ, relays: Relays, databases: Databases) -> A
 
 
 @asynccontextmanager
-async def playing(name: str, node: local.RabbitMQ, url: str) -> AsyncIterator[Play]:
+async def playing(name: str, node: devservers.RabbitMQ, url: str) -> AsyncIterator[Play]:
     """One world without its relay."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, watching(node, name) as arrivals:
         queue = Queue(url, connection)
@@ -84,7 +84,7 @@ async def configure(queue: Queue, name: str) -> None:
         await queue.sql("SELECT queue_message_limit(%s, %s)", world.limited, PER_SECOND)
 
 
-async def start(play: Play, node: local.RabbitMQ, relays: Relays) -> None:
+async def start(play: Play, node: devservers.RabbitMQ, relays: Relays) -> None:
     """Start a world's relay with the login of the same name."""
     broker = node.url.replace("guest:guest", f"{play.name}:secret") + play.name
     before = await asyncio.to_thread(grant, node, play.world.channel_max) if play.world.channel_max else ""
@@ -93,7 +93,7 @@ async def start(play: Play, node: local.RabbitMQ, relays: Relays) -> None:
         await asyncio.to_thread(grant, node, before)
 
 
-def grant(node: local.RabbitMQ, channels: object) -> str:
+def grant(node: devservers.RabbitMQ, channels: object) -> str:
     """Set how many channels the node grants a connection; return how many it granted before."""
     return node.ctl(
         "eval", f"{{ok, N}} = application:get_env(rabbit, channel_max), application:set_env(rabbit, channel_max, {channels}), N."
@@ -104,7 +104,9 @@ def grant(node: local.RabbitMQ, channels: object) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300 * ROUNDS)
 @pytest.mark.ids("A9", "A10", "C3", "C9", "C15", "D6")
-async def test_every_pair_ends_as_the_page_says_and_harms_nothing(node: local.RabbitMQ, plays: list[Play], chance: random.Random) -> None:
+async def test_every_pair_ends_as_the_page_says_and_harms_nothing(
+    node: devservers.RabbitMQ, plays: list[Play], chance: random.Random
+) -> None:
     """Refused, dead with its code or delivered as it was; each good row beside it arrives, once and soon, and every queue lives."""
     rows = [row for _ in range(ROUNDS) for row in draw(chance)]
     chance.shuffle(rows)
@@ -118,7 +120,7 @@ async def test_every_pair_ends_as_the_page_says_and_harms_nothing(node: local.Ra
     assert [] == [play.name for play in plays if play.connections > CONNECTIONS.get(play.name, 1)]
 
 
-async def queues(node: local.RabbitMQ) -> set[str]:
+async def queues(node: devservers.RabbitMQ) -> set[str]:
     """Processes and contents of all queues."""
     return {*re.split(r"[\],\s]+(?={\"queue|$)", await asyncio.to_thread(node.ctl, "eval", QUEUES))}
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.fault_scene import Scene
 from tests.support.poison import POISON, Poison
 from tests.support.poisoner import Poisoner
@@ -35,7 +35,7 @@ RATE = """
 
 
 @pytest.fixture
-def barred(own_broker: local.RabbitMQ) -> Iterator[None]:
+def barred(own_broker: devservers.RabbitMQ) -> Iterator[None]:
     """The relay may not write to some exchanges."""
     own_broker.ctl("set_permissions", "-p", "/", "guest", ".*", MAY_WRITE, ".*")
     yield

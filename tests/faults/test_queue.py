@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay import local
+from relay import devservers
 from tests.support.fault_scene import Scene
 from tests.support.queue import Queue, unchecked
 
@@ -20,7 +20,7 @@ ROOM = 64 << 20
 
 @pytest.mark.fault(4, repeats=5)
 @pytest.mark.ids("A1", "C8")
-async def test_messages_wait_in_the_database_alone(scene: Scene, own_postgres: local.Postgres) -> None:
+async def test_messages_wait_in_the_database_alone(scene: Scene, own_postgres: devservers.Postgres) -> None:
     """No relay runs, the broker is dead, and the database crashes: what was committed goes out when all are back, the rest does not."""
     scene.broker.persist_topology()
     scene.broker.crash()

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from aio_pika.exceptions import AMQPError
 
-from relay import local
+from relay import devservers
 from tests.support.broker import Declared
 from tests.support.proxy import Proxy
 from tests.support.queue import Queue, until
@@ -66,7 +66,7 @@ class Sender:
 class Stage:
     """A broker of its own with a queue, an inbox, and receivers between them."""
 
-    def __init__(self, relays: Relays, inbox: Queue, broker: local.RabbitMQ, to: Declared) -> None:
+    def __init__(self, relays: Relays, inbox: Queue, broker: devservers.RabbitMQ, to: Declared) -> None:
         self._relays = relays
         self.inbox = inbox
         self.broker = broker
@@ -110,7 +110,7 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(relays: Relays, queue: Queue, own_broker: local.RabbitMQ, inbox: Declared) -> Stage:
+async def stage(relays: Relays, queue: Queue, own_broker: devservers.RabbitMQ, inbox: Declared) -> Stage:
     """Everything that a fault of the receive direction needs."""
     await queue.sql("SELECT queue_message_config_set('direction', 'inbox')")
     return Stage(relays, queue, own_broker, inbox)
@@ -174,7 +174,7 @@ async def test_a_broker_that_is_killed_under_receivers_loses_nothing(stage: Stag
 @pytest.mark.fault(32, repeats=20)
 @pytest.mark.ids("C16")
 @pytest.mark.parametrize("how", ["crash", "restart"])
-async def test_a_database_that_dies_under_a_receiver_loses_nothing(stage: Stage, own_postgres: local.Postgres, how: str) -> None:
+async def test_a_database_that_dies_under_a_receiver_loses_nothing(stage: Stage, own_postgres: devservers.Postgres, how: str) -> None:
     """Nothing is acknowledged that was not committed, and what was not heard of is written again, once."""
     receiver = await stage.start("receiver")
     async with stage.sending():

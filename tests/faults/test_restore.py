@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.clusters import Cluster
 from tests.support.foreign import renumber
 from tests.support.lost import assert_nothing_is_lost
@@ -24,7 +24,7 @@ REFUSES = """
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
 
 
-async def start(relays: Relays, queue: Queue, broker: local.RabbitMQ, name: str = "relay") -> RelayProcess:
+async def start(relays: Relays, queue: Queue, broker: devservers.RabbitMQ, name: str = "relay") -> RelayProcess:
     """Start a relay between this queue and the broker."""
     return await relays.start(name, database=queue.url, broker=broker.url, settings=SHORT)
 
@@ -32,7 +32,7 @@ async def start(relays: Relays, queue: Queue, broker: local.RabbitMQ, name: str 
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_restored_messages_go_out_before_new_ones(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """From a cluster with high ids to one with low ids, with locks of a relay that is no more."""
     high, low = clusters
@@ -60,7 +60,7 @@ async def test_restored_messages_go_out_before_new_ones(
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_there_and_back_again_keeps_the_order(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """High to low to high to low: each cluster adds its own, and only where ids are lower is anything renumbered."""
     high, low = clusters
@@ -85,7 +85,7 @@ async def test_there_and_back_again_keeps_the_order(
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_a_dump_restored_into_a_running_queue_is_delivered(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """The relay finds it within a minute, without a new start."""
     high, low = clusters
@@ -105,7 +105,7 @@ async def test_a_dump_restored_into_a_running_queue_is_delivered(
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_restored_messages_go_past_one_that_a_trigger_refuses(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """The relay sends all others, and this one when the trigger lets it."""
     high, low = clusters
@@ -128,7 +128,7 @@ async def test_restored_messages_go_past_one_that_a_trigger_refuses(
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_after_a_logical_switchover_everything_goes_out(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """The subscriber has the rows without the sequences; as long as it is one, nothing is renumbered."""
     high, low = clusters
@@ -163,7 +163,7 @@ async def holds(queue: Queue, count: int) -> bool:
 @pytest.mark.fault(34, repeats=3)
 @pytest.mark.ids("C9")
 async def test_a_blocked_key_of_a_dump_starves_nobody(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, sent: Sent
+    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: devservers.RabbitMQ, sent: Sent
 ) -> None:
     """6,000 restored messages stand behind a head that waits: others go out at once, restored or new."""
     high, low = clusters

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.broker import Declared, Topology
 from tests.support.clusters import Cluster
 from tests.support.relays import Relays
@@ -22,7 +22,13 @@ DATA = ("--data-only", "--disable-triggers", "-t", "queue_message")
 @pytest.mark.ids("C9")
 @pytest.mark.parametrize("higher", [True, False], ids=["higher ids", "lower ids"])
 async def test_a_dump_restored_while_others_insert_is_delivered(
-    clusters: tuple[Cluster, Cluster], relays: Relays, own_broker: local.RabbitMQ, own_topology: Topology, inbox: Declared, *, higher: bool
+    clusters: tuple[Cluster, Cluster],
+    relays: Relays,
+    own_broker: devservers.RabbitMQ,
+    own_topology: Topology,
+    inbox: Declared,
+    *,
+    higher: bool,
 ) -> None:
     """Each once; the dump's keys in their order, those of here in theirs, and what comes afterwards behind what it must follow."""
     there, here = clusters if higher else clusters[::-1]

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
 from relay.errors import LocalServerError
 from tests.support.fault_play import SMALL, WINDOW, play, producing
 from tests.support.fault_scene import LOCK_SECONDS, Scene
@@ -75,7 +75,7 @@ async def test_tables_that_are_rewritten_under_load_lose_and_double_nothing(scen
 
 @pytest.mark.fault(26, repeats=20)
 @pytest.mark.ids("C9")
-async def test_pg_repack_under_load_loses_and_doubles_nothing(scene: Scene, own_postgres: local.Postgres, say: Say) -> None:
+async def test_pg_repack_under_load_loses_and_doubles_nothing(scene: Scene, own_postgres: devservers.Postgres, say: Say) -> None:
     """It copies the rows, replays from its log what changed meanwhile, and puts the new file in the table's place."""
     try:
         repack = Repack(own_postgres, say)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.fault_play import SMALL, WINDOW, play, tells
 from tests.support.fault_scene import Scene
 from tests.support.proxy import Proxy
@@ -67,7 +67,7 @@ async def test_a_broker_that_restarts_in_order_loses_nothing(scene: Scene) -> No
 @pytest.mark.fault(4, repeats=20)
 @pytest.mark.ids("A17", "C9")
 @pytest.mark.parametrize("how", ["crash", pytest.param("restart", marks=pytest.mark.long_only)])
-async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_postgres: local.Postgres, how: str) -> None:
+async def test_a_database_that_dies_or_restarts_loses_nothing(scene: Scene, own_postgres: devservers.Postgres, how: str) -> None:
     """Outcomes are written when it is back, so that nothing is sent twice unless it was away for longer than the locks last."""
     await scene.queue.sql("SELECT queue_message_config_set('lock_seconds', %s)", str(OUTLAST))
     relay = await scene.start(**SMALL, **HTTP)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.soak.run import Plan, soak
 from tests.support.fault_runs import LEDGER
 from tests.support.servers import Say
@@ -25,8 +25,8 @@ SECONDS = 60
 @pytest.mark.slow
 @pytest.mark.ids("A17", "B9", "C1", "C5", "C7", "C9", "C17")
 async def test_a_minute_of_random_faults_adds_up(
-    own_postgres: local.Postgres,
-    own_broker: local.RabbitMQ,
+    own_postgres: devservers.Postgres,
+    own_broker: devservers.RabbitMQ,
     chance: random.Random,
     say: Say,
     record_property: Callable[[str, object], None],

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.costs import cost, count_statements
 from tests.support.disorder import DisorderlyProducer
 from tests.support.fault_play import WINDOW, producing
@@ -126,7 +126,7 @@ async def test_who_commits_late_is_not_passed_over(scene: Scene, disorder: Disor
 
 @pytest.mark.fault(20, repeats=20)
 @pytest.mark.ids("C1", "C2")
-async def test_what_was_undone_never_goes_out(scene: Scene, disorder: DisorderlyProducer, own_postgres: local.Postgres) -> None:
+async def test_what_was_undone_never_goes_out(scene: Scene, disorder: DisorderlyProducer, own_postgres: devservers.Postgres) -> None:
     """Savepoints, caught errors, subtransactions beyond a snapshot's room, two steps with a crash in between: committed or never there."""
     relay = await scene.start(**HTTP)
     async with AsyncExitStack() as stack:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.queue import Queue, until
 from tests.support.relays import RelayProcess, Relays
 from tests.support.scrape import HTTP, counted
@@ -96,7 +96,7 @@ async def test_a_killed_worker_without_transactions_repeats_at_most_what_it_held
 @pytest.mark.fault(33, repeats=20)
 @pytest.mark.ids("A17", "C9")
 async def test_a_database_that_dies_under_workers_handles_each_message_once(
-    work: Start, queue: Queue, own_postgres: local.Postgres
+    work: Start, queue: Queue, own_postgres: devservers.Postgres
 ) -> None:
     """Handlers whose transaction went with it begin anew; one whose COMMIT got through is not repeated."""
     worker = await work("worker")

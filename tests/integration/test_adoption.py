@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from relay.devservers.process import poll
 from relay.errors import MigrationError
-from relay.local.process import poll
-from relay.postgres.migrate import migrate
-from relay.postgres.sql_files import migrations
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.schema.sql_files import migrations
 from tests.support.logins import login
 
 SCRIPT = """

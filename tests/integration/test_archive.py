@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.queue import Queue
 
 SETTLE = """

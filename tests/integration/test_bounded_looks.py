@@ -10,7 +10,7 @@ import pytest
 
 from relay.message import Position
 from relay.ports import Places
-from relay.postgres.upkeep import Upkeep
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.queue import MadeStore, Queue, unchecked
 
 SHORT, LONG = 110_000, 220_000

@@ -12,9 +12,9 @@ from relay.claims.lanes import PAGE, Lanes
 from relay.claims.streams import Streams
 from relay.message import SUCCESS, Batch, GiveBack
 from relay.ports import At, Fresh, Row
-from relay.postgres.database import Session
 from relay.postgres.parameters import positions_of, probe, ranges_of, results_of, returns_of, wanted_of
-from relay.postgres.payloads import LARGE
+from relay.postgres.payload_fetcher import LARGE
+from relay.postgres.session import Session
 from tests.support.claimers import Claimer
 from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until

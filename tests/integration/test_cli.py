@@ -13,10 +13,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from relay import __version__, local
-from relay.cli import status as cli_status
+from relay import __version__, devservers
+from relay.cli.commands import status as cli_status
 from relay.cli.main import app
-from relay.postgres.sql_files import migrations
+from relay.postgres.schema.sql_files import migrations
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 
@@ -106,7 +106,7 @@ def test_a_lock_in_the_way_says_what_to_do(cli: Cli) -> None:
 
 def test_migrate_and_check_say_so_where_the_roles_are_missing(say: Callable[[str], None], tmp_path: Path) -> None:
     """--check exits 1 with what to run; migrate itself has done what it may."""
-    with local.postgres(say=say, private=True) as server, psycopg.connect(server.url, autocommit=True) as superuser:
+    with devservers.postgres(say=say, private=True) as server, psycopg.connect(server.url, autocommit=True) as superuser:
         superuser.execute("CREATE ROLE someone LOGIN PASSWORD 'x'")
         superuser.execute("CREATE DATABASE theirs OWNER someone")
         theirs = Cli(make_conninfo(server.url, dbname="theirs", user="someone", password="x"), tmp_path)

@@ -8,8 +8,8 @@ from itertools import count
 import psycopg
 import pytest
 
-from relay.cli.check_walk import PAGE
-from relay.cli.check_watch import MOST
+from relay.cli.queue_check.recheck import MOST
+from relay.cli.queue_check.scan import PAGE
 from tests.support.broker import Declared
 from tests.support.checking import RELAY, Between, kept, lost
 from tests.support.cli import Cli, Seeded

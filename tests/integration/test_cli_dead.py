@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from relay.cli.output import quoted
+from relay.cli.common.output import quoted
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 from tests.support.plans import explain

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from relay.maintenance import HEARTBEAT
+from relay.maintenance.maintenance import HEARTBEAT
 from tests.support.cli import Cli, Seeded
 
 FOLLOW = f": relays follow within about {HEARTBEAT:g} seconds; what they have claimed by then is still sent"

@@ -7,7 +7,7 @@ import json
 import psycopg
 import pytest
 
-from relay.maintenance import HEARTBEAT
+from relay.maintenance.maintenance import HEARTBEAT
 from tests.support.cli import Cli, Seeded
 
 FOLLOW = f": relays follow within about {HEARTBEAT:g} seconds; what they have claimed by then is still sent"

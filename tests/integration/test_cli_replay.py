@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from relay.cli import replay as cli_replay
-from relay.cli.output import count
-from relay.console import Console
+from relay.cli.commands import replay as cli_replay
+from relay.cli.common.output import count
+from relay.postgres.operator_session import Console
 from tests.support.cli import Cli, Seeded
 
 

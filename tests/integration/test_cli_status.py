@@ -8,7 +8,7 @@ import re
 import psycopg
 import pytest
 
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay.cli import walk
-from relay.cli.handlers import Dead, Handled, Outcome
-from relay.cli.plan import Plan
-from relay.cli.watch import Watch
-from relay.console import Console
+from relay.cli.dead_watch import cursor
+from relay.cli.dead_watch.actions import Dead, Handled, Outcome
+from relay.cli.dead_watch.loop import Watch
+from relay.cli.dead_watch.plan import Plan
+from relay.postgres.operator_session import Console
 from tests.support.cli import Cli, Seeded
 
 
@@ -252,7 +252,7 @@ class _Recorder:
 
 def test_a_message_that_commits_late_is_not_missed(database_url: str, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     """A settle that began before others and committed after them stands below what was seen last; pages are small here."""
-    monkeypatch.setattr(walk, "PAGE", 2)
+    monkeypatch.setattr(cursor, "PAGE", 2)
     recorder = _Recorder()
     watch = Watch(Plan(handlers=[recorder]), stopped=lambda: False)
     late = seeded.insert(routing_key="late")

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from relay.cli.rules import parse_rule
+from relay.cli.dead_watch.replay_rules import parse_rule
 from tests.support.cli import Cli, Seeded
 from tests.support.hooks import Answer, hook
 from tests.support.logins import login

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from relay import local
-from relay.local.process import poll
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.process import poll
+from relay.postgres.schema.migrate import migrate
 from tests.support.cli import Cli, Seeded
 from tests.support.hooks import Answer, Got, hook
 from tests.support.servers import Databases, Say
@@ -25,14 +25,14 @@ UNANSWERED = "SELECT count(*) FROM queue_message_dead_list WHERE acknowledged_at
 
 
 @pytest.fixture(scope="module")
-def own_postgres(say: Say) -> Iterator[local.Postgres]:
+def own_postgres(say: Say) -> Iterator[devservers.Postgres]:
     """A private PostgreSQL, to be restarted."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         yield server
 
 
 @pytest.fixture
-def database_url(own_postgres: local.Postgres) -> str:
+def database_url(own_postgres: devservers.Postgres) -> str:
     """A fresh database with the schema, on the private server."""
     databases = Databases(own_postgres.url)
     url = databases.url(databases.create())
@@ -81,7 +81,7 @@ def test_a_watch_killed_before_it_acknowledged_handles_again(cli: Cli, seeded: S
 
 
 def test_a_database_that_restarts_is_waited_for_and_what_died_meanwhile_is_handled(
-    cli: Cli, seeded: Seeded, own_postgres: local.Postgres, database_url: str
+    cli: Cli, seeded: Seeded, own_postgres: devservers.Postgres, database_url: str
 ) -> None:
     """Each is posted once: what was handled before is known, and what the restart kept from being acknowledged is acknowledged after it."""
     first = seeded.archive("failed")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from relay.cli.handlers import LONGEST_PAUSE, pause
-from relay.cli.webhook import retry_after
-from relay.outbound import Response
+from relay.cli.dead_watch.actions import LONGEST_PAUSE, pause
+from relay.cli.dead_watch.webhook import retry_after
+from relay.net.http_client import Response
 from tests.support.certificates import Authority
 from tests.support.cli import Cli, Seeded
 from tests.support.hooks import Answer, Got, Hook, hook

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from relay.client import JsonText, Message, MessageError, Options, enqueue, enqueue_async, enqueue_many, enqueue_many_async
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.logins import login
 
 pytestmark = pytest.mark.ids("A38")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres.upkeep import Upkeep
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.queue import MadeStore, MakeStore, Queue
 
 LANES = 64

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared
 from tests.support.cli import Cli
 from tests.support.other_outboxes import DEBEZIUM, PAUSE
@@ -64,14 +64,14 @@ class Connector:
 
 
 @pytest.fixture(scope="session")
-def logical_server(say: Say) -> Iterator[local.Postgres]:
+def logical_server(say: Say) -> Iterator[devservers.Postgres]:
     """A private PostgreSQL whose WAL can be decoded."""
-    with local.postgres(say=say, settings=["wal_level=logical"], private=True) as server:
+    with devservers.postgres(say=say, settings=["wal_level=logical"], private=True) as server:
         yield server
 
 
 @pytest.fixture
-async def logical_queue(logical_server: local.Postgres) -> AsyncIterator[Queue]:
+async def logical_queue(logical_server: devservers.Postgres) -> AsyncIterator[Queue]:
     """A queue beside Debezium's table, with the publication of all tables that it makes by itself, and its slot."""
     databases = Databases(logical_server.url)
     name = databases.create()

@@ -16,7 +16,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from psycopg import sql
 
 from relay.consumer import ConsumerError, once, once_async, relay_id
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Topology
 from tests.support.logins import login
 from tests.support.queue import Queue, until

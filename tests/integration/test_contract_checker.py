@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from relay.contracts.apart import Checker, End, Judged, _send
+from relay.contracts.large_checks import Checker, End, Judged, _send
 from tests.support.queue import until
 
 pytestmark = pytest.mark.ids("A37")
@@ -39,7 +39,7 @@ def process_of(checker: Checker) -> asyncio.subprocess.Process:
 def processes() -> list[int]:
     """Children of this one that check contents; also those that nobody has noticed yet."""
     children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-    return [pid for pid in children if b"relay.contracts.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in children if b"relay.contracts.check_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def test_a_process_that_is_killed_once_it_has_answered_is_asked_for_nothin
 
 async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the process had served another one."""
-    monkeypatch.setattr("relay.contracts.apart._PATIENCE", 0.2)
+    monkeypatch.setattr("relay.contracts.large_checks._PATIENCE", 0.2)
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
     process_of(checker).send_signal(signal.SIGSTOP)
 
@@ -124,7 +124,7 @@ async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(ch
 
 async def test_no_content_is_blamed_for_the_memory_that_others_left(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Schemas that were compiled stay: what then finds too little memory in the process is checked in another one."""
-    monkeypatch.setattr("relay.contracts.apart.of_check", lambda size: (size and 48) << 20)
+    monkeypatch.setattr("relay.contracts.large_checks.of_check", lambda size: (size and 48) << 20)
     large = [{"properties": {f"a{n}_{m}": {"type": "integer", "minimum": m} for m in range(4000)}} for n in range(12)]
     pids = list[int]()
     for schema in large:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from relay.contracts.patterns import matches
-from relay.postgres.upkeep import Upkeep
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.broker import Topology
 from tests.support.queue import MadeStore, Queue, until
 

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relay import events
 from relay.message import SUCCESS, Archive, Result
-from relay.metrics import Metrics
+from relay.observability.metrics import Metrics
 from relay.ports import Row
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 from tests.support import dashboard
 from tests.support.logins import login
 from tests.support.promtool import promtool, said_wrong

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.console import Console
 from relay.errors import StoreError
-from relay.postgres.answers import Connection, soon
-from relay.postgres.database import Session, _kerberos, connect
 from relay.postgres.errors import READ_ONLY, read_only
-from relay.postgres.migrate import migrate
+from relay.postgres.operator_session import Console
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.session import Session, _kerberos, connect
+from relay.postgres.timeouts import Connection, soon
 from tests.support.logins import login
 from tests.support.proxy import Proxy
 from tests.support.queue import MakeStore, Queue
@@ -127,7 +127,7 @@ async def test_a_session_that_kerberos_encrypts_is_told_from_plain_text(
 ) -> None:
     """PostgreSQL is asked only after a login by GSSAPI; that alone encrypts nothing."""
     connection = await connect(database_url, "relay", prepare_threshold=None)
-    monkeypatch.setattr("relay.postgres.database._KERBEROS", f"SELECT {answer[0]}".encode())
+    monkeypatch.setattr("relay.postgres.session._KERBEROS", f"SELECT {answer[0]}".encode())
     stand_in = SimpleNamespace(pgconn=SimpleNamespace(used_gssapi=used), execute=connection.execute, fileno=connection.fileno)
 
     assert kerberos == await _kerberos(cast("Connection", stand_in))

@@ -11,7 +11,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from relay.errors import StoreError
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.queue import Queue, until
 from tests.support.relays import Relays

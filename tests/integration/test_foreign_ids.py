@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from relay.postgres.migrate import check_ids, migrate
+from relay.postgres.schema.migrate import check_ids, migrate
 from tests.support.claimers import Claimer
 from tests.support.foreign import FAR, bring, keys, pass_ids, places, renumber
 from tests.support.queue import MakeStore, Queue, unchecked

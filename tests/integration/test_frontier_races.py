@@ -12,7 +12,7 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from relay.claims.share import Share
+from relay.claims.flood_control import Share
 from relay.claims.streams import Streams
 from tests.support.queue import PLENTY, MadeStore
 from tests.support.writers import Writer

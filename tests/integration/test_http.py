@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from relay import broker_events, events
+from relay import events
 from relay.errors import SettingsError
-from relay.health import Health
-from relay.http import AT_ONCE, HttpServer
-from relay.metrics import Metrics
+from relay.events import broker
+from relay.observability.health import Health
+from relay.observability.http_server import AT_ONCE, HttpServer
+from relay.observability.metrics import Metrics
 
-UP = (events.Started(1, "one", "public"), broker_events.BrokerUp("4.0"), events.ListenUp())
+UP = (events.Started(1, "one", "public"), broker.BrokerUp("4.0"), events.ListenUp())
 
 
 class Answer(NamedTuple):
@@ -117,9 +118,9 @@ async def test_ready_means_that_messages_can_move(serve: Serve) -> None:
     ("event", "about", "cure"),
     [
         (events.DatabaseDown("PostgreSQL does not answer.", 1), "database", events.DatabaseUp()),
-        (broker_events.BrokerDown("RabbitMQ does not answer.", 1), "broker", broker_events.BrokerUp("4.0")),
-        (broker_events.BrokerBlocked("low on memory"), "blocked", broker_events.BrokerUnblocked()),
-        (broker_events.BrokerBlocked("low on disk"), "blocked", broker_events.BrokerUp("4.0")),
+        (broker.BrokerDown("RabbitMQ does not answer.", 1), "broker", broker.BrokerUp("4.0")),
+        (broker.BrokerBlocked("low on memory"), "blocked", broker.BrokerUnblocked()),
+        (broker.BrokerBlocked("low on disk"), "blocked", broker.BrokerUp("4.0")),
         (events.Stopping("SIGTERM", "drain", 3), "stopping", None),
     ],
 )
@@ -142,11 +143,11 @@ async def test_too_few_channels_leave_the_relay_ready_and_are_noted(serve: Serve
     """Messages move, so an orchestrator takes nothing away; an operator finds the reason of the slowness."""
     served = serve()
     await served.start()
-    for event in (*UP, broker_events.ChannelsLimited(1, 3)):
+    for event in (*UP, broker.ChannelsLimited(1, 3)):
         served.emit(event)
 
     noted = await served.ask("/readyz")
-    served.emit(broker_events.ChannelsUnlimited())
+    served.emit(broker.ChannelsUnlimited())
     after = await served.ask("/readyz")
 
     assert (200, "ready", {}) == (noted.status, noted.json["status"], noted.json["reasons"])
@@ -226,7 +227,7 @@ async def test_a_request_without_end_is_refused(serve: Serve) -> None:
 
 async def test_a_connection_that_sends_nothing_is_ended(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can use up the connections by holding them."""
-    monkeypatch.setattr("relay.http.LONGEST", 0.2)
+    monkeypatch.setattr("relay.observability.http_server.LONGEST", 0.2)
     served = serve()
     await served.start()
     held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(AT_ONCE)]
@@ -244,7 +245,7 @@ async def test_a_connection_that_sends_nothing_is_ended(serve: Serve, monkeypatc
 
 async def test_each_connection_more_than_allowed_closes_the_oldest(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest is answered, and so is one that was neither the oldest nor the newest."""
-    monkeypatch.setattr("relay.http.AT_ONCE", 3)
+    monkeypatch.setattr("relay.observability.http_server.AT_ONCE", 3)
     served = serve()
     await served.start()
     held = []

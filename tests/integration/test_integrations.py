@@ -25,7 +25,7 @@ from relay.client import JsonText, Message, MessageError, Options, OutboxModel
 from relay.integrations import asyncpg as by_asyncpg
 from relay.integrations import django as by_django
 from relay.integrations import sqlalchemy as by_sqlalchemy
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.app_libraries import django_on, sqlalchemy_url
 from tests.support.traces import PARENT
 

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from relay.postgres.migrate import migrate
-from relay.postgres.sql_files import migrations
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.schema.sql_files import migrations
 from tests.support.keyed import contents, fates, fold, insert, keyed, other, queued
 from tests.support.plans import explain
 from tests.support.queue import Queue
@@ -338,8 +338,8 @@ def test_what_waits_at_an_upgrade_is_sent_after_it(databases: Databases, monkeyp
     name = databases.create()
     known = [migration for migration in migrations() if migration.version <= BEFORE]
     with monkeypatch.context() as patch:
-        patch.setattr("relay.postgres.migrate.migrations", lambda: known)
-        patch.setattr("relay.postgres.migrate._finish", lambda *_: None)
+        patch.setattr("relay.postgres.schema.migrate.migrations", lambda: known)
+        patch.setattr("relay.postgres.schema.migrate._finish", lambda *_: None)
         migrate(databases.url(name))
     with psycopg.connect(databases.url(name), autocommit=True) as connection:
         for kind in ("coalesce_key", "bundle_key"):

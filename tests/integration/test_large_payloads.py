@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from relay.encoding import Encoded, Encoder
+from relay.codec.encoder import Encoded, Encoder
+from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
 from relay.events import Event, LockLost
 from relay.memory import KEPT
 from relay.message import Cut
-from relay.policy import Policy
-from relay.postgres.payloads import FIRST, LARGE
+from relay.postgres.payload_fetcher import FIRST, LARGE
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
 
 INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"

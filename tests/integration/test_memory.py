@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from aio_pika.abc import AbstractChannel
 
+from relay.codec.option_rules import LONGEST
 from relay.memory import KEPT
-from relay.option_rules import LONGEST
 from tests.support.broker import Declared, Topology
 from tests.support.inboxes import Start, publish, received
 from tests.support.queue import Queue, until

@@ -11,8 +11,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from relay.errors import MigrationError, StoreError
-from relay.postgres.migrate import check, migrate
-from relay.postgres.sql_files import migrations, read
+from relay.postgres.schema.migrate import check, migrate
+from relay.postgres.schema.sql_files import migrations, read
 from tests.support.logins import login
 from tests.support.servers import Databases
 
@@ -134,7 +134,7 @@ def test_an_edited_migration_is_told_and_not_run_again(database_url: str) -> Non
 def test_a_failure_after_the_commit_says_that_the_schema_is_there(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call does the rest."""
     with monkeypatch.context() as patched:
-        patched.setattr("relay.postgres.migrate.read", lambda name: "SELECT 1 / 0" if name == "former.sql" else read(name))
+        patched.setattr("relay.postgres.schema.migrate.read", lambda name: "SELECT 1 / 0" if name == "former.sql" else read(name))
         with pytest.raises(MigrationError, match=r"the schema is up to date, but what follows is not done: .*division by zero"):
             migrate(empty_database_url)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local
-from relay.local.borrowed import BorrowedPostgres
-from relay.local.postgres import Postgres
-from relay.postgres.migrate import check, migrate, render
+from relay import devservers
+from relay.devservers.borrowed import BorrowedPostgres
+from relay.devservers.postgres import Postgres
+from relay.postgres.schema.migrate import check, migrate, render
 from tests.support.logins import own_role
 from tests.support.servers import Databases
 
@@ -106,7 +106,10 @@ def test_pg_cron_gets_its_jobs_once(say: Callable[[str], None]) -> None:
     settings = ("shared_preload_libraries=pg_cron", "cron.database_name=postgres")
     if not list(Path("/usr/lib/postgresql").glob("*/lib/pg_cron.so")):
         pytest.skip("pg_cron is not installed here (apt-get install postgresql-15-cron); the container tests run it")
-    with local.postgres(say=say, settings=settings, private=True) as server, psycopg.connect(server.url, autocommit=True) as connection:
+    with (
+        devservers.postgres(say=say, settings=settings, private=True) as server,
+        psycopg.connect(server.url, autocommit=True) as connection,
+    ):
         connection.execute("CREATE EXTENSION pg_cron")
         migrate(server.url)
         migrate(server.url, schema="Odd name")

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.queue import Queue, until
 
 MARK = "SELECT pg_notify('queue_message_notify', 'end')"

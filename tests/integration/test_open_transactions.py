@@ -11,12 +11,12 @@ import pytest
 from relay.claims.cursor import LAST_XID, Cursor, Snapshot
 from relay.claims.key_bounds import NOWHERE, Bound
 from relay.claims.stream import WALK
-from relay.literals import literal
 from relay.message import START, Position, Range
 from relay.ports import Fresh
-from relay.postgres.database import ALWAYS, BY_INDEX, IN_ORDER
+from relay.postgres.array_literal import literal
 from relay.postgres.parameters import at, heads_of, probe, ranges_of, wanted_of
-from relay.postgres.payloads import LARGE
+from relay.postgres.payload_fetcher import LARGE
+from relay.postgres.session import ALWAYS, BY_INDEX, IN_ORDER
 from relay.postgres.store import LOOK, MAX_FINDINGS, PAGE
 from tests.support.claimers import Claimer
 from tests.support.plans import explain

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.outbound import NoAnswerError, Response, UnreachableHostError, UrlError, check, fetch
+from relay.net.http_client import NoAnswerError, Response, UnreachableHostError, UrlError, check, fetch
 from tests.support.certificates import Authority
 from tests.support.hooks import Answer, Hook, hook
 

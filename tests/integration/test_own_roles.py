@@ -13,9 +13,9 @@ from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import MigrationError, StoreError
-from relay.postgres.borders import check_roles, crossings
-from relay.postgres.migrate import check, migrate
-from relay.postgres.sql_files import migrations, read
+from relay.postgres.schema.borders import check_roles, crossings
+from relay.postgres.schema.migrate import check, migrate
+from relay.postgres.schema.sql_files import migrations, read
 from tests.support.logins import HELD, KINDS, login
 from tests.support.servers import Databases
 
@@ -119,8 +119,8 @@ def migrate_old(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bring a schema to the last migration with shared roles."""
     known = [migration for migration in migrations() if migration.version <= SHARED_UNTIL]
     with monkeypatch.context() as patch:
-        patch.setattr("relay.postgres.migrate.migrations", lambda: known)
-        patch.setattr("relay.postgres.migrate._finish", lambda *_: None)  # It takes the newest functions.
+        patch.setattr("relay.postgres.schema.migrate.migrations", lambda: known)
+        patch.setattr("relay.postgres.schema.migrate._finish", lambda *_: None)  # It takes the newest functions.
         migrate(url)
 
 
@@ -332,7 +332,8 @@ def test_an_upgrade_that_is_cut_off_is_ended_by_the_next(
     databases.drop(undisturbed)
     with logins_of_before(old_url, *KINDS) as members:
         with monkeypatch.context() as patch:
-            patch.setattr("relay.postgres.migrate.read", lambda name: _cut_off(read(name), done=done) if name == step else read(name))
+            reading = "relay.postgres.schema.migrate.read"
+            patch.setattr(reading, lambda name: _cut_off(read(name), done=done) if name == step else read(name))
             with pytest.raises(StoreError, match="PostgreSQL went away"):
                 migrate(old_url)
         migrate(old_url)

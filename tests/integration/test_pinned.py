@@ -10,18 +10,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.console import Console
 from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result
-from relay.pipeline import adbc
-from relay.pipeline.database import Database
+from relay.pipeline.source import adbc
+from relay.pipeline.source.database import Database
 from relay.ports import Row
-from relay.postgres import migrate as migrations
-from relay.postgres.database import Session
-from relay.postgres.ear import Ear
-from relay.postgres.migrate import migrate
-from relay.postgres.pinned import DEFAULTS, ENCODING, NOTICE, OWN, PINNED, pin
-from relay.postgres.statements import Statements
+from relay.postgres.notification_listener import Ear
+from relay.postgres.operator_session import Console
+from relay.postgres.schema import migrate as migrations
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.session import Session
+from relay.postgres.session_settings import DEFAULTS, ENCODING, NOTICE, OWN, PINNED, pin
+from relay.queries.statements import Statements
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
 from tests.support.queue import MakeStore, Queue, until
@@ -77,7 +77,7 @@ async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
     database_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a chore over the whole queue would go on beside the next one, with its locks."""
-    monkeypatch.setattr("relay.postgres.database.OWN", OWN.replace(b"10s", b"1s"))
+    monkeypatch.setattr("relay.postgres.session.OWN", OWN.replace(b"10s", b"1s"))
     session = Session(database_url, application_name="chore", answer=lambda: 1)
     running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
     await session.open()
@@ -205,10 +205,10 @@ async def test_the_schema_reads_its_patterns_alike_where_backslashes_escape(queu
     assert "a b" == await queue.value("SELECT queue_message_one_line(E'a\\u0085b', 100)")
 
 
-@pytest.mark.parametrize("folder", ["sql", "relay/postgres/queries", "relay/pipeline/queries"])
+@pytest.mark.parametrize("folder", ["sql", "relay/queries", "relay/pipeline/queries"])
 def test_no_plain_literal_of_ours_holds_a_backslash(folder: str) -> None:
     """It would mean something else in a session with standard_conforming_strings off; E'…' never does."""
-    files = sorted((Path(__file__).parents[2] / folder).glob("*.sql"))
+    files = sorted((Path(__file__).parents[2] / folder).rglob("*.sql"))
     code = {file.name: re.sub(r"--.*|\bE'(?:[^'\\]|\\.|'')*'", "", file.read_text()) for file in files}
 
     assert files

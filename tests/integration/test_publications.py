@@ -9,7 +9,7 @@ import pytest
 from relay.errors import StoreError
 from relay.message import Archive, Result
 from relay.ports import Row
-from relay.postgres.upkeep import Upkeep
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.queue import MadeStore, Queue
 
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 from tests.support.broker import Declared
 from tests.support.inboxes import Start, emptied, publish, received
 from tests.support.queue import Queue

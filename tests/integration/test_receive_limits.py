@@ -12,7 +12,7 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from relay.local import RabbitMQ
+from relay.devservers import RabbitMQ
 from tests.support.broker import Topology
 from tests.support.inboxes import Start, emptied, publish, received
 from tests.support.own import user_of

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from relay import local
-from relay.local.borrowed import database_at
-from relay.local.process import poll
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.borrowed import database_at
+from relay.devservers.process import poll
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared
 from tests.support.queue import Queue, until
 from tests.support.relays import Relays
@@ -25,14 +25,14 @@ IDS = "SELECT array_agg(id::text ORDER BY id) FROM queue_message_archive"
 
 
 @pytest.fixture(scope="module")
-def publisher(say: Say) -> Iterator[local.Postgres]:
+def publisher(say: Say) -> Iterator[devservers.Postgres]:
     """A server whose WAL can be decoded."""
-    with local.postgres(say=say, private=True, settings=["wal_level=logical"]) as server:
+    with devservers.postgres(say=say, private=True, settings=["wal_level=logical"]) as server:
         yield server
 
 
 @pytest.fixture
-def database_url(publisher: local.Postgres) -> Iterator[str]:
+def database_url(publisher: devservers.Postgres) -> Iterator[str]:
     """A fresh database with the schema on that server."""
     databases = Databases(publisher.url)
     url = databases.url(databases.create())
@@ -45,7 +45,7 @@ def database_url(publisher: local.Postgres) -> Iterator[str]:
 async def subscriber(queue: Queue, say: Say) -> AsyncIterator[Queue]:
     """The queue on a second server, which has the schema and follows the rows of the first."""
     await queue.sql(PUBLICATION)
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         migrate(server.url)
         async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as connection:
             await connection.execute(f"CREATE SUBSCRIPTION copy CONNECTION '{queue.url}' PUBLICATION queue".encode())
@@ -99,7 +99,7 @@ async def test_a_relay_on_a_subscriber_sends_what_it_finds_there_once_more(
 
 
 async def test_a_standby_says_how_the_queue_stands_and_refuses_a_relay(
-    relays: Relays, queue: Queue, publisher: local.Postgres, amqp_url: str
+    relays: Relays, queue: Queue, publisher: devservers.Postgres, amqp_url: str
 ) -> None:
     """`relay status` and `relay show` read it; `relay run` and commands that write name what it is in one sentence."""
     [id_] = await queue.insert()

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from relay.message import SUCCESS, Archive, Result
-from relay.postgres.migrate import migrate
-from relay.postgres.sql_files import migrations
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.schema.sql_files import migrations
 from tests.support.foreign import renumber
 from tests.support.logins import login
 from tests.support.queue import MadeStore, MakeStore, Queue
@@ -160,8 +160,8 @@ async def test_requests_that_were_there_before_an_upgrade_are_answered(
 ) -> None:
     """What waits, and what died and is replayed after it; neither is answered by a message that took its id."""
     before = [each for each in migrations() if each.version < PLACES]
-    monkeypatch.setattr("relay.postgres.migrate.migrations", lambda: before)
-    monkeypatch.setattr("relay.postgres.migrate._finish", lambda *_: None)  # It takes the newest functions.
+    monkeypatch.setattr("relay.postgres.schema.migrate.migrations", lambda: before)
+    monkeypatch.setattr("relay.postgres.schema.migrate._finish", lambda *_: None)  # It takes the newest functions.
     migrate(empty_database_url, seed={"direction": "inbox"})
     monkeypatch.undo()
     async with (

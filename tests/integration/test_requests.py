@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from relay.engine.policy import Policy
 from relay.events import Event
-from relay.policy import Policy
 from relay.worker.transactions import Settled, Transactions
 from tests.support.logins import login
 from tests.support.queue import MadeStore, Queue, until

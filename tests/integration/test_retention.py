@@ -13,7 +13,7 @@ from psycopg import errors
 
 from relay.message import Archive, Result
 from relay.ports import Row
-from relay.postgres.upkeep import Upkeep
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.logins import login
 from tests.support.queue import MakeStore, Queue
 

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.postgres.database import Session
-from relay.postgres.ear import Ear
-from relay.postgres.migrate import migrate
-from relay.postgres.statements import Statements
+from relay.postgres.notification_listener import Ear
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.session import Session
+from relay.queries.statements import Statements
 from tests.support.broker import Declared
 from tests.support.keyed import insert, keyed
 from tests.support.logins import login

@@ -11,14 +11,14 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from relay import local
+from relay import devservers
 from relay.message import Archive, Result, Retry
 from relay.ports import Row
-from relay.postgres.borders import check_roles
-from relay.postgres.migrate import migrate
-from relay.postgres.sql_files import Renderer, migrations, read
-from relay.postgres.statements import Statements
-from relay.postgres.upkeep import Upkeep
+from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.schema.borders import check_roles
+from relay.postgres.schema.migrate import migrate
+from relay.postgres.schema.sql_files import Renderer, migrations, read
+from relay.queries.statements import Statements
 from tests.support.foreign import renumber_by
 from tests.support.logins import login, own_role
 from tests.support.queue import MadeStore, MakeStore, Queue, unchecked, until
@@ -261,7 +261,7 @@ async def test_definer_functions_pin_their_search_path(queue: Queue) -> None:
 
 def test_without_createrole_the_statements_are_printed(say: Callable[[str], None]) -> None:
     """Everything else is done; when somebody has made the roles, migrate grants them what they need."""
-    server = local.postgres(say=say, private=True)
+    server = devservers.postgres(say=say, private=True)
     with server, psycopg.connect(server.url, autocommit=True) as superuser:
         superuser.execute("CREATE ROLE someone LOGIN PASSWORD 'x'")
         superuser.execute("CREATE DATABASE theirs OWNER someone")
@@ -312,7 +312,7 @@ def test_a_grant_that_is_missing_is_named(database_url: str) -> None:
 async def test_roles_that_another_migration_makes_meanwhile_are_taken(say: Callable[[str], None]) -> None:
     """Roles belong to the whole server, and the lock of a migration only to its database."""
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
-    server = local.postgres(say=say, private=True)
+    server = devservers.postgres(say=say, private=True)
     with server, psycopg.connect(server.url) as other, psycopg.connect(server.url, autocommit=True) as watcher:
         other.execute("CREATE ROLE queue_message_postgres_public_etl")
         migration = asyncio.create_task(asyncio.to_thread(migrate, server.url))

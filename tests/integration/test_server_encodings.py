@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result, Retry
 from relay.ports import Row
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Topology
 from tests.support.encodings import encoded_database
 from tests.support.queue import MakeStore, Queue

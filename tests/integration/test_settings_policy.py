@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from relay.postgres.migrate import migrate
-from relay.settings import POLICY, Settings, load
+from relay.config.settings import POLICY, Settings, load
+from relay.postgres.schema.migrate import migrate
 from tests.support.queue import Queue
 
 LOWEST = {

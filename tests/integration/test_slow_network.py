@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
-from relay.policy import Policy
-from relay.postgres.payloads import LARGE
+from relay.postgres.payload_fetcher import LARGE
 from tests.support.proxy import Proxy
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue
 

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from relay import events
+from relay.engine.policy import Policy
+from relay.engine.settler import Settlement
 from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Batch, Claim, Outcome, Portion, Retry
-from relay.policy import Policy
 from relay.ports import Row
 from relay.postgres.store import Store
-from relay.settlement import Settlement
 from tests.support.queue import MadeStore, Queue, busy, positions_of, until
 
 NACKED = Retry(0.0, "nacked", "Full.")

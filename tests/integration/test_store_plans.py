@@ -9,12 +9,12 @@ import pytest
 
 from relay.claims.cursor import LAST_SEQ, LAST_XID
 from relay.claims.key_bounds import NOWHERE
-from relay.literals import literal
 from relay.message import START, Position, Range
 from relay.ports import At, Fresh, Wanted
-from relay.postgres.database import ALWAYS, BY_INDEX, IN_ORDER, Session
+from relay.postgres.array_literal import literal
 from relay.postgres.parameters import at, at_all, heads_of, probe, ranges_of, wanted_of
-from relay.postgres.payloads import LARGE
+from relay.postgres.payload_fetcher import LARGE
+from relay.postgres.session import ALWAYS, BY_INDEX, IN_ORDER, Session
 from relay.postgres.store import Store
 from tests.support.plans import PAD, Plan, explain
 from tests.support.queue import PLENTY, MadeStore, Queue

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from relay import events
+from relay.engine.policy import Policy
+from relay.engine.settler import Settlement
 from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Archive, Batch, Claim, GiveBack, Outcome, Portion, Result, Retry
-from relay.policy import Policy
 from relay.ports import Row
-from relay.postgres.database import Session
-from relay.settlement import Settlement
+from relay.postgres.session import Session
 from tests.support.queue import MadeStore, MakeStore, Queue, lost, positions_of
 
 COPIED = (

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from relay.claims.share import Share
+from relay.claims.flood_control import Share
 from relay.claims.streams import Streams
 from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 

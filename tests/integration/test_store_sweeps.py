@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from relay import events
+from relay.engine.policy import Controls, Policy
+from relay.engine.retry import RetryPolicy
 from relay.errors import NewConnectionError, StoreError
 from relay.message import START, Position
-from relay.policy import Controls, Policy
 from relay.ports import At
-from relay.postgres.upkeep import Upkeep
-from relay.retry import RetryPolicy
+from relay.postgres.maintenance_store import Upkeep
 from tests.support.claimers import Claimer, row_held
 from tests.support.queue import END, MadeStore, MakeStore, Queue, ids_of, until
 

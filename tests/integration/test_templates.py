@@ -8,7 +8,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
 from tests.support.servers import Databases, utc_today
 
 NEWEST = "SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'queue_message_archive_daily'::regclass"
@@ -32,7 +32,7 @@ def _newest(databases: Databases, name: str) -> str:
 
 
 def test_a_template_is_copied_on_its_own_day_only(
-    databases: Databases, postgres_server: local.Postgres | local.BorrowedPostgres, aged: str
+    databases: Databases, postgres_server: devservers.Postgres | devservers.BorrowedPostgres, aged: str
 ) -> None:
     """After midnight another one is migrated, once."""
     days = [YESTERDAY, TODAY, TODAY]

@@ -22,7 +22,7 @@ from relay.client import JsonText, Message, Options, enqueue, enqueue_async
 from relay.integrations import asyncpg as by_asyncpg
 from relay.integrations import django as by_django
 from relay.integrations import sqlalchemy as by_sqlalchemy
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from relay.testing.messages import Messages
 from relay.testing.outbox import Outbox
 from tests.support.app_libraries import django_on, sqlalchemy_url

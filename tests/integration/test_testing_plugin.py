@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from relay.local.process import plain_environment
+from relay.devservers.process import plain_environment
 from tests.support.plugin_runs import import_path
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-HEAVY = ("psycopg", "pydantic", "aio_pika", "relay.app", "relay.testing.outbox", "asyncio")
+HEAVY = ("psycopg", "pydantic", "aio_pika", "relay.app.outbox", "relay.testing.outbox", "asyncio")
 APPLICATION = '''
 import psycopg
 import pytest
@@ -150,7 +150,7 @@ def test_without_a_database_a_private_one_is_started(run: Run) -> None:
     assert 0 == done.returncode, done.stdout
     missing = "from importlib import import_module\nfrom relay.errors import LocalServerError\n"
     missing += "def none(*_):\n    raise LocalServerError('Nothing is installed.')\n"
-    missing += "import_module('relay.local.postgres').find_postgres = none\n"
+    missing += "import_module('relay.devservers.postgres').find_postgres = none\n"
     done = run({"conftest.py": missing, "test_app.py": APPLICATION}, "-k", "announces")
     assert (
         "No test database: override the fixture outbox_database_url, or set OUTBOX_TEST_DATABASE_URL. A private one: Nothing" in done.stdout

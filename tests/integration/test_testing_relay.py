@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from relay.client import Message, Options, enqueue, enqueue_many
+from relay.testing.fake_broker.topology import TopologyError
 from relay.testing.outbox import Outbox
 from relay.testing.relays import RunningRelay
 from relay.testing.statements import statement
-from relay.testing.topology import TopologyError
 
 HOUR = timedelta(hours=1)
 

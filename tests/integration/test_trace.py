@@ -9,7 +9,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from relay.client import Message, enqueue, enqueue_async, enqueue_copy, enqueue_many
-from relay.client_message import HEADERS_LIMIT
+from relay.client.message import HEADERS_LIMIT
 from tests.support.broker import Topology
 from tests.support.logins import login
 from tests.support.queue import Queue

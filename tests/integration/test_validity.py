@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from psycopg import sql
 
-from relay.encoding import Encoder
+from relay.codec.encoder import Encoder
+from relay.codec.option_rules import OptionsError
+from relay.codec.options import plan
 from relay.message import PublishResult
-from relay.option_rules import OptionsError
-from relay.options import plan
 from tests.support.json_values import nearly_right, options_text
 from tests.support.poison import POISON, Poison
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay import events
-from relay.postgres.ear import FLOOD, FloodError
+from relay.postgres.notification_listener import FLOOD, FloodError
 from relay.postgres.wakeup import Listener
 from tests.support.logins import login
 from tests.support.pgbouncer import pgbouncer
@@ -275,7 +275,7 @@ async def test_in_mode_always_each_insert_is_a_hint_without_the_gate(queue: Queu
 
 async def test_the_proof_finds_a_peer_that_went_silent(database_url: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose packets vanish looks alive for minutes; a proof without an answer ends it, and the driver is not waited for."""
-    monkeypatch.setattr("relay.postgres.ear.HEARING", 0.3)
+    monkeypatch.setattr("relay.postgres.notification_listener.HEARING", 0.3)
     async with Proxy.before(database_url) as proxy:
         heard = make(proxy.url(database_url), proof_every=0.1)
         await heard.up()
@@ -294,7 +294,7 @@ async def test_behind_a_pool_that_shares_sessions_the_relay_polls_and_says_so_on
     queue: Queue, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, say: Say
 ) -> None:
     """PgBouncer in transaction mode takes LISTEN and the gate without a word; neither may be left behind on a shared session."""
-    monkeypatch.setattr("relay.postgres.ear.HEARING", 0.5)
+    monkeypatch.setattr("relay.postgres.notification_listener.HEARING", 0.5)
     monkeypatch.setattr("relay.postgres.wakeup.LONGEST_PAUSE", 0.1)
     with pgbouncer(queue.url, pool_mode="transaction", folder=tmp_path, say=say) as url:
         heard = make(url)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from relay import local
+from relay import devservers
 from tests.mutants.page import write
 from tests.mutants.runner import Verdict, load, try_all
 
@@ -17,7 +17,7 @@ def main(words: Sequence[str]) -> int:
     every = load()
     mutants = [mutant for mutant in every if not wanted or any(word in mutant.name for word in wanted)]
     began = time.monotonic()
-    with local.postgres(say=_say) as server:
+    with devservers.postgres(say=_say) as server:
         verdicts = try_all(mutants, servers={"TEST_DATABASE_URL": server.url}, told=_tell)
     seconds = time.monotonic() - began
     survivors = [verdict for verdict in verdicts if not verdict.killed]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from relay import local
+from relay import devservers
 from tests.mutants.page import Surveyed, Survivor, write_survey
 from tests.mutants.ready import CONFTEST, DAY, SERVER, TEMPLATE
 from tests.mutants.runner import COPIED, ROOT
@@ -108,7 +108,7 @@ def _servers(group: Group) -> Iterator[dict[str, str]]:
     if not group.postgres:
         yield {}
         return
-    with local.postgres(say=_say) as server:
+    with devservers.postgres(say=_say) as server:
         databases, day = Databases(server.url), utc_today()
         yield {SERVER: server.url, TEMPLATE: databases.create_migrated(), DAY: day.isoformat()}
         databases.drop_all()
@@ -125,7 +125,7 @@ def prepare(group: Group, tree: Path) -> None:
         else:
             shutil.copy2(source, target)
     # What is no module is copied by mutmut once and never again.
-    shutil.rmtree(tree / "mutants" / "relay" / "postgres" / "queries", ignore_errors=True)
+    shutil.rmtree(tree / "mutants" / "relay" / "queries", ignore_errors=True)
     selection = [*group.tests, *(f"--deselect={test}" for test in group.slow)]
     settings = {
         "source_paths": ["relay"], "only_mutate": group.modules, "also_copy": ["sql"], "use_git_change_detection": False,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from relay.pipeline import again, export
-from relay.pipeline.archive import TABLE
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.session import spark_session
+from relay.pipeline.export import again
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.session import spark_session
 from tests.support import archives, exporting
 from tests.support.adding import DAY, NOON, AddAgain
 from tests.support.object_store import bucket, object_store

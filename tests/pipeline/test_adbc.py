@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relay.errors import PipelineError, UnreachableError
-from relay.pipeline import adbc
-from relay.pipeline.database import Database
+from relay.pipeline.source import adbc
+from relay.pipeline.source.database import Database
 
 HEAD = "[libpq] Execution error [PGRES_FATAL_ERROR]: "
 

@@ -10,9 +10,11 @@ import pytest
 from psycopg import sql
 
 from relay.errors import ConflictError, PipelineError
-from relay.pipeline import again, archive_table, export, lake_files, witness
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.export import again
+from relay.pipeline.export import job as export
+from relay.pipeline.lake import data_files, target_table, witness
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
 from tests.support import exporting
 from tests.support.adding import DAY
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def moved(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The lake is moved away when a job has committed all and begins to look at it; returns where to."""
-    away, linked = Path(f"{lake.place.url}-away"), archive_table.linked
+    away, linked = Path(f"{lake.place.url}-away"), target_table.linked
 
     def move_and_look(*words: Any) -> Any:
         monkeypatch.setattr(witness, "linked", linked)
@@ -77,7 +79,7 @@ def test_the_exit_code_is_that_of_what_failed(
     archived: Archived, lake: Lake, database: Database, database_url: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other jobs that go on with the lake during each look are no reason to call anybody."""
-    listed = lake_files.sizes
+    listed = data_files.sizes
 
     def list_and_export(*words: Any) -> dict[str, int]:
         found = listed(*words)

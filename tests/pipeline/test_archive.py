@@ -8,8 +8,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from relay.errors import PipelineError, UnreachableError
-from relay.pipeline.archive import Column, schema_of
-from relay.pipeline.database import Database
+from relay.pipeline.source.columns import Column, schema_of
+from relay.pipeline.source.database import Database
 from tests.support.logins import login
 
 

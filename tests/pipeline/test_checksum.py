@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from relay.pipeline.archive import Column
-from relay.pipeline.checksum import Sum, add_up, digests, total
-from relay.pipeline.comparison import Comparison
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
-from relay.pipeline.partitions import Partition
-from relay.pipeline.ranges import Plan
+from relay.pipeline.lake.day_ranges import Plan
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.source.columns import Column
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.partitions import Partition
+from relay.pipeline.verify.checksum import Sum, add_up, digests, total
+from relay.pipeline.verify.comparison import Comparison
 from tests.support.exporting import export
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
 from tests.pipeline.conftest import Archived
 from tests.support.cli import Cli
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.errors import LakeError, PipelineError
-from relay.pipeline import compact, verify, witness
-from relay.pipeline.archive import TABLE
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake, schema_of
-from relay.pipeline.lake_log import files
-from relay.pipeline.link import offset_of
-from relay.pipeline.merge import Merge
-from relay.pipeline.packing import packs
+from relay.pipeline.compact import job as compact
+from relay.pipeline.compact.merge import Merge
+from relay.pipeline.compact.packing import packs
+from relay.pipeline.lake import witness
+from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.support.compacting import data_files, quiet, rows_in
 from tests.support.damaging import flip, make_due
 from tests.support.exporting import Rows, export

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay.errors import ConflictError, LakeError
-from relay.pipeline import compact, verify
-from relay.pipeline import lake as lake_module
-from relay.pipeline.archive import TABLE
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
+from relay.pipeline.compact import job as compact
+from relay.pipeline.lake import delta_lake as lake_module
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.support.compacting import data_files, meanwhile, quiet, rows_in
 from tests.support.exporting import export
 

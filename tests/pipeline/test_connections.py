@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.pipeline import export, verify
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.tasks import by_number, named
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.tasks import by_number, named
+from relay.pipeline.verify import job as verify
 from tests.support import archives, exporting
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.pipeline.cuts import BEYOND, LEAST, STEP, Batch, Cut, batch_of, cuts, whole
+from relay.pipeline.source.ranges import BEYOND, LEAST, STEP, Batch, Cut, batch_of, cuts, whole
 
 Rows = list[tuple[int, int]]
 

@@ -13,12 +13,13 @@ import psycopg
 import pytest
 
 from relay.errors import LakeError, PipelineError
-from relay.pipeline import again, damage, witness
-from relay.pipeline.archive import TABLE
-from relay.pipeline.carried import Carrier
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
+from relay.pipeline.export import again
+from relay.pipeline.lake import damage, witness
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Carrier
 from tests.pipeline.conftest import Archived
 from tests.support.adding import DAY
 from tests.support.damaging import flip, make_due

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from relay.pipeline import export
-from relay.pipeline.cuts import STEP
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import STEP
 from tests.support.archives import SETTLED, Row, insert, insert_many
 from tests.support.lakes import committed, files_below, in_lake, in_postgres
 

@@ -11,18 +11,19 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay import local
+from relay import devservers
+from relay.devservers.process import poll
 from relay.errors import ConflictError, PipelineError
-from relay.local.process import poll
-from relay.pipeline import cluster as clusters
-from relay.pipeline import export, verify
-from relay.pipeline.archive import TABLE, schema_of
-from relay.pipeline.archive_table import prepare
-from relay.pipeline.cuts import STEP
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.link import OFFSET
-from relay.postgres.migrate import migrate
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import OFFSET
+from relay.pipeline.lake.target_table import prepare
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.columns import TABLE, schema_of
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import STEP
+from relay.pipeline.verify import job as verify
+from relay.postgres.schema.migrate import migrate
 from tests.support.archives import insert, insert_many
 from tests.support.lakes import committed, files_below, in_lake, in_postgres
 from tests.support.servers import Databases, Say
@@ -37,9 +38,9 @@ VerifyFrom = Callable[[str], verify.Verified]
 
 
 @pytest.fixture(scope="module")
-def primary(say: Say) -> Iterator[local.Postgres]:
+def primary(say: Say) -> Iterator[devservers.Postgres]:
     """A server of these tests' own, with the schema."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         migrate(server.url, schema="public")
         yield server
 
@@ -72,7 +73,7 @@ def add(url: str, *seqs: int, **values: object) -> None:
         insert(connection, *({"seq": seq, **values} for seq in seqs))
 
 
-def test_a_promoted_standby_is_refused_and_then_adopted(primary: local.Postgres, export_from: ExportFrom, lake: Lake) -> None:
+def test_a_promoted_standby_is_refused_and_then_adopted(primary: devservers.Postgres, export_from: ExportFrom, lake: Lake) -> None:
     """What it archived with transaction ids that the lake had passed arrives too; what only the lost primary had stays in the lake."""
     add(primary.url, 1, 2, 3)
     export_from(primary.url, new_lake=True)
@@ -101,7 +102,7 @@ def test_a_promoted_standby_is_refused_and_then_adopted(primary: local.Postgres,
             export_from(primary.url)
 
 
-def test_a_replica_that_lags_exports_less_and_loses_nothing(primary: local.Postgres, lake: Lake, spark: SparkSession) -> None:
+def test_a_replica_that_lags_exports_less_and_loses_nothing(primary: devservers.Postgres, lake: Lake, spark: SparkSession) -> None:
     """With its replay paused: what it has not got waits, however far the primary is, and the job says by how much it is behind."""
     words = list[str]()
 
@@ -132,7 +133,9 @@ def test_a_replica_that_lags_exports_less_and_loses_nothing(primary: local.Postg
     assert set(in_postgres(primary.url)) == set(in_lake(lake))
 
 
-def test_a_row_that_was_settled_again_after_a_failover_is_counted(primary: local.Postgres, export_from: ExportFrom, lake: Lake) -> None:
+def test_a_row_that_was_settled_again_after_a_failover_is_counted(
+    primary: devservers.Postgres, export_from: ExportFrom, lake: Lake
+) -> None:
     """The same identity with another archived_at stays once in the lake, and the result says that it differs."""
     with Standby(primary) as standby:
         standby.promote()
@@ -252,7 +255,7 @@ def test_an_adoption_that_was_cut_short_is_done_again(
 
 
 def test_a_row_that_another_batch_of_an_adoption_brings_again_is_known(
-    primary: local.Postgres, export_from: ExportFrom, lake: Lake
+    primary: devservers.Postgres, export_from: ExportFrom, lake: Lake
 ) -> None:
     """It was settled again by a later transaction, after a batch's worth of others."""
     with Standby(primary) as standby:

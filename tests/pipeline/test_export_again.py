@@ -10,13 +10,15 @@ import psycopg
 import pytest
 
 from relay.errors import ConflictError, LakeError, PipelineError
-from relay.pipeline import again, link, verify
-from relay.pipeline import cluster as clusters
-from relay.pipeline.archive import TABLE, schema_of
-from relay.pipeline.comparison import Finding
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.link import OFFSET
+from relay.pipeline.export import again
+from relay.pipeline.lake import epoch
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import OFFSET
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.columns import TABLE, schema_of
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
+from relay.pipeline.verify.comparison import Finding
 from tests.pipeline.conftest import Archived
 from tests.support.adding import DAY, NEXT, NOON, AddAgain, faults, verified
 from tests.support.archives import insert_many
@@ -218,14 +220,14 @@ def test_of_two_at_once_one_gives_way(
     archived({})
     export(lake, database)
     archived(OLD)
-    begin = link.begin
+    begin = epoch.begin
 
     def meanwhile(*values: Any) -> int:
-        monkeypatch.setattr(link, "begin", begin)
+        monkeypatch.setattr(epoch, "begin", begin)
         export(lake, database)
         return begin(*values)
 
-    monkeypatch.setattr(link, "begin", meanwhile)
+    monkeypatch.setattr(epoch, "begin", meanwhile)
     with pytest.raises(ConflictError):
         again.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, days=[DAY])
 

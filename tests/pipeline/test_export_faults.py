@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
+from relay.devservers.process import poll
 from relay.errors import UnreachableError
-from relay.local.process import poll
-from relay.pipeline import export
-from relay.pipeline.cuts import STEP
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.postgres.migrate import migrate
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import STEP
+from relay.postgres.schema.migrate import migrate
 from tests.support import exporter
 from tests.support.archives import insert, insert_many
 from tests.support.lakes import committed, compare, files_below, in_lake, in_postgres, strangers
@@ -129,9 +129,11 @@ class Slow(Database):
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_restart_in_mid_read_fails_the_export_and_the_next_is_right(mode: local.Mode, say: Say, spark: SparkSession, lake: Lake) -> None:
+def test_a_restart_in_mid_read_fails_the_export_and_the_next_is_right(
+    mode: devservers.Mode, say: Say, spark: SparkSession, lake: Lake
+) -> None:
     """With a sentence and the exit code of a server that is away; no file of the batch is left."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         migrate(server.url, schema="public")
         with psycopg.connect(server.url) as connection:
             insert(connection, {})
@@ -148,7 +150,7 @@ def test_a_restart_in_mid_read_fails_the_export_and_the_next_is_right(mode: loca
         assert in_postgres(server.url) == in_lake(lake)
 
 
-def _restart_in_mid_read(server: local.Postgres, mode: local.Mode) -> None:
+def _restart_in_mid_read(server: devservers.Postgres, mode: devservers.Mode) -> None:
     reading = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY %' AND wait_event = 'PgSleep')"
     with psycopg.connect(server.url, autocommit=True) as connection:
         poll(lambda: connection.execute(reading).fetchone() == (True,), seconds=60)

@@ -16,9 +16,11 @@ import pytest
 from psycopg import sql
 
 from relay.errors import ConflictError, LakeError, PipelineError, UnreachableError
-from relay.pipeline import export, spread, verify
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.export import distribute
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.support.archives import insert
 from tests.support.lakes import committed, files_below, in_lake, in_postgres
 from tests.support.logins import login
@@ -41,9 +43,9 @@ def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
     archived({})
     exported()
     archived(*({} for _ in range(10)))
-    both, copy = threading.Barrier(2), spread.copy
+    both, copy = threading.Barrier(2), distribute.copy
 
-    def together(*arguments: Any) -> spread.Written:
+    def together(*arguments: Any) -> distribute.Written:
         written = copy(*arguments)
         both.wait(60)
         return written
@@ -55,7 +57,7 @@ def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
             except PipelineError as error:
                 return error
 
-    monkeypatch.setattr(spread, "copy", together)
+    monkeypatch.setattr(distribute, "copy", together)
     with ThreadPoolExecutor(2) as pool:
         ends = list(pool.map(one, range(2)))
 

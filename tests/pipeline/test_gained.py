@@ -11,12 +11,14 @@ import pytest
 from psycopg import sql
 
 from relay.errors import ConflictError
-from relay.pipeline import cluster as clusters
-from relay.pipeline import compact, export, verify
-from relay.pipeline.archive import TABLE
-from relay.pipeline.archive_table import prepare
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.compact import job as compact
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.target_table import prepare
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.support.archives import insert
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.pipeline import histogram
-from relay.pipeline.histogram import BOUNDS_MS, BUCKETS, bucket_of, percentile
+from relay.pipeline.metrics import histogram
+from relay.pipeline.metrics.histogram import BOUNDS_MS, BUCKETS, bucket_of, percentile
 
 MICROSECONDS = st.integers(0, 100_000_000_000)
 SHARES = (0.0, 0.01, 0.5, 0.95, 0.99, 1.0)

@@ -14,12 +14,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay.local.process import poll
-from relay.pipeline import comparison, export, verify
-from relay.pipeline.cuts import BEYOND, Cut
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.partitions import Partition, Range
+from relay.devservers.process import poll
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.partitions import Partition, Range
+from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.verify import comparison
+from relay.pipeline.verify import job as verify
 from tests.support import exporting
 from tests.support.archives import SETTLED, insert_many
 from tests.support.lakes import compare, strangers

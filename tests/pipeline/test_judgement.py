@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relay.pipeline.judgement import Rules, judged, matched, unknown
+from relay.pipeline.reconcile.classify import Rules, judged, matched, unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from relay.errors import ConflictError, LakeError
-from relay.pipeline.archive import DAY
-from relay.pipeline.lake import Lake, schema_of
-from relay.pipeline.lake_files import DataFile, DayWriter
+from relay.pipeline.lake.data_files import DataFile, DayWriter
+from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.source.columns import DAY
 
 SCHEMA = pa.schema(
     [pa.field("number", pa.int64(), nullable=False), pa.field("at", pa.timestamp("us", "UTC"), nullable=False), ("body", pa.binary()), DAY]

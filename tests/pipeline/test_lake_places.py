@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.errors import LakeError, UnreachableError
-from relay.pipeline import replay, verify
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_errors import sentence
-from relay.pipeline.lake_place import Place
-from relay.pipeline.selection import Selection
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.errors import sentence
+from relay.pipeline.lake.location import Place
+from relay.pipeline.replay import job as replay
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.pipeline.conftest import Archived
 from tests.support.cli import Cli
 from tests.support.exporting import export

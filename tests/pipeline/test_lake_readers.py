@@ -14,9 +14,9 @@ from psycopg.conninfo import conninfo_to_dict
 from pyarrow import fs
 
 from relay.errors import ConflictError, UnreachableError
-from relay.pipeline import export
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
 from tests.support.archives import SETTLED
 from tests.support.lakes import in_lake, in_postgres, rows_of
 from tests.support.object_store import HIDDEN

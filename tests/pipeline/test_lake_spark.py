@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from relay.errors import PipelineError
-from relay.pipeline import lake_spark
-from relay.pipeline.archive import DAY
-from relay.pipeline.lake import Lake, schema_of
-from relay.pipeline.session import spark_session
-from relay.pipeline.tasks import by_number
+from relay.pipeline.lake import spark_reader
+from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.source.columns import DAY
+from relay.pipeline.spark.session import spark_session
+from relay.pipeline.spark.tasks import by_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def test_a_folder_is_read_whatever_its_name(spark: SparkSession, tmp_path: Path)
 def test_the_way_for_object_stores_gives_the_same_rows(spark: SparkSession, filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow reads inside Spark's tasks; here from the same folder."""
     handle = filled.opened("numbers")
-    read = lake_spark._reader(filled.place, handle.file_uris(), schema_of(handle))
+    read = spark_reader._reader(filled.place, handle.file_uris(), schema_of(handle))
 
     found = by_number(spark, 4, read, filled.dataframe(spark, "numbers").schema)
 

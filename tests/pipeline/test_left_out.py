@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.pipeline import verify
-from relay.pipeline.database import Database
-from relay.pipeline.export import Exported
-from relay.pipeline.lake import Lake
-from relay.pipeline.left_out import LeftOut
+from relay.pipeline.export.job import Exported
+from relay.pipeline.export.skipped_rows import LeftOut
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.pipeline.conftest import Archived
 from tests.support.archives import insert_many
 

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from relay import local
+from relay import devservers
 from relay.errors import LakeError, PipelineError
-from relay.pipeline import cluster as clusters
-from relay.pipeline import export, link, verify
-from relay.pipeline.archive import TABLE, schema_of
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.link import OFFSET, epoch_of, offset_of
-from relay.postgres.migrate import migrate
+from relay.pipeline.export import job as export
+from relay.pipeline.lake import epoch
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import OFFSET, epoch_of, offset_of
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.columns import TABLE, schema_of
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
+from relay.postgres.schema.migrate import migrate
 from tests.support.archives import insert
 from tests.support.lakes import committed, files_below, in_lake, in_postgres
 from tests.support.servers import Say
@@ -36,9 +38,9 @@ POSITION = "SELECT lake, epoch, pending, exported_xid::text::bigint, problem FRO
 
 
 @pytest.fixture(scope="module")
-def server(say: Say) -> Iterator[local.Postgres]:
+def server(say: Say) -> Iterator[devservers.Postgres]:
     """A server of these tests' own, with the schema."""
-    with local.postgres(say=say, private=True) as made:
+    with devservers.postgres(say=say, private=True) as made:
         migrate(made.url, schema="public")
         yield made
 
@@ -79,7 +81,7 @@ def distrusted(url: str) -> bool:
 
 @pytest.mark.parametrize("first", ["server", "copy"])
 def test_a_copy_of_the_server_and_the_server_never_export_to_one_lake(
-    server: local.Postgres, export_from: Exported, lake: Lake, first: str
+    server: devservers.Postgres, export_from: Exported, lake: Lake, first: str
 ) -> None:
     """Whoever comes second is refused before it exports or drops anything; what it alone has arrives once it is told to go on."""
     add(server.url, 1)
@@ -106,7 +108,7 @@ def test_a_copy_of_the_server_and_the_server_never_export_to_one_lake(
     sql(server.url, "TRUNCATE queue_message_archive")
 
 
-def test_a_server_that_was_restored_from_a_backup_is_refused(server: local.Postgres, export_from: Exported, lake: Lake) -> None:
+def test_a_server_that_was_restored_from_a_backup_is_refused(server: devservers.Postgres, export_from: Exported, lake: Lake) -> None:
     """Its transactions have the ids of others that are in the lake already."""
     add(server.url, 1)
     export_from(server.url, lake, new_lake=True)
@@ -206,12 +208,12 @@ def test_a_lake_that_was_emptied_is_told_of(
 STEPS: list[tuple[Any, str, str]] = [
     (export, "tie", "before"),
     (export, "tie", "after"),
-    (link, "begin", "after"),
+    (epoch, "begin", "after"),
     (export, "prepare", "after"),
     (Lake, "commit", "before"),
     (Lake, "commit", "after"),
-    (link, "settle", "after"),
-    (link, "seen", "before"),
+    (epoch, "settle", "after"),
+    (epoch, "seen", "before"),
 ]
 KILLS = [(how, *step) for how in ("first", "later", "adopt", "new_lake") for step in (STEPS if how == "later" else STEPS[:4])]
 

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from relay.errors import ConflictError, PipelineError
-from relay.pipeline import metrics, stats, stats_database, stats_lake
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.metrics import Computed
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.metrics import aggregate, lake_sink, postgres_sink
+from relay.pipeline.metrics import job as metrics
+from relay.pipeline.metrics.job import Computed
+from relay.pipeline.source.database import Database
 from tests.support.lake_rows import NOON, append, dead, row, table
 from tests.support.logins import login
 
@@ -49,9 +50,9 @@ def _rows(url: str, grain: str, columns: str = "*") -> list[tuple[Any, ...]]:
 
 
 def _in_postgresql(url: str, grain: str) -> pa.Table:
-    columns = ", ".join(f"{name}::text" if name == "codes" else name for name in stats.SCHEMA.names)
+    columns = ", ".join(f"{name}::text" if name == "codes" else name for name in aggregate.SCHEMA.names)
     return pa.Table.from_pylist(
-        [dict(zip(stats.SCHEMA.names, one, strict=True)) for one in _rows(url, grain, columns)], schema=stats.SCHEMA
+        [dict(zip(aggregate.SCHEMA.names, one, strict=True)) for one in _rows(url, grain, columns)], schema=aggregate.SCHEMA
     )
 
 
@@ -69,12 +70,12 @@ def test_numbers_are_the_same_in_lake_and_postgresql(run: Run, lake: Lake, datab
     assert (2, 6, 5, 0, TODAY, TOMORROW, 1) == (
         done.days, done.messages, done.windows, done.copied_days, done.first_day, done.last_day, done.archive_version,
     )  # fmt: skip
-    windows = stats.count(table(ROWS), target_ms=1000)
+    windows = aggregate.count(table(ROWS), target_ms=1000)
     for grain, seconds in metrics.SPANS.items():
-        expected = stats.merge(windows, seconds=seconds)
-        assert expected.equals(stats_lake.read(lake, grain, [TODAY, TOMORROW]))
+        expected = aggregate.merge(windows, seconds=seconds)
+        assert expected.equals(lake_sink.read(lake, grain, [TODAY, TOMORROW]))
         assert expected.equals(_in_postgresql(database_url, grain))
-        assert 1 == lake.opened(f"stats_{grain}").transaction_version(stats_lake.APPLICATION)
+        assert 1 == lake.opened(f"stats_{grain}").transaction_version(lake_sink.APPLICATION)
 
 
 def test_postgresql_is_told_what_the_lake_has(run: Run, lake: Lake, database_url: str) -> None:
@@ -116,9 +117,9 @@ def test_a_late_row_repairs_its_windows_and_no_other(run: Run, lake: Lake, datab
     for grain, seconds in metrics.SPANS.items():
         [written] = set(_rows(database_url, grain, "ctid, start, routing_key")) - before[grain]
         assert "order" == written[2]
-        expected = stats.merge(stats.count(table([*ROWS, late]), target_ms=1000), seconds=seconds)
+        expected = aggregate.merge(aggregate.count(table([*ROWS, late]), target_ms=1000), seconds=seconds)
         assert expected.equals(_in_postgresql(database_url, grain))
-        assert expected.equals(stats_lake.read(lake, grain, [TODAY, TOMORROW]))
+        assert expected.equals(lake_sink.read(lake, grain, [TODAY, TOMORROW]))
 
 
 def test_any_cut_into_exports_gives_the_same_numbers(run: Run, lake: Lake, database_url: str) -> None:
@@ -128,14 +129,14 @@ def test_any_cut_into_exports_gives_the_same_numbers(run: Run, lake: Lake, datab
     for low, high in ((0, 1), (1, 3), (3, 9), (9, 10)):
         append(lake, *rows[low:high])
         run(top_keys=2)
-    cut = {grain: stats_lake.read(lake, grain, [TODAY]) for grain in metrics.SPANS}
+    cut = {grain: lake_sink.read(lake, grain, [TODAY]) for grain in metrics.SPANS}
 
     assert {"a", "c", "*other*"} == set(cut["window"]["routing_key"].to_pylist())
     assert all(numbers.equals(_in_postgresql(database_url, grain)) for grain, numbers in cut.items())
     whole = Lake(f"{lake.place.url}-whole")
     append(whole, *rows)
     run(lake=whole, top_keys=2)
-    assert all(numbers.equals(stats_lake.read(whole, grain, [TODAY])) for grain, numbers in cut.items())
+    assert all(numbers.equals(lake_sink.read(whole, grain, [TODAY])) for grain, numbers in cut.items())
 
 
 def test_names_of_any_bytes_arrive_in_postgresql(run: Run, lake: Lake, database_url: str) -> None:
@@ -145,7 +146,7 @@ def test_names_of_any_bytes_arrive_in_postgresql(run: Run, lake: Lake, database_
     run()
 
     assert sorted([*names, "z"]) == [exchange for (exchange,) in _rows(database_url, "window", "exchange")]
-    assert stats_lake.read(lake, "hour", [TODAY]).drop(["codes"]).equals(_in_postgresql(database_url, "hour").drop(["codes"]))
+    assert lake_sink.read(lake, "hour", [TODAY]).drop(["codes"]).equals(_in_postgresql(database_url, "hour").drop(["codes"]))
     assert ({'co"d\\e\n': 1},) in _rows(database_url, "day", "codes")
 
 
@@ -158,7 +159,7 @@ def test_postgresql_is_repaired_from_the_lake(run: Run, lake: Lake, database_url
         for grain in metrics.SPANS:
             connection.execute(f"DELETE FROM queue_message_stats_{grain} WHERE routing_key = 'bill' OR start >= '2026-03-03'".encode())
             copied = f"INSERT INTO queue_message_stats_{grain} SELECT start - interval '9 years', exchange, routing_key"
-            rest = ", ".join(stats.SCHEMA.names[3:])
+            rest = ", ".join(aggregate.SCHEMA.names[3:])
             connection.execute(f"{copied}, {rest} FROM queue_message_stats_{grain} WHERE start < '2026-03-02 12:05+00'".encode())
 
     done = run()
@@ -175,38 +176,38 @@ def test_who_is_slower_says_so_and_the_next_run_repairs_what_is_half_there(
 ) -> None:
     """Another run commits between its look at the lake and its commit; PostgreSQL gets nothing before windows and hours are in the lake."""
     append(lake, *ROWS)
-    numbers = stats.merge(stats.count(table(ROWS), target_ms=1000), seconds=metrics.SPANS[grain])
-    read, others = stats_lake._read, list[bool]()
+    numbers = aggregate.merge(aggregate.count(table(ROWS), target_ms=1000), seconds=metrics.SPANS[grain])
+    read, others = lake_sink._read, list[bool]()
 
     def overtaken(handle: Any, days: Any) -> pa.Table:
         found = read(handle, days)
         if handle.table_uri.rstrip("/").endswith(f"stats_{grain}") and not others:
             others.append(True)
-            stats_lake.replace(lake, grain, numbers, days, archive_version=1)
+            lake_sink.replace(lake, grain, numbers, days, archive_version=1)
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(stats_lake, "_read", overtaken)
+        patched.setattr(lake_sink, "_read", overtaken)
         with pytest.raises(ConflictError, match="faster"):
             run()
     assert (grain == "day") == bool(_rows(database_url, "window"))
     run()
     for grain_, seconds in metrics.SPANS.items():
-        expected = stats.merge(stats.count(table(ROWS), target_ms=1000), seconds=seconds)
+        expected = aggregate.merge(aggregate.count(table(ROWS), target_ms=1000), seconds=seconds)
         assert expected.equals(_in_postgresql(database_url, grain_))
-        assert expected.equals(stats_lake.read(lake, grain_, [TODAY, TOMORROW]))
+        assert expected.equals(lake_sink.read(lake, grain_, [TODAY, TOMORROW]))
 
 
 def test_numbers_of_a_later_archive_stay(run: Run, lake: Lake) -> None:
     """A run that began before another one and ends after it does not put its older numbers back."""
     append(lake, *ROWS)
     run()
-    before = stats_lake.read(lake, "day", [TODAY, TOMORROW])
+    before = lake_sink.read(lake, "day", [TODAY, TOMORROW])
 
     with pytest.raises(ConflictError, match="faster"):
-        stats_lake.replace(lake, "day", before.slice(0, 1), [TODAY, TOMORROW], archive_version=0)
+        lake_sink.replace(lake, "day", before.slice(0, 1), [TODAY, TOMORROW], archive_version=0)
 
-    assert before.equals(stats_lake.read(lake, "day", [TODAY, TOMORROW]))
+    assert before.equals(lake_sink.read(lake, "day", [TODAY, TOMORROW]))
 
 
 def test_an_archive_that_was_made_anew_is_counted(run: Run, lake: Lake) -> None:
@@ -219,8 +220,8 @@ def test_an_archive_that_was_made_anew_is_counted(run: Run, lake: Lake) -> None:
 
     run()
 
-    expected = stats.merge(stats.count(table(ROWS), target_ms=1000), seconds=metrics.SPANS["day"])
-    assert expected.equals(stats_lake.read(lake, "day", [TODAY, TOMORROW]))
+    expected = aggregate.merge(aggregate.count(table(ROWS), target_ms=1000), seconds=metrics.SPANS["day"])
+    assert expected.equals(lake_sink.read(lake, "day", [TODAY, TOMORROW]))
 
 
 def test_a_database_that_goes_away_at_the_commit_catches_up(
@@ -228,7 +229,7 @@ def test_a_database_that_goes_away_at_the_commit_catches_up(
 ) -> None:
     """Its days stay due, and the next run writes them in both places."""
     append(lake, *ROWS)
-    replace = stats_lake.replace
+    replace = lake_sink.replace
 
     def cut(*values: Any, **options: Any) -> bool:
         done = replace(*values, **options)
@@ -238,12 +239,12 @@ def test_a_database_that_goes_away_at_the_commit_catches_up(
         return done
 
     with monkeypatch.context() as patched, suppress(PipelineError):
-        patched.setattr(stats_lake, "replace", cut)
+        patched.setattr(lake_sink, "replace", cut)
         run()
     assert [] == _rows(database_url, "day")
     done = run()
     assert (2, 0) == (done.days, done.copied_days)
-    assert stats_lake.read(lake, "window", [TODAY, TOMORROW]).equals(_in_postgresql(database_url, "window"))
+    assert lake_sink.read(lake, "window", [TODAY, TOMORROW]).equals(_in_postgresql(database_url, "window"))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_a_lock_that_stays_is_a_sentence_and_changes_nothing(
     run: Run, lake: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has locked the numbers and forgot it; when that is over the next run writes them."""
-    monkeypatch.setattr(stats_database, "LOCK_WAIT_MS", 50)
+    monkeypatch.setattr(postgres_sink, "LOCK_WAIT_MS", 50)
     append(lake, *ROWS)
     with psycopg.connect(database_url) as other:
         other.execute("LOCK TABLE queue_message_stats_day IN ROW EXCLUSIVE MODE")
@@ -295,7 +296,7 @@ def test_windows_that_were_dropped_stay_dropped(run: Run, lake: Lake, database_u
     assert (0, 0, 0) == ((done := run()).days, done.windows, done.copied_days)
     assert {TOMORROW} == {one[0].date() for one in _rows(database_url, "window")}
     assert kept == [_rows(database_url, grain) for grain in ("hour", "day")]
-    assert 4 == stats_lake.read(lake, "window", [TODAY]).num_rows
+    assert 4 == lake_sink.read(lake, "window", [TODAY]).num_rows
     append(lake, row(7))
     assert 4 == run().windows
 
@@ -352,4 +353,4 @@ def test_days_are_computed_by_few_rows_at_once(run: Run, lake: Lake, database: D
     assert 5 == run(say=said.append).days
     groups = ["2026-03-02 to 2026-03-03: 2", "2026-03-04 to 2026-03-05: 2", "2026-03-06: 1"]
     assert groups == [one.split(" message")[0] for one in said]
-    assert {NOON.date() + timedelta(days=number): 1 for number in range(5)} == stats_database.messages_by_day(database)
+    assert {NOON.date() + timedelta(days=number): 1 for number in range(5)} == postgres_sink.messages_by_day(database)

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pytest
 
 from relay.errors import ConflictError, LakeError, PipelineError
-from relay.pipeline import compact, metrics, stats, stats_lake
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
-from relay.pipeline.metrics import Computed
+from relay.pipeline.compact import job as compact
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.metrics import aggregate, lake_sink
+from relay.pipeline.metrics import job as metrics
+from relay.pipeline.metrics.job import Computed
+from relay.pipeline.source.database import Database
 from tests.support.lake_rows import append, dead, row, table
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def _lose_files(lake: Lake) -> None:
 
 
 def _expected(rows: Rows, grain: str, target_ms: int = 1000) -> pa.Table:
-    return stats.merge(stats.count(table(rows), target_ms=target_ms), seconds=metrics.SPANS[grain])
+    return aggregate.merge(aggregate.count(table(rows), target_ms=target_ms), seconds=metrics.SPANS[grain])
 
 
 def _assert_counted(lake: Lake, url: str, rows: Rows, target_ms: int = 1000) -> None:
@@ -57,7 +59,7 @@ def _assert_counted(lake: Lake, url: str, rows: Rows, target_ms: int = 1000) -> 
     with psycopg.connect(url) as connection:
         for grain in metrics.SPANS:
             expected = _expected(rows, grain, target_ms)
-            assert expected.equals(stats_lake.read(lake, grain, [TODAY]))
+            assert expected.equals(lake_sink.read(lake, grain, [TODAY]))
             total = "count(*), coalesce(sum(published + discarded + rejected + failed + lock_expired), 0)"
             found = connection.execute(f"SELECT {total} FROM queue_message_stats_{grain}".encode()).fetchone()
             assert (expected.num_rows, len(rows)) == found
@@ -86,10 +88,10 @@ def test_a_day_that_is_over_is_counted_whole_and_once(run: Run, lake: Lake) -> N
     _date(lake, past)
     run(top_keys=1, now=past)
     _date(lake, past)
-    assert ["*other*", "a"] == stats_lake.read(lake, "day", [past.date()])["routing_key"].to_pylist()
+    assert ["*other*", "a"] == lake_sink.read(lake, "day", [past.date()])["routing_key"].to_pylist()
 
     assert (1, 4) == ((done := run(top_keys=1)).days, done.messages)
-    assert ["*other*", "b"] == stats_lake.read(lake, "day", [past.date()])["routing_key"].to_pylist()
+    assert ["*other*", "b"] == lake_sink.read(lake, "day", [past.date()])["routing_key"].to_pylist()
     assert 0 == run(top_keys=1).days
 
 
@@ -105,7 +107,7 @@ def test_the_count_of_a_day_that_is_over_is_completed_in_both_places(
     _date(lake, past)
     run(top_keys=1, now=past)
     _date(lake, past)
-    replace = stats_lake.replace
+    replace = lake_sink.replace
 
     def cut(*values: Any, **options: Any) -> bool:
         done = replace(*values, **options)
@@ -115,12 +117,12 @@ def test_the_count_of_a_day_that_is_over_is_completed_in_both_places(
         return done
 
     with monkeypatch.context() as patched, suppress(PipelineError):
-        patched.setattr(stats_lake, "replace", cut)
+        patched.setattr(lake_sink, "replace", cut)
         run(top_keys=1)
     run(top_keys=1)
     with psycopg.connect(database_url) as connection:
         for grain_ in metrics.SPANS:
-            assert ["*other*", "b"] == stats_lake.read(lake, grain_, [past.date()])["routing_key"].to_pylist()
+            assert ["*other*", "b"] == lake_sink.read(lake, grain_, [past.date()])["routing_key"].to_pylist()
             found = connection.execute(f"SELECT routing_key FROM queue_message_stats_{grain_} ORDER BY 1".encode()).fetchall()
             assert [("*other*",), ("b",)] == found
 
@@ -155,7 +157,7 @@ def test_a_run_that_was_killed_between_its_tables_is_completed(
     run()
     _lose_files(lake)
     append(lake, *SECOND)
-    replace = stats_lake.replace
+    replace = lake_sink.replace
 
     def cut(*values: Any, **options: Any) -> bool:
         if values[1] == grain:
@@ -163,7 +165,7 @@ def test_a_run_that_was_killed_between_its_tables_is_completed(
         return replace(*values, **options)
 
     with monkeypatch.context() as patched, suppress(LakeError):
-        patched.setattr(stats_lake, "replace", cut)
+        patched.setattr(lake_sink, "replace", cut)
         run()
     if grain != "window":
         _lose_some(lake, SECOND)
@@ -200,12 +202,12 @@ def test_late_rows_of_another_day_leave_the_open_one_as_it_is(run: Run, lake: La
 
     assert (2, 3 + 3) == ((done := run()).days, done.messages)
     _assert_counted_in_lake(lake, [*FIRST, *SECOND])
-    assert 3 == sum(stats.messages(stats_lake.read(lake, "day", [past.date()])).to_pylist())
+    assert 3 == sum(aggregate.messages(lake_sink.read(lake, "day", [past.date()])).to_pylist())
 
 
 def _assert_counted_in_lake(lake: Lake, rows: Rows) -> None:
     for grain in metrics.SPANS:
-        assert _expected(rows, grain).equals(stats_lake.read(lake, grain, [TODAY]))
+        assert _expected(rows, grain).equals(lake_sink.read(lake, grain, [TODAY]))
 
 
 def test_another_target_counts_the_day_whole(run: Run, lake: Lake, database_url: str) -> None:

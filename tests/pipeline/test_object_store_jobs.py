@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay.errors import ConflictError, LakeError, PipelineError
-from relay.pipeline import compact, export
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.compact import job as compact
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
 from tests.support.cli import Cli
 from tests.support.lake_jobs import play

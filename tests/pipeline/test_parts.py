@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from relay.errors import LakeError
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files_by_day
-from relay.pipeline.parts import Parts
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files_by_day
+from relay.pipeline.lake.splits import Parts
 from tests.support.lake_rows import NOON, append, row, table
 
 TODAY = NOON.date()

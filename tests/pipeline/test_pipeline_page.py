@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.pipeline import stats
-from relay.pipeline.archive import DAY
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.metrics import aggregate
+from relay.pipeline.source.columns import DAY
 from tests.support import docs, lake_rows
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def test_failure_rates_are_one_query_on_the_lake(lake: Lake, capsys: pytest.Capt
     """By exchange and code, of what the exchange settled: two of three, and one of five without a code."""
     rows = [lake_rows.row(1), *(lake_rows.dead(number, "a.b") for number in (2, 3)), lake_rows.dead(4, None, exchange="audit")]
     rows += [lake_rows.row(number, exchange="audit") for number in range(5, 9)]
-    hours = stats.merge(stats.count(lake_rows.table(rows), target_ms=10), seconds=stats.HOUR_SECONDS)
-    handle = lake.create("stats_hour", stats.SCHEMA.append(DAY))
+    hours = aggregate.merge(aggregate.count(lake_rows.table(rows), target_ms=10), seconds=aggregate.HOUR_SECONDS)
+    handle = lake.create("stats_hour", aggregate.SCHEMA.append(DAY))
     lake.append(handle, "stats_hour", hours.append_column(DAY, hours["start"].cast(DAY.type)).to_batches())
 
     execute("failure-rates", lake)

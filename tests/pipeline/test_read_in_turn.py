@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 from relay.errors import PipelineError
-from relay.pipeline import damage, lake_files, witness
-from relay.pipeline.archive import TABLE
-from relay.pipeline.carried import Start
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
+from relay.pipeline.lake import damage, data_files, witness
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Start
 from tests.pipeline.conftest import Archived
 from tests.support.damaging import flip, make_due
 from tests.support.exporting import export
@@ -118,7 +118,7 @@ def test_a_second_look_reads_only_what_the_first_has_not_read_well(
 ) -> None:
     """Beside an export: the file that came meanwhile, and the one that could not be read."""
     looks: list[int] = []
-    unreadable, listed = damage.unreadable, lake_files.sizes
+    unreadable, listed = damage.unreadable, data_files.sizes
 
     def counted(place: Any, there: Any, carrier: Any) -> Any:
         looks.append(len(there))

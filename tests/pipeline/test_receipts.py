@@ -12,8 +12,8 @@ import pytest
 from pyarrow import fs, parquet
 
 from relay.errors import PipelineError
-from relay.pipeline.lake_place import Place
-from relay.pipeline.receipts import SCHEMA, _files, _spans, read_file
+from relay.pipeline.lake.location import Place
+from relay.pipeline.reconcile.receipts import SCHEMA, _files, _spans, read_file
 
 TIME = datetime(2024, 5, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 ROWS = [{"message_id": "ab", "queue": "q", "received_at": TIME}, {"message_id": "cd", "queue": "", "received_at": TIME}]

@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from relay.errors import LakeError, PipelineError
-from relay.pipeline import receipts, reconcile
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.reconcile import Example, Line, Question, Reconciled
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.reconcile import job as reconcile
+from relay.pipeline.reconcile import receipts
+from relay.pipeline.reconcile.job import Example, Line, Question, Reconciled
+from relay.pipeline.source.database import Database
 from tests.support.exporting import export
 from tests.support.logins import login
 

@@ -15,11 +15,12 @@ import psycopg
 import pytest
 
 from relay.errors import LakeError, PipelineError, UnreachableError
-from relay.pipeline import replay, replay_source
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.replay import Count, Replayed
-from relay.pipeline.selection import Selection
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.replay import job as replay
+from relay.pipeline.replay import lake_source
+from relay.pipeline.replay.job import Count, Replayed
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.database import Database
 from tests.support.exporting import export
 from tests.support.logins import login
 
@@ -135,7 +136,7 @@ def test_messages_go_in_the_order_of_archiving(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever files and pieces they are read in; that keeps the order of a key."""
-    monkeypatch.setattr(replay_source, "PIECE", 3)
+    monkeypatch.setattr(lake_source, "PIECE", 3)
     monkeypatch.setattr(replay, "BATCH", 2)
     times = [NOON + timedelta(hours=hours) for hours in (30, 0, 1, 40, 2, 3, 4)]
     for number, at in enumerate(times):
@@ -151,19 +152,19 @@ def test_large_contents_are_read_piece_by_piece(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a read nor a transaction holds more than its bytes, but one message of any size passes."""
-    monkeypatch.setattr(replay_source, "PIECE_BYTES", 2_500)
+    monkeypatch.setattr(lake_source, "PIECE_BYTES", 2_500)
     monkeypatch.setattr(replay, "BATCH_BYTES", 2_500)
     archived(*({"content": "{}", "body": b"x" * size} for size in (1_000, 1_000, 1_000, 9_000, 10)))
     export(lake, database)
     held: list[int] = []
-    read = replay_source.Source._read
+    read = lake_source.Source._read
 
     def counted(self: Any, piece: Any) -> Any:
         rows = read(self, piece)
         held.append(sum(len(row["body"]) for row in rows))
         return rows
 
-    monkeypatch.setattr(replay_source.Source, "_read", counted)
+    monkeypatch.setattr(lake_source.Source, "_read", counted)
     run()
 
     assert [2_000, 1_000, 9_000, 10] == held
@@ -253,13 +254,13 @@ def test_few_are_read_where_few_are_wanted(
     """Twice as many each time, as long as what was read is refused."""
     archived(*({"routing_key": "k" * 256 if number < 3 else str(number)} for number in range(40)))
     export(lake, database)
-    read, pieces = replay_source.Source._read, []
+    read, pieces = lake_source.Source._read, []
 
     def counted(self: Any, piece: Any) -> Any:
         pieces.append(piece.num_rows)
         return read(self, piece)
 
-    monkeypatch.setattr(replay_source.Source, "_read", counted)
+    monkeypatch.setattr(lake_source.Source, "_read", counted)
 
     assert 2 == run(limit=2).enqueued
     assert [2, 4] == pieces
@@ -347,10 +348,10 @@ def test_a_replayers_login_replays_and_another_hears_of_its_role(
 
 RUN = """
 import sys
-from relay.pipeline import replay
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.selection import Selection
+from relay.pipeline.replay import job as replay
+from relay.pipeline.source.database import Database
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.replay.selection import Selection
 replay.BATCH = 7
 replay.run(lake=Lake(sys.argv[1]), database=Database(sys.argv[2]), say=print, selection=Selection(exchange="orders"), job="job", rate=2000)
 """

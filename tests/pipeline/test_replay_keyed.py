@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from relay.client import enqueue_many
-from relay.pipeline import replay
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.replay import Replayed
-from relay.pipeline.selection import Selection
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.replay import job as replay
+from relay.pipeline.replay.job import Replayed
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.database import Database
 from tests.support.exporting import export
 
 

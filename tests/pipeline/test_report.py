@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from relay.errors import LakeError, PipelineError, UnreachableError
-from relay.pipeline import stats
-from relay.pipeline.archive import DAY, schema_of
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.metrics import aggregate
 from relay.pipeline.report import run
 from relay.pipeline.report.data import collect, span_of
 from relay.pipeline.report.model import Counts, Report
+from relay.pipeline.source.columns import DAY, schema_of
+from relay.pipeline.source.database import Database
 from tests.support.lake_rows import COLUMNS, NOON, dead, row
 from tests.support.lake_rows import table as archive_table
 from tests.support.logins import login
@@ -40,11 +40,11 @@ def export(lake: Lake, *rows: dict[str, Any], end: int = 1) -> None:
 
 def count(lake: Lake, *rows: dict[str, Any], target_ms: int = 10) -> None:
     """Put the numbers of archive rows into the lake, as the metrics would."""
-    windows = stats.count(archive_table(rows), target_ms=target_ms)
-    for name, seconds in (("stats_window", stats.WINDOW_SECONDS), ("stats_hour", stats.HOUR_SECONDS)):
-        numbers = stats.merge(windows, seconds=seconds)
+    windows = aggregate.count(archive_table(rows), target_ms=target_ms)
+    for name, seconds in (("stats_window", aggregate.WINDOW_SECONDS), ("stats_hour", aggregate.HOUR_SECONDS)):
+        numbers = aggregate.merge(windows, seconds=seconds)
         numbers = numbers.append_column(DAY, numbers["start"].cast(pa.date32()))
-        handle = lake.open(name) or lake.create(name, pa.schema([*stats.SCHEMA, DAY]))
+        handle = lake.open(name) or lake.create(name, pa.schema([*aggregate.SCHEMA, DAY]))
         lake.append(handle, name, numbers.to_batches())
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from relay.pipeline import histogram, stats
-from relay.pipeline.archive import DAY
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.metrics import aggregate, histogram
 from relay.pipeline.report import run
 from relay.pipeline.report.page import render
+from relay.pipeline.source.columns import DAY
+from relay.pipeline.source.database import Database
 from tests.support import reports
 
 TEXT, SHAPES = 4.5, 3.0
@@ -150,15 +150,15 @@ def fill(lake: Lake, *, days: int) -> None:
         for hour in range(24 * days)
         for name in ("orders", "payments", "audit", "mail", "stock")
     ]
-    table = pa.Table.from_pylist(rows, schema=pa.schema([field for field in stats.SCHEMA if field.name not in stats.HISTOGRAMS]))
-    for name in stats.HISTOGRAMS:
+    table = pa.Table.from_pylist(rows, schema=pa.schema([field for field in aggregate.SCHEMA if field.name not in aggregate.HISTOGRAMS]))
+    for name in aggregate.HISTOGRAMS:
         counts = pa.array(noise.integers(0, 500, len(rows) * histogram.BUCKETS))
         table = table.append_column(
             name, pa.ListArray.from_arrays(pa.array(range(0, len(counts) + 1, histogram.BUCKETS), pa.int32()), counts)
         )
-    table = table.select(stats.SCHEMA.names).append_column(DAY, table["start"].cast(pa.timestamp("us")).cast(DAY.type))
-    handle = lake.create("stats_hour", stats.SCHEMA.append(DAY))
-    lake.append(handle, "stats_hour", table.cast(stats.SCHEMA.append(DAY)).to_batches())
+    table = table.select(aggregate.SCHEMA.names).append_column(DAY, table["start"].cast(pa.timestamp("us")).cast(DAY.type))
+    handle = lake.create("stats_hour", aggregate.SCHEMA.append(DAY))
+    lake.append(handle, "stats_hour", table.cast(aggregate.SCHEMA.append(DAY)).to_batches())
 
 
 def _hour(start: object, exchange: str, chance: random.Random) -> dict[str, object]:

@@ -10,18 +10,19 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from relay.pipeline import compact, lake_state, stats, stats_database
-from relay.pipeline.archive import DAY
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.compact import job as compact
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.metrics import aggregate, lake_state, postgres_sink
 from relay.pipeline.report.data import collect, span_of
 from relay.pipeline.report.model import Report
+from relay.pipeline.source.columns import DAY
+from relay.pipeline.source.database import Database
 from tests.support import dashboard, lake_rows
 from tests.support.lake_rows import NOON, dead, row
 from tests.support.logins import login
 
 NOW = NOON + timedelta(hours=6)
-GRAINS = {"window": stats.WINDOW_SECONDS, "hour": stats.HOUR_SECONDS, "day": stats.DAY_SECONDS}
+GRAINS = {"window": aggregate.WINDOW_SECONDS, "hour": aggregate.HOUR_SECONDS, "day": aggregate.DAY_SECONDS}
 BEFORE = NOON - timedelta(days=7)
 ROWS = [
     *(row(number, wait=40 * number, at=NOON - timedelta(hours=number)) for number in range(1, 9)),
@@ -40,12 +41,12 @@ Ask = Callable[..., list[dict[str, Any]]]
 def counted(lake: Lake, database: Database) -> Lake:
     """The rows in the lake, and their numbers there and in PostgreSQL, as the metrics write them."""
     lake_rows.append(lake, *ROWS)
-    windows = stats.count(lake_rows.table(ROWS), target_ms=100)
-    numbers = {grain: stats.merge(windows, seconds=seconds) for grain, seconds in GRAINS.items()}
+    windows = aggregate.count(lake_rows.table(ROWS), target_ms=100)
+    numbers = {grain: aggregate.merge(windows, seconds=seconds) for grain, seconds in GRAINS.items()}
     for grain, rows in numbers.items():
-        handle = lake.create(f"stats_{grain}", stats.SCHEMA.append(DAY))
+        handle = lake.create(f"stats_{grain}", aggregate.SCHEMA.append(DAY))
         lake.append(handle, f"stats_{grain}", rows.append_column(DAY, rows["start"].cast(DAY.type)).to_batches())
-    with stats_database.replacing(database, {one["day"] for one in ROWS}, numbers):
+    with postgres_sink.replacing(database, {one["day"] for one in ROWS}, numbers):
         pass
     lake_state.record(lake, database)
     return lake

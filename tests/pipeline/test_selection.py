@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from relay.errors import PipelineError
-from relay.pipeline.selection import Selection
+from relay.pipeline.replay.selection import Selection
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ROWS: list[dict[str, Any]] = [

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from relay.pipeline.archive import Column
-from relay.pipeline.checksum import digest_expression, digests
+from relay.pipeline.source.columns import Column
+from relay.pipeline.verify.checksum import digest_expression, digests
 
 VALUES: dict[str, list[object]] = {
     "bool": [True, False],

@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from relay.errors import PipelineError
-from relay.pipeline.session import _builder, _pass_on, spark_session
+from relay.pipeline.spark.session import _builder, _pass_on, spark_session
 
 
 class Recorder:
@@ -95,7 +95,7 @@ def test_a_jvm_that_refuses_or_cannot_be_made_is_a_sentence(monkeypatch: pytest.
         raise error
 
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-    monkeypatch.setattr("relay.pipeline.session._start_quietly", refuse)
+    monkeypatch.setattr("relay.pipeline.spark.session._start_quietly", refuse)
 
     with pytest.raises(PipelineError, match=f"^Spark does not start: {words}"):
         spark_session("relay tests")

@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from relay.pipeline import cluster as clusters
-from relay.pipeline.archive import TABLE, fault, schema_of, select_list
-from relay.pipeline.cuts import Cut
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_files import DataFile
-from relay.pipeline.source import Reading, task
-from relay.pipeline.tasks import in_task
+from relay.pipeline.lake.data_files import DataFile
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.range_writer import Reading, task
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.columns import TABLE, fault, schema_of, select_list
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import Cut
+from relay.pipeline.spark.tasks import in_task
 from tests.pipeline.conftest import Archived
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from relay.devservers.process import poll
 from relay.errors import PipelineError
-from relay.local.process import poll
-from relay.pipeline.cuts import LEAST
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.ranges import LEAST
 from tests.support.archives import insert_many
 from tests.support.lakes import committed, in_lake, in_postgres
 from tests.support.logins import login

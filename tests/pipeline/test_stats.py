@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relay.pipeline import stats
-from relay.pipeline.histogram import BOUNDS_MS, BUCKETS, percentile
+from relay.pipeline.metrics import aggregate
+from relay.pipeline.metrics.histogram import BOUNDS_MS, BUCKETS, percentile
 from tests.support.lake_rows import NOON, dead, row, table
 
 TARGET_MS = 10
@@ -22,7 +22,7 @@ BOUND = {bound: number for number, bound in enumerate(BOUNDS_MS)}
 
 
 def _count(*rows: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = stats.count(table(rows), target_ms=TARGET_MS).to_pylist()
+    found: list[dict[str, Any]] = aggregate.count(table(rows), target_ms=TARGET_MS).to_pylist()
     return found
 
 
@@ -110,7 +110,7 @@ def test_a_percentile_is_within_a_bucket_of_the_exact_one() -> None:
     """Over a thousand waits of every size, merged from many windows."""
     waits = np.random.default_rng(7).lognormal(4, 2, 1000)
     rows = table(row(number, wait=round(wait, 3), at=NOON + timedelta(seconds=number)) for number, wait in enumerate(waits))
-    [day] = stats.merge(stats.count(rows, target_ms=TARGET_MS), seconds=stats.DAY_SECONDS).to_pylist()
+    [day] = aggregate.merge(aggregate.count(rows, target_ms=TARGET_MS), seconds=aggregate.DAY_SECONDS).to_pylist()
 
     for share in (0.5, 0.95, 0.99):
         exact = float(np.quantile(waits, share, method="inverted_cdf"))
@@ -127,23 +127,23 @@ def test_hours_and_days_add_up_to_their_windows() -> None:
         row(number, at=NOON + timedelta(minutes=7 * number), routing_key=f"key {number % 3}", confirm=number, attempts=number % 4)
         for number in range(300)
     ]
-    windows = stats.count(table([*rows, dead(300, "nack"), dead(301, "nack", result="rejected")]), target_ms=100)
-    hours = stats.merge(windows, seconds=stats.HOUR_SECONDS)
-    days = stats.merge(windows, seconds=stats.DAY_SECONDS)
+    windows = aggregate.count(table([*rows, dead(300, "nack"), dead(301, "nack", result="rejected")]), target_ms=100)
+    hours = aggregate.merge(windows, seconds=aggregate.HOUR_SECONDS)
+    days = aggregate.merge(windows, seconds=aggregate.DAY_SECONDS)
 
-    assert days.equals(stats.merge(hours, seconds=stats.DAY_SECONDS))
+    assert days.equals(aggregate.merge(hours, seconds=aggregate.DAY_SECONDS))
     assert {0} == {one.minute + one.second for one in hours["start"].to_pylist()}
     assert [2, 3] == sorted({one.day for one in days["start"].to_pylist()})
-    for name in stats.SUMS:
+    for name in aggregate.SUMS:
         assert np.sum(windows[name].to_numpy()) == np.sum(hours[name].to_numpy()) == np.sum(days[name].to_numpy())
-    assert sum(stats.messages(days).to_pylist()) == 302
+    assert sum(aggregate.messages(days).to_pylist()) == 302
     assert ['{"nack": 2}'] == [one for one in days["codes"].to_pylist() if one != "{}"]
 
 
 def test_codes_add_up_by_name() -> None:
     """Three windows of one hour, with codes that are the same and others."""
     rows = [dead(number, code, at=NOON + timedelta(minutes=5 * number)) for number, code in enumerate(["nack", "too_large", "nack"])]
-    [hour] = stats.merge(stats.count(table(rows), target_ms=TARGET_MS), seconds=stats.HOUR_SECONDS).to_pylist()
+    [hour] = aggregate.merge(aggregate.count(table(rows), target_ms=TARGET_MS), seconds=aggregate.HOUR_SECONDS).to_pylist()
 
     assert {"nack": 2, "too_large": 1} == json.loads(hour["codes"])
 
@@ -172,16 +172,18 @@ ROWS = st.lists(
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 40)), mix=st.randoms())
 def test_any_cut_of_rows_into_batches_gives_the_same_numbers(rows: list[dict[str, Any]], cuts: list[int], mix: Any) -> None:
     """Rows in any order, counted in any batches, merged in any order and in steps, are what they are at once."""
-    whole = stats.count(table(rows), target_ms=TARGET_MS)
+    whole = aggregate.count(table(rows), target_ms=TARGET_MS)
     mixed = mix.sample(rows, len(rows))
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    parts = [stats.count(table(mixed[low:high]), target_ms=TARGET_MS) for low, high in pairwise(edges)]
+    parts = [aggregate.count(table(mixed[low:high]), target_ms=TARGET_MS) for low, high in pairwise(edges)]
     mix.shuffle(parts)
     half = len(parts) // 2
-    steps = [stats.merge(pa.concat_tables([stats.empty(), *some])) for some in (parts[:half], parts[half:])]
+    steps = [aggregate.merge(pa.concat_tables([aggregate.empty(), *some])) for some in (parts[:half], parts[half:])]
 
-    assert whole.equals(stats.merge(pa.concat_tables(steps)))
-    assert len(rows) == sum(stats.messages(whole).to_pylist())
-    assert stats.merge(whole, seconds=stats.DAY_SECONDS).equals(
-        stats.merge(pa.concat_tables([stats.merge(step, seconds=stats.HOUR_SECONDS) for step in steps]), seconds=stats.DAY_SECONDS)
+    assert whole.equals(aggregate.merge(pa.concat_tables(steps)))
+    assert len(rows) == sum(aggregate.messages(whole).to_pylist())
+    assert aggregate.merge(whole, seconds=aggregate.DAY_SECONDS).equals(
+        aggregate.merge(
+            pa.concat_tables([aggregate.merge(step, seconds=aggregate.HOUR_SECONDS) for step in steps]), seconds=aggregate.DAY_SECONDS
+        )
     )

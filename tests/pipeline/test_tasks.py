@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 
-from relay.pipeline.tasks import failure
+from relay.pipeline.spark.tasks import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

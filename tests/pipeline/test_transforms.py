@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from relay.pipeline import stats, transforms
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files as files_of
-from relay.pipeline.parts import Parts
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files as files_of
+from relay.pipeline.lake.splits import Parts
+from relay.pipeline.metrics import aggregate, transforms
 from tests.support.lake_rows import NOON, append, dead, row, table
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_spark_counts_what_is_counted_without_it(
     computed: Computed, monkeypatch: pytest.MonkeyPatch, files: int, rows_of_a_task: int
 ) -> None:
     """A thousand rows in any number of files and tasks give the numbers of all rows at once, though tasks add up in between."""
-    monkeypatch.setattr(stats, "_HELD", 5)
+    monkeypatch.setattr(aggregate, "_HELD", 5)
     random = np.random.default_rng(11)
     rows: list[dict[str, Any]] = []
     for number in range(1000):
@@ -106,4 +106,4 @@ def test_spark_counts_what_is_counted_without_it(
         }
         rows.append(dead(number, "nack", **values) if number % 50 == 0 else row(number, **values))
 
-    assert stats.count(table(rows), target_ms=10).equals(computed(*rows, files=files, rows_of_a_task=rows_of_a_task))
+    assert aggregate.count(table(rows), target_ms=10).equals(computed(*rows, files=files, rows_of_a_task=rows_of_a_task))

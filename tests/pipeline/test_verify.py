@@ -10,12 +10,13 @@ import psycopg
 import pytest
 
 from relay.errors import LakeError, PipelineError
-from relay.pipeline import replay, verify
-from relay.pipeline.comparison import Finding
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.selection import Selection
-from relay.pipeline.verify import Compared
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.replay import job as replay
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
+from relay.pipeline.verify.comparison import Finding
+from relay.pipeline.verify.job import Compared
 from tests.support import archives
 from tests.support.exporting import Rows, export
 from tests.support.logins import login

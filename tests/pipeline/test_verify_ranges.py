@@ -14,12 +14,12 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from relay.pipeline import verify
-from relay.pipeline.comparison import Comparison, Finding, Found
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.partitions import DEAD, Range
-from relay.pipeline.verify import Compared
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.partitions import DEAD, Range
+from relay.pipeline.verify import job as verify
+from relay.pipeline.verify.comparison import Comparison, Finding, Found
+from relay.pipeline.verify.job import Compared
 from tests.support import archives
 from tests.support.exporting import Rows, export
 
@@ -271,14 +271,14 @@ def watched(url: str) -> Iterator[list[float]]:
 
 ADD_UP = """
 import resource, sys, time
-from relay.pipeline import lake_rows
-from relay.pipeline.archive_table import TABLE
-from relay.pipeline.checksum import add_up
-from relay.pipeline.cuts import BEYOND, Cut
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
-from relay.pipeline.partitions import Partition, Range
+from relay.pipeline.verify import lake_rows
+from relay.pipeline.lake.target_table import TABLE
+from relay.pipeline.verify.checksum import add_up
+from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.source.database import Database
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.source.partitions import Partition, Range
 from datetime import date
 
 lake = Lake(sys.argv[1])

@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import PipelineError
-from relay.pipeline import compact, lake_files, verify, witness
-from relay.pipeline.archive import TABLE
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import files
-from relay.pipeline.witness import is_due
+from relay.pipeline.compact import job as compact
+from relay.pipeline.lake import data_files, witness
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.witness import is_due
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 from tests.support.damaging import LONG_AGO
 from tests.support.exporting import export
 
@@ -198,7 +200,7 @@ def test_rows_that_the_log_has_lost_are_told_of(filled: Lake, database: Database
 
 def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let the next look's listing of files be followed by what another job does."""
-    listed = lake_files.sizes
+    listed = data_files.sizes
 
     def list_and_act(*words: Any) -> dict[str, int]:
         found = listed(*words)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay import local
-from relay.local.rabbitmq import Certificates
+from relay import devservers
+from relay.devservers.rabbitmq import Certificates
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.elsewhere import ADDRESS
 from tests.support.named_outboxes import Outbox, named_outboxes
@@ -38,7 +38,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="session")
 def tls_postgres(say: Say, authority: Authority) -> Iterator[TlsPostgres]:
     """A private PostgreSQL with TLS, for the name localhost."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         yield TlsPostgres(server, authority)
 
 
@@ -49,10 +49,10 @@ def shown_by_broker(authority: Authority) -> Certificates:
 
 
 @pytest.fixture(scope="session")
-def tls_broker(say: Say, shown_by_broker: Certificates) -> Iterator[local.RabbitMQ]:
+def tls_broker(say: Say, shown_by_broker: Certificates) -> Iterator[devservers.RabbitMQ]:
     """A private RabbitMQ whose TLS listener, for the name localhost, asks for a certificate of the authority."""
     plugins = ["rabbitmq_auth_mechanism_ssl"]
-    with local.rabbitmq(say=say, private=True, config=MUTUAL, plugins=plugins, tls=shown_by_broker) as node:
+    with devservers.rabbitmq(say=say, private=True, config=MUTUAL, plugins=plugins, tls=shown_by_broker) as node:
         yield node
 
 

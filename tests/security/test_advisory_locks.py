@@ -13,7 +13,7 @@ from subprocess import Popen
 import psycopg
 import pytest
 
-from relay.postgres.migrate import check, migrate
+from relay.postgres.schema.migrate import check, migrate
 from tests.support.broker import Declared
 from tests.support.cli import Cli, Seeded
 from tests.support.foreign import renumber

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from relay import local
-from relay.encoding import Encoded, Encoder
+from relay import devservers
+from relay.codec.encoder import Encoded, Encoder
 from relay.message import PublishResult
 from tests.support.broker import Topology
 from tests.support.own import user_of
@@ -54,7 +54,7 @@ def test_without_a_list_every_exchange_passes_and_with_an_empty_one_none(exchang
 
 @pytest.mark.ids("C12")
 async def test_one_pattern_of_the_broker_bars_the_default_exchange_and_amq(
-    queue: Queue, relays: Relays, own_broker: local.RabbitMQ, own_topology: Topology, unique: str
+    queue: Queue, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, unique: str
 ) -> None:
     r"""The permission '^(?!amq\.)', as docs/operations.md has it; what goes elsewhere goes on."""
     made = await own_topology.declare()

@@ -12,9 +12,9 @@ import pytest
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from relay import local
-from relay.postgres.borders import crossings
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.borders import crossings
+from relay.postgres.schema.migrate import migrate
 from tests.support.cli import Cli
 from tests.support.logins import login
 from tests.support.named_outboxes import name_of, named_outboxes, prefix_of
@@ -269,7 +269,7 @@ def _gets_in(url: str, group: str, role: str) -> bool:
 
 def test_a_server_with_one_outbox_has_no_crossing(say: Say) -> None:
     """Whatever its members may do."""
-    with local.postgres(say=say, private=True) as server:
+    with devservers.postgres(say=say, private=True) as server:
         migrate(server.url)
         with login(server.url, "queue_message_producer", "pg_read_all_data", attributes="CREATEROLE SUPERUSER"):
             assert [] == crossings(server.url)

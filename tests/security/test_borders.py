@@ -12,8 +12,8 @@ from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import MigrationError
-from relay.postgres.borders import check_roles, crossings
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.borders import check_roles, crossings
+from relay.postgres.schema.migrate import migrate
 from tests.support.cli import Cli
 from tests.support.logins import KINDS, login, own_role
 from tests.support.named_outboxes import Outbox, name_of, prefix_of, run

@@ -16,11 +16,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from relay import local
+from relay import devservers
 from relay.cli.main import app
 from relay.client import enqueue, enqueue_async
+from relay.config.settings import load
 from relay.errors import RelayError
-from relay.settings import load
 from tests.support.broker import Topology
 from tests.support.canary import PASSWORD, PAYLOAD, silent
 from tests.support.cli import Cli
@@ -64,7 +64,7 @@ ENDS = {
 
 
 @pytest.fixture
-def broker_login(own_broker: local.RabbitMQ, unique: str) -> Iterator[str]:
+def broker_login(own_broker: devservers.RabbitMQ, unique: str) -> Iterator[str]:
     """A user of the broker whose password is the canary, who may write to this test's exchanges but for one."""
     own_broker.ctl("add_user", unique, PASSWORD)
     own_broker.ctl("set_permissions", "-p", "/", unique, "", f"^{unique}\\.(?!barred)", "")
@@ -152,7 +152,7 @@ async def operator(queue: Queue, tmp_path: Path) -> AsyncIterator[Cli]:
 @pytest.mark.slow
 @pytest.mark.parametrize("log_format", ["json", "console"])
 async def test_a_relay_tells_of_neither(  # noqa: PLR0913 - all that it passes through
-    queue: Queue, own_broker: local.RabbitMQ, own_topology: Topology, broker_login: str, operator: Cli, relays: Relays, unique: str,
+    queue: Queue, own_broker: devservers.RabbitMQ, own_topology: Topology, broker_login: str, operator: Cli, relays: Relays, unique: str,
     log_format: str, unused_tcp_port: int, capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Encoded wrong, too large, unprintable, missing, barred, returned, nacked, not to be archived, cut off on both sides, and replayed."""

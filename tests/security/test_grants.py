@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support import grants
 from tests.support.doc_tables import ROOT
 from tests.support.grants import ROLES

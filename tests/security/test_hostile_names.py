@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.console import Console
-from relay.pipeline.database import Database
-from relay.postgres.sql_files import Renderer
+from relay.pipeline.source.database import Database
+from relay.postgres.operator_session import Console
+from relay.postgres.schema.sql_files import Renderer
 from tests.support.cli import Cli
 from tests.support.queue import Queue
 from tests.support.relays import Relays

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from relay.errors import SettingsError
-from relay.http import AT_ONCE, HttpServer
+from relay.observability.http_server import AT_ONCE, HttpServer
 from tests.support.queue import until
 from tests.support.relays import peak_memory
 
@@ -228,7 +228,7 @@ def peak_anew() -> int:
 @pytest.mark.parametrize("name", FLOODS)
 async def test_a_flood_costs_no_memory_and_ends(serve: Serve, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by length nor by number; the next one is answered."""
-    monkeypatch.setattr("relay.http.LONGEST", 2.0)
+    monkeypatch.setattr("relay.observability.http_server.LONGEST", 2.0)
     pages = await serve("127.0.0.1")
     before = peak_anew()
 
@@ -240,7 +240,7 @@ async def test_a_flood_costs_no_memory_and_ends(serve: Serve, name: str, monkeyp
 
 async def test_who_sends_a_byte_now_and_then_is_ended(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow heads hold no connection beyond its time, and others are answered meanwhile."""
-    monkeypatch.setattr("relay.http.LONGEST", 1.0)
+    monkeypatch.setattr("relay.observability.http_server.LONGEST", 1.0)
     pages = await serve("127.0.0.1")
 
     async def slow() -> None:
@@ -279,7 +279,7 @@ async def hold(pages: Pages, opened: list[None]) -> None:
 @pytest.mark.parametrize("most", [AT_ONCE, 150])
 async def test_who_holds_connections_keeps_no_probe_out(serve: Serve, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """200 requests without end, each begun anew when it is closed: an orchestrator would have restarted a healthy relay."""
-    monkeypatch.setattr("relay.http.AT_ONCE", most)
+    monkeypatch.setattr("relay.observability.http_server.AT_ONCE", most)
     pages, opened = await serve("127.0.0.1"), list[None]()
     async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         holders = [tasks.create_task(hold(pages, opened)) for _ in range(200)]

@@ -20,9 +20,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay import events, logs
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay import events
+from relay.observability import logs
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
 from tests.support import archives
 from tests.support.cli import Cli, Seeded
 from tests.support.exporting import export

@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support import elsewhere
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.queue import Queue, until
@@ -33,7 +33,7 @@ class Elsewhere:
 
     relays: Relays
     database: str
-    broker: local.RabbitMQ
+    broker: devservers.RabbitMQ
 
     async def start(self, database: str, broker: str, **settings: str) -> RelayProcess:
         """Start a relay there; options follow the two URLs."""
@@ -58,7 +58,7 @@ def network() -> None:
 
 
 @pytest.fixture
-async def apart(network: None, tls_postgres: TlsPostgres, tls_broker: local.RabbitMQ, tmp_path: Path) -> AsyncIterator[Elsewhere]:
+async def apart(network: None, tls_postgres: TlsPostgres, tls_broker: devservers.RabbitMQ, tmp_path: Path) -> AsyncIterator[Elsewhere]:
     """A relay's machine apart from the servers'."""
     del network
     databases = Databases(tls_postgres.server.url)

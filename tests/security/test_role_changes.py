@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from relay.postgres.borders import crossings
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.borders import crossings
+from relay.postgres.schema.migrate import migrate
 from tests.support.cli import Cli
 from tests.support.logins import KINDS, login, own_role
 from tests.support.named_outboxes import name_of, named_outboxes, run

@@ -11,8 +11,8 @@ import pytest
 from psycopg import errors, sql
 
 from relay.errors import MigrationError
-from relay.postgres.borders import check_roles, crossings
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.borders import check_roles, crossings
+from relay.postgres.schema.migrate import migrate
 from tests.support.cli import Cli
 from tests.support.logins import login
 from tests.support.named_outboxes import Outbox, name_of, prefix_of, run

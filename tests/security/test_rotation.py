@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Declared, Topology
 from tests.support.ledgers import Producer
 from tests.support.queue import Queue, until
@@ -30,7 +30,7 @@ class Rotation:
 
     relays: Relays
     queue: Queue
-    broker: local.RabbitMQ
+    broker: devservers.RabbitMQ
     topology: Topology
     inbox: Declared
     producer: Producer
@@ -90,9 +90,9 @@ class Rotation:
 @pytest.fixture
 async def rotation(
     relays: Relays,
-    own_broker: local.RabbitMQ,
+    own_broker: devservers.RabbitMQ,
     own_topology: Topology,
-    preparing_server: local.Postgres,
+    preparing_server: devservers.Postgres,
     chance: random.Random,
     tmp_path: Path,
 ) -> AsyncIterator[Rotation]:

@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.grants import ROLES
 from tests.support.logins import HELD, login
 from tests.support.servers import Databases

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from relay.devservers.rabbitmq import Certificates
 from relay.errors import StoreError
-from relay.local.rabbitmq import Certificates
-from relay.postgres.database import Session
+from relay.postgres.session import Session
 from tests.support.certificates import Authority, TlsPostgres
 from tests.support.elsewhere import ADDRESS
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.amqp.link import connect
+from relay.amqp.connection import connect
+from relay.devservers.rabbitmq import Certificates, RabbitMQ
 from relay.errors import BrokerError
-from relay.local.rabbitmq import Certificates, RabbitMQ
 from relay.message import CONFIRMED
 from tests.support.broker import Topology
 from tests.support.certificates import Authority

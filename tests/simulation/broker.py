@@ -10,10 +10,10 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from relay.amqp import wire
+from relay.amqp import frames
 from relay.amqp.confirms import Return
-from relay.amqp.link import Lost
-from relay.amqp.wire import Wire
+from relay.amqp.connection import Lost
+from relay.amqp.frames import Wire
 from relay.errors import BrokerError
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.connection import Channel, Connection, acked, nacked, replied, returned, spoken
@@ -68,7 +68,7 @@ class FakeBroker:
         """Seconds by which each of them is late at the least."""
 
     async def connect(self, url: str, *, name: str, heartbeat: int, cut: type[Wire] = Wire) -> Any:
-        """Stand for `relay.amqp.link.connect`.
+        """Stand for `relay.amqp.connection.connect`.
 
         Raises:
             BrokerError: the broker is away.
@@ -138,16 +138,16 @@ class FakeBroker:
         if method in {_CLOSE, _CLOSE_OK}:
             del connection.channels[number]
             if method == _CLOSE and not channel.dying:
-                connection.tell(partial(replied, connection, number, wire.CHANNEL_CLOSE_OK))
+                connection.tell(partial(replied, connection, number, frames.CHANNEL_CLOSE_OK))
         elif channel.dying:
             return
         elif method == _PUBLISH:
             exchange, at = _short(payload, 6)
             channel.publish = (exchange, _short(payload, at)[0])
         elif method == _QOS:
-            connection.tell(partial(replied, connection, number, wire.QOS_OK))
+            connection.tell(partial(replied, connection, number, frames.QOS_OK))
         elif kind == 2:
-            self._published(connection, channel, wire.relay_id_of(payload))
+            self._published(connection, channel, frames.relay_id_of(payload))
 
     def _published(self, connection: Connection, channel: Channel, id_: str) -> None:
         exchange, routing_key = channel.publish

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relay.cli.check_rows import Seen, why_lost
+from relay.cli.queue_check.rows import Seen, why_lost
 from tests.simulation.database import Database, Row
 from tests.simulation.ledger import BrokenError
 

@@ -1,4 +1,4 @@
-"""What the claim statements do, by the tables in memory; each names its file of `relay/postgres/queries`."""
+"""What the claim statements do, by the tables in memory; each names its file of `relay/queries`."""
 
 from __future__ import annotations
 

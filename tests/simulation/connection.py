@@ -8,9 +8,9 @@ from contextvars import Context
 from random import Random
 from typing import Protocol
 
-from relay.amqp import wire
+from relay.amqp import frames
 from relay.amqp.confirms import Return
-from relay.amqp.link import Lost, Owner
+from relay.amqp.connection import Lost, Owner
 from tests.simulation.clock import PROCESS, SimulatedLoop
 
 
@@ -58,7 +58,7 @@ class Connection:
         self.context = context
         self.process = context[PROCESS]
         self.name = name
-        self.ears: dict[int, wire.Ear] = {}
+        self.ears: dict[int, frames.Ear] = {}
         self.owner: Owner | None = None
         self.ended: asyncio.Future[Lost] = broker.loop.create_future()
         self.channels: dict[int, Channel] = {}

@@ -1,4 +1,7 @@
-"""LISTEN and NOTIFY in memory, with the gate that says whether anybody sleeps: `sql/0006_notify.sql` and `relay.postgres.ear.Ear`."""
+"""LISTEN and NOTIFY in memory, with the gate that says whether anybody sleeps.
+
+As in `sql/0006_notify.sql` and `relay.postgres.notification_listener.Ear`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from relay.postgres.ear import NotHeardError
+from relay.postgres.notification_listener import NotHeardError
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.database import Transaction
 
@@ -34,7 +37,7 @@ class Hearing:
         self._notifiers: dict[Transaction, None] = {}
 
     def ear(self, *, on_hint: Callable[[], None], **_: object) -> FakeEar:
-        """Stand for `relay.postgres.ear.Ear`."""
+        """Stand for `relay.postgres.notification_listener.Ear`."""
         process = PROCESS.get()
         assert process is not None
         return FakeEar(self, process, on_hint)

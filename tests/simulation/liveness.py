@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from relay.claims.scrub import ROUND, WHOLE
 from relay.claims.suspects import ALONE_PATIENCE
-from relay.maintenance import HEARTBEAT, JITTER, LANES, MINUTE
+from relay.maintenance.maintenance import HEARTBEAT, JITTER, LANES, MINUTE
 from relay.postgres.store import LEASE
 from tests.simulation.database import LAST, Database, Lane, Row
 from tests.simulation.flow import Flow

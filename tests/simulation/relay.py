@@ -11,11 +11,11 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from relay import events
-from relay.amqp.publisher import RabbitPublisher
-from relay.app import GRACE, Relay
+from relay.amqp.publishing.publisher import RabbitPublisher
+from relay.app.outbox import GRACE, Relay
+from relay.config.settings import Settings
 from relay.message import Position
 from relay.postgres.wakeup import Listener
-from relay.settings import Settings
 from tests.simulation.clock import Process, SimulatedLoop, Time
 from tests.simulation.server import Client, FakeSession, Server
 
@@ -43,7 +43,7 @@ SETTINGS = Unset(name="relay", http_port=None, window=40, batch_size=10, drain_s
 
 
 class Silence:
-    """Stands for `relay.logs.LogSink`."""
+    """Stands for `relay.observability.logs.LogSink`."""
 
     def __call__(self, event: events.Event) -> None:
         """Write nothing; what the relay itself takes for a bug of its own breaks the run."""
@@ -55,15 +55,15 @@ class Silence:
 
 
 class Uncounted:
-    """Stands for `relay.metrics.Metrics`, which nobody reads here."""
+    """Stands for `relay.observability.metrics.Metrics`, which nobody reads here."""
 
     def __init__(self) -> None:
         self.sink = self.present = self.watch = self.queue = lambda *_, **__: None
 
 
 STAND_INS: dict[str, object] = {
-    "relay.app.LogSink": Silence,
-    "relay.app.Metrics": Uncounted,
+    "relay.app.outbox.LogSink": Silence,
+    "relay.app.outbox.Metrics": Uncounted,
     "relay.postgres.store.PAGE": SCAN,
     "relay.postgres.store.MAX_FINDINGS": 8,
     "relay.postgres.store.LOOK": WALK,

@@ -1,4 +1,4 @@
-"""What the statements do that look for messages and lock none, by the tables in memory; each names its file of `relay/postgres/queries`."""
+"""What the statements do that look for messages and lock none, by the tables in memory; each names its file of `relay/queries`."""
 
 from __future__ import annotations
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.resources import files
 from random import Random
 from typing import Any, NamedTuple
 
 from relay.errors import StoreError
 from relay.postgres.settling import BRIEF
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements, names
 from tests.simulation.claims import CLAIMS, Found, Values, source_of
 from tests.simulation.clock import SimulatedLoop
 from tests.simulation.database import BlockedError, Database, Transaction
@@ -60,18 +59,10 @@ FATES = ("before", "after", "late", "undone", "slow")
 def _names() -> dict[bytes, str]:
     """Statements as a relay sends them, by their text."""
     statements = Statements("public")
-    names = {statements[file.name.removesuffix(".sql")]: file.name.removesuffix(".sql") for file in _files()}
+    found = {statements[name]: name for name in names()}
     for due in ("fresh", "at", "by_id"):
-        names |= {statements.claim(due): due, statements.claim_one_by_one(due): f"{due} one by one"}
-    return names | {statements.scan(name): f"scan_{name}" for name in ("due", "left")}
-
-
-def _files() -> list[Any]:
-    parts = ("due_", "claim.sql", "claim_", "scan", "size.sql")
-    found = [
-        file for file in (files("relay.postgres") / "queries").iterdir() if file.name.endswith(".sql") and not file.name.startswith(parts)
-    ]
-    return sorted(found, key=lambda file: str(file.name))
+        found |= {statements.claim(due): due, statements.claim_one_by_one(due): f"{due} one by one"}
+    return found | {statements.scan(name): f"scan_{name}" for name in ("due", "left")}
 
 
 NAMES = _names()
@@ -210,7 +201,7 @@ def _nobody(loop: asyncio.AbstractEventLoop) -> asyncio.Future[Found]:
 
 
 class FakeSession:
-    """Stands for `relay.postgres.database.Session`: one connection, statements take turns."""
+    """Stands for `relay.postgres.session.Session`: one connection, statements take turns."""
 
     def __init__(self, server: Server, client: Client) -> None:
         self._server = server

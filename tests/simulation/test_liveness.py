@@ -11,8 +11,8 @@ import pytest
 from relay.claims.lanes import Lanes
 from relay.claims.rate_limits import Limits
 from relay.claims.scrub import Scrub
+from relay.maintenance.renumbering import Renumbering
 from relay.postgres.store import LAG
-from relay.renumbering import Renumbering
 from tests.simulation.ending import finish
 from tests.simulation.ledger import BrokenError
 from tests.simulation.liveness import RENUMBERED

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from relay import local
+from relay import devservers
 from tests.soak.run import Plan, soak
 
 OUT = Path("build/soak.jsonl")
@@ -35,7 +35,7 @@ async def _play(plan: Plan, out: Path) -> int:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stopped, stop)
-    with local.postgres(say=_say, private=True) as postgres, local.rabbitmq(say=_say, private=True) as broker:
+    with devservers.postgres(say=_say, private=True) as postgres, devservers.rabbitmq(say=_say, private=True) as broker:
         lines = await soak(plan, postgres=postgres, broker=broker, out=out, say=_say, stop=stop)
     for sentence in (found := lines[-1]["mismatches"]):
         _say(f"soak: {sentence}")

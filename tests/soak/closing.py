@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 
-from relay import ledger
+from relay.demo import ledger
 from tests.soak.shards import Shards
 from tests.soak.stage import DUE, QUEUE, Stage
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import psycopg
 
-from relay import ledger, local
+from relay import devservers
+from relay.demo import ledger
 from tests.soak.closing import archive, backlog, settled
 from tests.soak.faults import FAULTS, WINDOWS
 from tests.soak.fleet import RELAY_LOG
@@ -212,7 +213,9 @@ class Soak:
         self.note("ledger", problems=problems, report=numbers(report), repeats=times, seconds=self.at, events=events)
 
 
-async def soak(plan: Plan, *, postgres: local.Postgres, broker: local.RabbitMQ, out: Path, say: Say, stop: asyncio.Event) -> list[Line]:
+async def soak(
+    plan: Plan, *, postgres: devservers.Postgres, broker: devservers.RabbitMQ, out: Path, say: Say, stop: asyncio.Event
+) -> list[Line]:
     """Play a plan on two servers that run; return what was seen, the verdict at the end.
 
     Args:

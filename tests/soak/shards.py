@@ -1,6 +1,6 @@
 """A ledger in sixteen folders by the first digit of an id, so that hours of load are joined a sixteenth at a time.
 
-All messages of a transaction, and all of an ordering key, are in one shard, so that each shard is a whole ledger of `relay.ledger`.
+All messages of a transaction, and all of an ordering key, are in one shard, so that each shard is a whole ledger of `relay.demo.ledger`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from relay import ledger
+from relay.demo import ledger
 from relay.demo.journal import Journal
 
 DIGITS = "0123456789abcdef"

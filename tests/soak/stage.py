@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.soak.fleet import SURVIVOR, VICTIM, Fleet, Life
 from tests.support.broker import Topology
 from tests.support.proxy import Proxy
@@ -41,8 +41,8 @@ DUE = """
 class Stage:
     """Everything that a fault may break, and what it needs to see."""
 
-    postgres: local.Postgres
-    broker: local.RabbitMQ
+    postgres: devservers.Postgres
+    broker: devservers.RabbitMQ
     database: str
     """URL that leads straight to the database."""
     towards_postgres: Proxy
@@ -98,7 +98,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    postgres: local.Postgres, broker: local.RabbitMQ, folder: Path, chance: random.Random, say: Callable[[str], None]
+    postgres: devservers.Postgres, broker: devservers.RabbitMQ, folder: Path, chance: random.Random, say: Callable[[str], None]
 ) -> AsyncIterator[Stage]:
     """Set everything up on two servers that run, and take it down again."""
     databases = Databases(postgres.url)
@@ -127,7 +127,7 @@ def _count_statements(connection: psycopg.Connection[Any], say: Callable[[str], 
         say(f"soak: the cost of a claim in buffers is left out, there is no pg_stat_statements ({error.diag.message_primary})")
 
 
-async def _declare(broker: local.RabbitMQ) -> None:
+async def _declare(broker: devservers.RabbitMQ) -> None:
     """Declare what lasts; a server that goes with all of it needs no clearing up."""
     topology = await Topology(broker.url, "soak").__aenter__()
     for exchange in EXCHANGES:

@@ -10,10 +10,12 @@ import pytest
 from deltalake import DeltaTable
 
 from relay.errors import PipelineError
-from relay.pipeline import again, link, verify
-from relay.pipeline.archive import TABLE
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.export import again
+from relay.pipeline.lake import epoch
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 DAY, NEXT = date(2024, 5, 1), date(2024, 5, 2)
@@ -29,16 +31,16 @@ def verified(lake: Lake, database: Database) -> set[str]:
 @contextmanager
 def faults(monkeypatch: pytest.MonkeyPatch, lake: Lake, where: str) -> Iterator[None]:
     """The connection fails before a commit, or after it."""
-    version, settle = lake.opened(TABLE).version(), link.settle
+    version, settle = lake.opened(TABLE).version(), epoch.settle
 
     def begin(*_: object) -> int:
         raise PipelineError("not today")
 
-    def settled(database: Database, handle: DeltaTable, known: link.Link) -> link.Link:
+    def settled(database: Database, handle: DeltaTable, known: epoch.Link) -> epoch.Link:
         if handle.version() > version:
             raise PipelineError("not today")
         return settle(database, handle, known)
 
     with monkeypatch.context() as patched:
-        patched.setattr(link, "begin", begin) if where == "before" else patched.setattr(link, "settle", settled)
+        patched.setattr(epoch, "begin", begin) if where == "before" else patched.setattr(epoch, "settle", settled)
         yield

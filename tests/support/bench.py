@@ -8,10 +8,10 @@ from collections.abc import Callable, Container
 from pamqp import commands
 from pamqp.frame import unmarshal
 
-from relay.amqp import wire
-from relay.amqp.jobs import Job
-from relay.amqp.session import Channels, Session
-from relay.encoding import Encoder
+from relay.amqp import frames
+from relay.amqp.publishing.channel_pool import Channels, Session
+from relay.amqp.publishing.publish_batch import Job
+from relay.codec.encoder import Encoder
 from relay.events import Event
 from relay.message import Batch, Verdict
 from tests.support.publishing import batch, claim
@@ -21,7 +21,7 @@ class Pipe:
     """Takes what a session writes, as methods by channel; what a broker would say is put into its ears."""
 
     def __init__(self) -> None:
-        self.ears: dict[int, wire.Ear] = {}
+        self.ears: dict[int, frames.Ear] = {}
         self.writable = True
         self._written = b""
 
@@ -79,7 +79,7 @@ class Bench:
     def prove(self, exchange: str = "x", channel: int = 1) -> None:
         """Send and confirm a first message."""
         self.send(exchange)
-        self.pipe.ears[channel].replied(wire.QOS_OK)
+        self.pipe.ears[channel].replied(frames.QOS_OK)
         self.pipe.ears[channel].acked(1, multiple=False)
         self.pipe.methods()
 

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import errors, sql
 
-from relay import local
-from relay.local.borrowed import database_at
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.borrowed import database_at
+from relay.postgres.schema.migrate import migrate
 from tests.support.doc_tables import ROOT
 from tests.support.grants import ROLES
 from tests.support.logins import login
@@ -213,7 +213,7 @@ def documented(who: str) -> dict[str, set[str]]:
 
 def write() -> None:
     """Put the table of three fresh outboxes into the page."""
-    with local.postgres(say=lambda _line: None, private=True) as server:
+    with devservers.postgres(say=lambda _line: None, private=True) as server:
         with psycopg.connect(server.url, autocommit=True) as owner:
             owner.execute(f"CREATE DATABASE {OTHER_DATABASE}".encode())
         made = table(furnish(server.url, database_at(server.url, OTHER_DATABASE)))

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 import trustme
 
-from relay.local.postgres import Postgres
-from relay.local.process import poll
-from relay.local.rabbitmq import Certificates
+from relay.devservers.postgres import Postgres
+from relay.devservers.process import poll
+from relay.devservers.rabbitmq import Certificates
 from tests.support.elsewhere import ADDRESS as ELSEWHERE
 
 _HBA = "hostssl all certified 127.0.0.1/32 cert\nhost all certified 127.0.0.1/32 reject\n"

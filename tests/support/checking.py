@@ -35,7 +35,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
 
     def instead(happens: Callable[[], object]) -> None:
         # The name in that module alone: threads of others, such as those that Spark leaves, go on sleeping.
-        monkeypatch.setattr("relay.cli.check.time", SimpleNamespace(sleep=lambda _seconds: happens()))
+        monkeypatch.setattr("relay.cli.commands.check.time", SimpleNamespace(sleep=lambda _seconds: happens()))
 
     return instead
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from relay.local.apt import unpack
+from relay.devservers.apt import unpack
 from tests.support.clusters import Cluster
 
 

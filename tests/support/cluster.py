@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-from relay.local import RabbitMQ
-from relay.local.process import LOOPBACK, Keeper, Say, free_ports, poll
+from relay.devservers import RabbitMQ
+from relay.devservers.process import LOOPBACK, Keeper, Say, free_ports, poll
 
 _JOIN_SECONDS = 120.0
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from relay.local import Postgres
-from relay.local.process import plain_environment
-from relay.postgres.migrate import migrate
+from relay.devservers import Postgres
+from relay.devservers.process import plain_environment
+from relay.postgres.schema.migrate import migrate
 from tests.support.servers import Databases
 
 _NAMED_ROLES = """

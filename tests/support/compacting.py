@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from relay.pipeline import lake
-from relay.pipeline.archive import TABLE
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake import delta_lake as lake
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.columns import TABLE
 
 
 def quiet(_line: str) -> None:

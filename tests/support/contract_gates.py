@@ -6,8 +6,8 @@ import json
 from collections import deque
 from typing import Any
 
-from relay.contracts.apart import Checker, Judged
-from relay.contracts.gate import Gate
+from relay.contracts.enforcing_encoder import Gate
+from relay.contracts.large_checks import Checker, Judged
 from relay.contracts.registry import Contract
 from relay.message import Claim, PublishResult
 from tests.support.publishing import Seen, batch

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from relay import broker_events, events, schedule_events
-from relay.amqp import sentences
-from relay.contracts import events as contract_events
-from relay.inbox import events as inbox_events
-from relay.logs import name_of
-from relay.settings import describe
+from relay import events
+from relay.amqp import close_reasons
+from relay.config.settings import describe
+from relay.events import broker, schedules
+from relay.events import contracts as contract_events
+from relay.events import inbox as inbox_events
+from relay.observability.logs import name_of
 from tests.support.fault_signs import signs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,16 +25,16 @@ def settings() -> str:
     return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
 
 
-def modules() -> str:
-    """Every module with the first sentence of its docstring, by folder."""
-    paths = sorted(ROOT.glob("relay/**/*.py"), key=lambda path: (path.parent, path.name))
-    rows = (f"| `{path.relative_to(ROOT)}` | {job} |" for path in paths if (job := _job(path)))
-    return "\n".join(["| module | job |", "|---|---|", *rows])
+def packages() -> str:
+    """Every package with the first sentence of its docstring and the names of its modules."""
+    found = [path.parent for path in sorted(ROOT.glob("relay/**/__init__.py"))]
+    rows = (f"| `{package.relative_to(ROOT)}` | {_job(package / '__init__.py')} | {_modules(package)} |" for package in found)
+    return "\n".join(["| package | what belongs in it | modules |", "|---|---|---|", *rows])
 
 
 def event_kinds() -> list[type[events.Event]]:
     """Every kind of event, in the order in which they are written down."""
-    found = {**vars(events), **vars(broker_events), **vars(inbox_events), **vars(contract_events), **vars(schedule_events)}.values()
+    found = {**vars(events), **vars(broker), **vars(inbox_events), **vars(contract_events), **vars(schedules)}.values()
     return [kind for kind in found if isinstance(kind, type) and issubclass(kind, events.Event)]
 
 
@@ -45,10 +46,10 @@ def log_lines() -> str:
 
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("README.md", "settings"): settings,
-    ("docs/architecture.md", "modules"): modules,
+    ("docs/architecture.md", "packages"): packages,
     ("docs/operations.md", "log lines"): log_lines,
     ("docs/operations.md", "signs"): signs,
-    ("docs/broker-sentences.md", "broker sentences"): sentences.table,
+    ("docs/broker-sentences.md", "broker sentences"): close_reasons.table,
 }
 """What stands between `<!-- name -->` and `<!-- /name -->` of a page."""
 
@@ -68,8 +69,12 @@ def write() -> None:
         path.write_text(f"{before}{begin}{table()}\n{end}{after}", encoding="utf-8")
 
 
+def _modules(package: Path) -> str:
+    return " ".join(f"`{path.stem}`" for path in sorted(package.glob("*.py")) if not path.stem.startswith("_"))
+
+
 def _job(path: Path) -> str:
-    """The first sentence of a module's docstring; nothing for an empty module."""
+    """The first sentence of a module's docstring."""
     return _beginning(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
 
 

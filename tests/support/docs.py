@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from relay.cli.main import app
-from relay.settings import Settings
+from relay.config.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(ROOT.glob("docs/**/*.md"))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from relay.message import Claim, PublishResult
-from relay.testing.broker import Broker
+from relay.testing.fake_broker.broker import Broker
 from tests.support.publishing import Publishing, claim
 
 

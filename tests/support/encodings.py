@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from relay.postgres.migrate import migrate
+from relay.postgres.schema.migrate import migrate
 from tests.support.servers import Databases
 
 UNTRANSLATABLE = {"WIN1252": r"\x81", "EUC_JP": r"\x8ff9f9", "EUC_KR": r"\xfea1"}

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from relay import events
-from relay.engine import Engine
-from relay.inhand import InHand
+from relay.engine.loop import Engine
+from relay.engine.retry import RetryPolicy
+from relay.engine.window import InHand
 from relay.message import Batch
-from relay.retry import RetryPolicy
 from tests.support.fakes import FakeIntake, FakePublisher, FakeSettler, FakeWakeup
 
 BATCH = 10

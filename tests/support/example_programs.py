@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from relay.local.find import find_postgres
+from relay.devservers.find import find_postgres
 from tests.support.docs import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -13,10 +13,10 @@ import sys
 from typing import Any
 
 from relay.errors import PipelineError
-from relay.pipeline import export
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.session import spark_session
+from relay.pipeline.export import job as export
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.session import spark_session
 
 
 def start(url: str, lake: str, *, master: str = "local[2]", spark: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from psycopg import sql
 
-from relay.pipeline import cluster as clusters
-from relay.pipeline import link
-from relay.pipeline.archive import DAY, TABLE, schema_of, select_list
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.link import EPOCH, OFFSET, epoch_of, offset_of
+from relay.pipeline.lake import epoch as link
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import EPOCH, OFFSET, epoch_of, offset_of
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.columns import DAY, TABLE, schema_of, select_list
+from relay.pipeline.source.database import Database
 
 Rows = list[dict[str, object]]
 """Rows of the archive by column, for a test to change."""

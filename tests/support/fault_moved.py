@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 
-from relay.local.postgres import Postgres
-from relay.postgres.migrate import migrate
+from relay.devservers.postgres import Postgres
+from relay.postgres.schema.migrate import migrate
 from tests.support.fault_scene import LOCK_SECONDS, Scene
 from tests.support.ledgers import Producer
 from tests.support.lost import assert_nothing_is_lost

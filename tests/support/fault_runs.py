@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from relay.ledger import Report
+from relay.demo.ledger import Report
 from tests.support.fault_menu import MENU
 
 LEDGER = "ledger"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from relay import local
-from relay.ledger import Report
+from relay import devservers
+from relay.demo.ledger import Report
 from tests.support.broker import Declared, Topology
 from tests.support.fault_runs import LEDGER, numbers
 from tests.support.ledgers import Producer
@@ -36,7 +36,7 @@ class Scene:
 
     relays: Relays
     queue: Queue
-    broker: local.RabbitMQ
+    broker: devservers.RabbitMQ
     topology: Topology
     inbox: Declared
     producer: Producer

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.doc_tables import ROOT
 from tests.support.logins import KINDS, own_role
 
@@ -94,7 +94,7 @@ def _objects(on: str) -> list[str]:
 
 def write() -> None:
     """Put the table of a fresh schema into the page."""
-    with local.postgres(say=lambda _line: None, private=True) as server:
+    with devservers.postgres(say=lambda _line: None, private=True) as server:
         migrate(server.url, schema=SCHEMA)
         with psycopg.connect(server.url) as connection:
             made = table(found(connection))

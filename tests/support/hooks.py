@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from relay.local.rabbitmq import Certificates
+from relay.devservers.rabbitmq import Certificates
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from relay.option_rules import known_spellings
+from relay.codec.option_rules import known_spellings
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 _LONG_TEXT = st.integers(126, 260).map("x".__mul__) | st.integers(63, 130).map("é".__mul__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
 from tests.support import archives
 from tests.support.cli import Cli
 from tests.support.lakes import in_lake, in_postgres

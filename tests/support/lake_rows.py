@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from relay.pipeline.archive import Column, schema_of
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.columns import Column, schema_of
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 """When rows are archived that do not say otherwise: the begin of a window, an hour's too."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
 
 AS_TEXT = """
     SELECT xid::text::bigint, seq, id::text, exchange, routing_key, content::text, body, options::text, ordering_key,

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import psycopg
 
-from relay import ledger
+from relay.demo import ledger
 from relay.demo.journal import Journal
 from tests.support.broker import Topology
 from tests.support.queue import Queue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from relay.cli.check import A_FEW, check_queue
-from relay.console import Console
+from relay.cli.commands.check import A_FEW, check_queue
+from relay.postgres.operator_session import Console
 
 GLANCE = 1.0
 """Seconds between two looks in which a relay that has time touches what can be claimed; where it does not it is given the promised ones."""

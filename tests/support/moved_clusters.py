@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from relay.local.find import version_of
-from relay.local.process import Keeper, plain_environment
+from relay.devservers.find import version_of
+from relay.devservers.process import Keeper, plain_environment
 from tests.support.clusters import Cluster
 
 ARCHIVE = "relay-archive"

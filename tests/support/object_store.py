@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 from pyarrow import fs
 
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
 
 HIDDEN = "a-secret-of-the-object-store"
 KEY = "AKIAHIDDENOFTHESTORE"

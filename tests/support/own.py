@@ -8,21 +8,21 @@ from contextlib import contextmanager, suppress
 import pytest
 from aiormq.exceptions import AMQPError
 
-from relay import local
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Topology
 from tests.support.servers import Databases, Say
 
 
 @pytest.fixture(scope="session")
-def own_node(say: Say) -> Iterator[local.RabbitMQ]:
+def own_node(say: Say) -> Iterator[devservers.RabbitMQ]:
     """One private node for all of them; `own_broker` sees to it that it runs."""
-    with local.rabbitmq(say=say, private=True) as node:
+    with devservers.rabbitmq(say=say, private=True) as node:
         yield node
 
 
 @pytest.fixture
-def own_broker(own_node: local.RabbitMQ) -> local.RabbitMQ:
+def own_broker(own_node: devservers.RabbitMQ) -> devservers.RabbitMQ:
     """A private node that runs and reads, whatever the test before did to it."""
     own_node.thaw()
     own_node.start()
@@ -30,7 +30,7 @@ def own_broker(own_node: local.RabbitMQ) -> local.RabbitMQ:
 
 
 @pytest.fixture
-async def own_topology(own_broker: local.RabbitMQ, unique: str) -> AsyncIterator[Topology]:
+async def own_topology(own_broker: devservers.RabbitMQ, unique: str) -> AsyncIterator[Topology]:
     """Exchanges and queues of this test on the private node; the test may have cut the connection that would remove them."""
     made = await Topology(own_broker.url, unique).__aenter__()
     yield made
@@ -40,7 +40,7 @@ async def own_topology(own_broker: local.RabbitMQ, unique: str) -> AsyncIterator
 
 
 @contextmanager
-def user_of(broker: local.RabbitMQ, name: str, *, may_write: str) -> Iterator[str]:
+def user_of(broker: devservers.RabbitMQ, name: str, *, may_write: str) -> Iterator[str]:
     """URL of a user who may write to exchanges of such names, and do nothing else."""
     broker.ctl("add_user", name, "secret")
     broker.ctl("set_permissions", "-p", "/", name, "", may_write, "")
@@ -51,14 +51,14 @@ def user_of(broker: local.RabbitMQ, name: str, *, may_write: str) -> Iterator[st
 
 
 @pytest.fixture(scope="session")
-def preparing_server(say: Say) -> Iterator[local.Postgres]:
+def preparing_server(say: Say) -> Iterator[devservers.Postgres]:
     """A private PostgreSQL on which transactions may be prepared."""
-    with local.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
+    with devservers.postgres(say=say, settings=["max_prepared_transactions=50"], private=True) as server:
         yield server
 
 
 @pytest.fixture
-def preparing_url(preparing_server: local.Postgres) -> str:
+def preparing_url(preparing_server: devservers.Postgres) -> str:
     """URL of a fresh database with the schema, in which transactions may be prepared."""
     databases = Databases(preparing_server.url)
     url = databases.url(databases.create())

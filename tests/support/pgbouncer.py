@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from relay.local.apt import unpack
-from relay.local.process import free_ports, poll
+from relay.devservers.apt import unpack
+from relay.devservers.process import free_ports, poll
 
 _CONFIG = """
 [databases]

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
+from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import Position
-from relay.policy import Policy
 from tests.simulation.claims import Found, source_of
 from tests.simulation.database import BlockedError, Database, Row, Transaction
 from tests.simulation.server import CARRIED_OUT, NAMES

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from relay.postgres.database import BY_INDEX
+from relay.postgres.session import BY_INDEX
 
 PAD = "jsonb_build_object('pad', repeat('x', 250))"
 """A content of a usual size, as SQL: nine rows to a page, which keeps room for their claims."""

@@ -6,23 +6,23 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from relay.engine.policy import Policy
 from relay.events import Event
 from relay.message import Claim
-from relay.policy import Policy
 from relay.ports import Claimed, Wanted
 from relay.postgres.parameters import wanted_of
 from relay.postgres.store import Store
+from relay.queries.statements import names
 from tests.support.fakes import Clock
 from tests.support.queue import FIRST, PLENTY
 
 ROLES = ("claim", "settle", "control")
-NAMES = [file.name.removesuffix(".sql") for file in (files("relay.postgres") / "queries").iterdir()]
+NAMES = names()
 Answer = Sequence[Sequence[object]] | BaseException | Callable[[], Any]
 DUE = ("due_fresh", "due_at", "due_by_id")
 SCANS = ("scan_due", "scan_left")
@@ -82,7 +82,7 @@ class Played:
 
     def _name(self, statement: bytes) -> str:
         statements = self.store._statements
-        found = (name for name in NAMES if not name.startswith("due_") and statements[name] == statement)
+        found = (name for name in NAMES if statements[name] == statement)
         due = (name for name in DUE if statements.claim(name[4:]) == statement)
         scans = (name for name in SCANS if statements.scan(name[5:]) == statement)
         return next(found, None) or next(due, None) or next(scans)

@@ -13,7 +13,7 @@ import aiormq
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp import commands
 
-from relay import local
+from relay import devservers
 from tests.support.poison_lab import DIRECT, ENDS, KINDS, PARKED, end, far, is_far, queue
 from tests.support.raw_amqp import Delivery
 
@@ -61,7 +61,7 @@ class Arrivals:
 
 
 @asynccontextmanager
-async def watching(node: local.RabbitMQ, world: str) -> AsyncIterator[Arrivals]:
+async def watching(node: devservers.RabbitMQ, world: str) -> AsyncIterator[Arrivals]:
     """Park messages, and consume from every end of a world, from when its links work on."""
     arrivals = Arrivals()
     near, remote = await aiormq.connect(node.url + world), await aiormq.connect(node.url + far(world))

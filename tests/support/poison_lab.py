@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from relay import local
+from relay import devservers
 
 PLUGINS: Final = (
     *("rabbitmq_federation", "rabbitmq_shovel"),
@@ -136,7 +136,7 @@ def far(world: str) -> str:
     return f"{world}.far"
 
 
-def build(node: local.RabbitMQ) -> None:
+def build(node: devservers.RabbitMQ) -> None:
     """Make all worlds on a node that has the plugins and the configuration above."""
     # A shovel publishes a message in the name that it has, and stops where its login may not.
     node.ctl("set_user_tags", "guest", "administrator", "impersonator")

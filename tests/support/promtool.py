@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from relay.devservers.apt import tree_of, unpack
 from relay.errors import LocalServerError
-from relay.local.apt import tree_of, unpack
 
 _PACKAGE = "prometheus"
 _IN_TREE = "usr/bin/promtool"

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from relay.amqp.publisher import RabbitPublisher
-from relay.encoding import Encoder
+from relay.amqp.publishing.publisher import RabbitPublisher
+from relay.codec.encoder import Encoder
 from relay.events import Event
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
 from tests.support.fakes import octets

@@ -14,12 +14,12 @@ from psycopg import sql
 
 from relay.claims.cursor import LAST_SEQ, LAST_XID, Cursor
 from relay.claims.key_bounds import NOWHERE
+from relay.engine.policy import Policy
 from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position
-from relay.policy import Policy
 from relay.ports import At, Claimed, Fresh, Left, Page, Sought, Wanted
+from relay.postgres.maintenance_store import Upkeep
 from relay.postgres.store import Store
-from relay.postgres.upkeep import Upkeep
 
 PLENTY = 1 << 30
 PATIENCE = 60.0

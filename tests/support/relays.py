@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from relay.local.process import plain_environment
+from relay.devservers.process import plain_environment
 from tests.support.queue import PATIENCE
 
 COMMAND = (sys.executable, "-m", "relay")

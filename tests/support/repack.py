@@ -7,10 +7,10 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
+from relay.devservers import Postgres
+from relay.devservers.apt import unpack
+from relay.devservers.process import Say
 from relay.errors import LocalServerError
-from relay.local import Postgres
-from relay.local.apt import unpack
-from relay.local.process import Say
 from tests.support.queue import Queue
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from relay.lake_judgement import LakeState
-from relay.pipeline.lake_state import TABLES, TableSize
+from relay.pipeline.lake.assessment import LakeState
+from relay.pipeline.metrics.lake_state import TABLES, TableSize
 from relay.pipeline.report.model import (
     Counts,
     DaySize,

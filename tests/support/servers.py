@@ -12,8 +12,8 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from psycopg import sql
 
-from relay import local
-from relay.local.borrowed import database_at
+from relay import devservers
+from relay.devservers.borrowed import database_at
 from tests.support.broker import Declared, Topology
 
 Say = Callable[[str], None]
@@ -72,7 +72,7 @@ class Databases:
         return self.create(template=self._templates[today])
 
     def _migrate(self) -> str:
-        from relay.postgres.migrate import migrate  # noqa: PLC0415 - tests without a database do not need it
+        from relay.postgres.schema.migrate import migrate  # noqa: PLC0415 - tests without a database do not need it
 
         name = self.create()
         migrate(self.url(name), schema="public")
@@ -113,21 +113,21 @@ def say(pytestconfig: pytest.Config) -> Say:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(say: Say) -> Iterator[local.Postgres | local.BorrowedPostgres]:
+def postgres_server(say: Say) -> Iterator[devservers.Postgres | devservers.BorrowedPostgres]:
     """One PostgreSQL for all tests that do not harm it."""
-    with local.postgres(say=say) as server:
+    with devservers.postgres(say=say) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_server(say: Say) -> Iterator[local.RabbitMQ | local.BorrowedRabbitMQ]:
+def rabbitmq_server(say: Say) -> Iterator[devservers.RabbitMQ | devservers.BorrowedRabbitMQ]:
     """One RabbitMQ for all tests that do not harm it."""
-    with local.rabbitmq(say=say) as server:
+    with devservers.rabbitmq(say=say) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def databases(postgres_server: local.Postgres | local.BorrowedPostgres) -> Iterator[Databases]:
+def databases(postgres_server: devservers.Postgres | devservers.BorrowedPostgres) -> Iterator[Databases]:
     """Databases on the session's server; all are dropped in the end."""
     made = Databases(postgres_server.url)
     yield made
@@ -157,13 +157,13 @@ def unique() -> str:
 
 
 @pytest.fixture
-def amqp_url(rabbitmq_server: local.RabbitMQ | local.BorrowedRabbitMQ) -> str:
+def amqp_url(rabbitmq_server: devservers.RabbitMQ | devservers.BorrowedRabbitMQ) -> str:
     """URL of the vhost that all tests share; use `unique` names in it."""
     return rabbitmq_server.url
 
 
 @pytest.fixture
-def vhost_url(rabbitmq_server: local.RabbitMQ | local.BorrowedRabbitMQ, unique: str) -> Iterator[str]:
+def vhost_url(rabbitmq_server: devservers.RabbitMQ | devservers.BorrowedRabbitMQ, unique: str) -> Iterator[str]:
     """URL of a vhost of this test's own, which takes about a second to make."""
     yield rabbitmq_server.add_vhost(unique)
     rabbitmq_server.delete_vhost(unique)

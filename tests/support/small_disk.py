@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from relay import local
+from relay import devservers
 
 _NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 _AS_NOBODY = ("unshare", "--user", "--map-user=65534", "--map-group=65534")
@@ -32,7 +32,7 @@ def read_only(folder: Path) -> Sequence[str]:
     return (*_NAMESPACE, "sh", "-c", _READ_ONLY, "sh", str(folder))
 
 
-class SmallPostgres(local.Postgres):
+class SmallPostgres(devservers.Postgres):
     """A private server that has, beside its own folder, a place of so many megabytes: `small`, for a tablespace; gone with a restart."""
 
     def __init__(self, megabytes: int) -> None:

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, cast
 
 from relay import events
-from relay.amqp import incoming
-from relay.amqp.link import Link, Lost
-from relay.amqp.source import Source
+from relay.amqp.connection import Link, Lost
+from relay.amqp.consuming import deliveries
+from relay.amqp.consuming.consumer_connection import Source
 
 NAMES = {
     (20, 10): "open",
@@ -74,7 +74,7 @@ class Rig:
         """The broker sends messages of so many bytes, so many of them in a header."""
         header = noted(note) if note else HEADER
         for tag in tags:
-            self.socket.ears[channel].delivered(incoming.Delivered(tag, b"", b"q", header, b"x" * (size - len(header))))
+            self.socket.ears[channel].delivered(deliveries.Delivered(tag, b"", b"q", header, b"x" * (size - len(header))))
 
     def down(self, lost: Lost = Lost("gone")) -> None:  # noqa: B008 - an immutable tuple
         """The connection goes."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from relay.local.process import LOOPBACK, Keeper, poll
+from relay.devservers.process import LOOPBACK, Keeper, poll
 
 HOME = Path(pyspark.__file__).parent
 WORKERS = 2

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import psycopg
 
-from relay.local import Postgres
-from relay.local.process import Keeper, plain_environment, poll
+from relay.devservers import Postgres
+from relay.devservers.process import Keeper, plain_environment, poll
 
 
 class Standby(Postgres):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 from tests.support.proxy import Proxy
 
 _LENGTH = struct.Struct(">I")
@@ -32,7 +32,7 @@ class Tap(Proxy):
         self.statements: list[Heard] = []
 
     def of(self, name: str) -> list[Heard]:
-        """Those that are `relay/postgres/queries/<name>.sql`, known by its first line."""
+        """Those that are `relay/queries/<name>.sql`, known by its first line."""
         first = Statements("public")[name].decode().partition("\n")[0]
         return [heard for heard in self.statements if heard.text.startswith(first)]
 

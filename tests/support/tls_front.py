@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from relay.local.rabbitmq import Certificates
+from relay.devservers.rabbitmq import Certificates
 
 
 class TlsFront:

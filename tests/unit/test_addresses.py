@@ -6,8 +6,8 @@ import ipaddress
 
 import pytest
 
-from relay.addresses import first_refused, why_refused
-from relay.outbound import UrlError, parse
+from relay.net.http_client import UrlError, parse
+from relay.net.ip_policy import first_refused, why_refused
 
 PUBLIC = [
     "8.8.8.8",

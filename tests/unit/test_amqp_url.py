@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.amqp_url import each_host
+from relay.config.settings import load
 from relay.errors import SettingsError
-from relay.settings import load
+from relay.net.amqp_url import each_host
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.worker.answers import answer_of
 from relay.worker.outcomes import NotItsFaultError, Reject, place
+from relay.worker.response import answer_of
 
 PLENTY = 1 << 20
 ANYTHING = st.recursive(

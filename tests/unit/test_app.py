@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from relay import events
-from relay.app import Relay
-from relay.settings import load
+from relay.app.outbox import Relay
+from relay.config.settings import load
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from relay.amqp import wire
-from relay.amqp.marks import MARK_EVERY, MOST_UNSEEN
-from relay.inhand import InHand
+from relay.amqp import frames
+from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN
+from relay.engine.retry import RetryPolicy, decide_all
+from relay.engine.settler import _rows
+from relay.engine.window import InHand
 from relay.message import SUCCESS, Batch
 from relay.postgres.parameters import positions_of, results_of
-from relay.retry import RetryPolicy, decide_all
-from relay.settlement import _rows
 from tests.support.bench import Bench
 from tests.support.publishing import batch, claim
 
@@ -64,7 +64,7 @@ def _move(bench: Bench, claimed: Batch) -> None:
     job = bench.submit(claimed)
     for confirmed in (*range(MOST_UNSEEN, MESSAGES, MOST_UNSEEN), MESSAGES):
         for _ in range(MOST_UNSEEN // MARK_EVERY):
-            bench.pipe.ears[1].replied(wire.QOS_OK)
+            bench.pipe.ears[1].replied(frames.QOS_OK)
         bench.pipe.ears[1].acked(confirmed + 1, multiple=True)
     portion = job._portion([*range(MESSAGES)])
     outcomes = decide_all(portion, RetryPolicy(), chance=float)

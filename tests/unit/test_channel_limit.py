@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp.channel_limit import FORGETS, HOLDS, ChannelLimit
-from relay.broker_events import ChannelsLimited, ChannelsUnlimited
 from relay.events import Event
+from relay.events.broker import ChannelsLimited, ChannelsUnlimited
 
 
 class Rig:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from relay.cli.check_rows import FAR, Seen, why_left, why_lost
-from relay.cli.check_watch import MOST, Watch
+from relay.cli.queue_check.recheck import MOST, Watch
+from relay.cli.queue_check.rows import FAR, Seen, why_left, why_lost
 
 NOW = 1_900_000_000.0
 SINCE = datetime(2031, 1, 31, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from relay import events
-from relay.claimer import Claimer
+from relay.engine.claimer import Claimer
 from relay.errors import NewConnectionError, StoreError
 from relay.message import Batch
 from tests.support.fakes import FakeIntake, a_batch, a_claim
@@ -48,13 +48,13 @@ class Rig:
 @pytest.fixture(autouse=True)
 def no_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses at their longest."""
-    monkeypatch.setattr("relay.waiting.random", SimpleNamespace(random=lambda: 0.0))
+    monkeypatch.setattr("relay.aio.random", SimpleNamespace(random=lambda: 0.0))
 
 
 @timeless
 async def test_a_claim_asks_for_the_room_and_tells_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its source, messages, bytes and seconds."""
-    monkeypatch.setattr("relay.claimer.time", SimpleNamespace(monotonic=iter([100.0, 100.5]).__next__))
+    monkeypatch.setattr("relay.engine.claimer.time", SimpleNamespace(monotonic=iter([100.0, 100.5]).__next__))
     batch = a_batch(a_claim(payload=b"12345"), a_claim(payload=b"12345"))
     rig = Rig(batch)
 

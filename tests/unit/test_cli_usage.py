@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from relay.cli.common.help import ID
 from relay.cli.main import app
-from relay.cli.usage import ID
 
 KEYS = "code, exchange, routing-key, result, after, at-most, as in code=unroutable,after=5m,at-most=3"
 NO_USER = "The URL must hold no user and no password: where headers can be given, send them in one."

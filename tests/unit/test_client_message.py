@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from relay.client import JsonText, Message, MessageError, Options
-from relay.client_message import HEADERS_LIMIT, checked, time_ordered_uuid
-from relay.client_rows import as_json, columns
-from relay.options import plan
+from relay.client.insert import as_json, columns
+from relay.client.message import HEADERS_LIMIT, checked, time_ordered_uuid
+from relay.codec.options import plan
 from tests.support.poison import POISON, Poison
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ConfigDict, Field, computed_field
 
 from relay.client import MessageError, Options, OutboxModel
-from relay.client_rows import Trace, fit
+from relay.client.insert import Trace, fit
 
 TIME = datetime(2031, 1, 31, 12, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres.upkeep import ahead
+from relay.postgres.maintenance_store import ahead
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relay.console import Console
 from relay.errors import StoreError
+from relay.postgres.operator_session import Console
 
 
 @pytest.mark.parametrize("conninfo", ["postgresql://relay:hunter2@[::1", "host=127.0.0.1 port=1 password=hunter2", "password='hunter2 x"])

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from relay.contracts.effort import inline_bytes
+from relay.contracts.check_time import inline_bytes
 from relay.contracts.schema import Schema, parsed
 
 pytestmark = pytest.mark.ids("A37")

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from relay.amqp.jobs import Job
+from relay.amqp.publishing.publish_batch import Job
 from relay.contracts import patterns
-from relay.contracts.events import ContractBroken, ContractUnusable
-from relay.contracts.gate import Gate
+from relay.contracts.enforcing_encoder import Gate
 from relay.contracts.registry import Contract, Contracts, holding
-from relay.logs import FLOODS
+from relay.events.contracts import ContractBroken, ContractUnusable
 from relay.message import Cut, PublishResult, Verdict
-from relay.metrics import Metrics
+from relay.observability.logs import FLOODS
+from relay.observability.metrics import Metrics
 from tests.support.bench import Bench
 from tests.support.contract_gates import TEXT, checked, gate, refusal, row, verdict
 from tests.support.publishing import Seen, batch, claim

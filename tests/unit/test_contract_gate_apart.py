@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from relay.contracts.apart import End, Judged
-from relay.contracts.effort import LARGEST, explained_bytes, inline_bytes
-from relay.contracts.events import ContractBroken
-from relay.contracts.explanation import Violation
+from relay.contracts.check_time import LARGEST, explained_bytes, inline_bytes
+from relay.contracts.large_checks import End, Judged
 from relay.contracts.schema import Schema
+from relay.contracts.violation import Violation
+from relay.events.contracts import ContractBroken
 from relay.message import Cut, PublishResult, Verdict
 from tests.support.contract_gates import INTEGER, Scripted, checked, gate, row
 from tests.support.publishing import batch, claim

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.contracts.explanation import DIALECT
 from relay.contracts.schema import DEEPEST, LONGEST, Schema, SchemaError, compiled
+from relay.contracts.violation import DIALECT
 
 pytestmark = pytest.mark.ids("A37")
 ORDER: dict[str, Any] = {

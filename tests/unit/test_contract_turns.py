@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from relay.contracts.turns import Shares, Turns
+from relay.contracts.fair_queue import Shares, Turns
 
 pytestmark = pytest.mark.ids("A37")
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relay.pipeline import counting, named_keys, stats
-from relay.pipeline.counting import Base, Count, Numbers
-from relay.pipeline.lake_log import File
+from relay.pipeline.lake.delta_log import File
+from relay.pipeline.metrics import aggregate, file_choice, top_keys
+from relay.pipeline.metrics.file_choice import Base, Count, Numbers
 from tests.support.lake_rows import NOON, row, table
 
 DAY = NOON.date()
@@ -31,11 +31,11 @@ A, B, C = _file("a"), _file("b"), _file("c")
 
 
 def _windows(rows: int, target_ms: int = TARGET_MS) -> pa.Table:
-    return stats.count(table(row(number) for number in range(rows)), target_ms=target_ms)
+    return aggregate.count(table(row(number) for number in range(rows)), target_ms=target_ms)
 
 
 def _choose(files: Sequence[File], base: Base | None, today: date = DAY) -> Count:
-    return counting.choose(DAY, files, base, today=today, target_ms=TARGET_MS)
+    return file_choice.choose(DAY, files, base, today=today, target_ms=TARGET_MS)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_day_is_due_until_its_numbers_are_those_of_a_day_that_is_over(
     """While other rows are there than were counted, and once more ten minutes after its end."""
     numbers = None if messages is None else Numbers(messages, written)
 
-    assert due == counting.is_due(DAY, [A, B], numbers, today)
+    assert due == file_choice.is_due(DAY, [A, B], numbers, today)
 
 
 def test_of_an_open_day_only_new_files_are_counted() -> None:
@@ -81,7 +81,7 @@ def test_of_an_open_day_only_new_files_are_counted() -> None:
         pytest.param(Base(_windows(4), [A, _file("gone")]), DAY, id="files became others"),
         pytest.param(Base(_windows(4, target_ms=11), [A, B]), DAY, id="another target"),
         pytest.param(Base(pa.concat_tables([_windows(2), _windows(2, target_ms=9)]), [A, B]), DAY, id="two targets"),
-        pytest.param(Base(stats.empty(), []), DAY, id="no windows"),
+        pytest.param(Base(aggregate.empty(), []), DAY, id="no windows"),
     ],
 )
 def test_a_day_is_counted_whole_where_anything_else_is_possible(base: Base | None, today: date) -> None:
@@ -91,7 +91,7 @@ def test_a_day_is_counted_whole_where_anything_else_is_possible(base: Base | Non
 
 def test_a_day_that_is_open_keeps_its_names_and_gets_more_while_there_is_room() -> None:
     """Up to the number for each exchange, the busiest first; names beyond it stay."""
-    named = named_keys.fill([("a", "x"), ("c", "1"), ("c", "2"), ("c", "3")], [("a", "y"), ("b", "y"), ("a", "z"), ("c", "4")], 2)
+    named = top_keys.fill([("a", "x"), ("c", "1"), ("c", "2"), ("c", "3")], [("a", "y"), ("b", "y"), ("a", "z"), ("c", "4")], 2)
     rows = table(row(exchange=exchange, routing_key=key) for exchange, keys in {"a": "xyz", "b": "xy", "c": "1234"}.items() for key in keys)
 
     renamed = named.of_rows(rows.combine_chunks().to_batches()[0])
@@ -102,7 +102,7 @@ def test_numbers_say_what_they_name() -> None:
     """Each pair once, without what stands for the others."""
     rows = [row(1), row(2, at=NOON + timedelta(hours=1)), row(3, routing_key="*other*"), row(4, exchange="", routing_key="")]
 
-    assert {("shop", "order"), ("", "")} == named_keys.of_numbers(stats.count(table(rows), target_ms=TARGET_MS))
+    assert {("shop", "order"), ("", "")} == top_keys.of_numbers(aggregate.count(table(rows), target_ms=TARGET_MS))
 
 
 class _Lake(NamedTuple):
@@ -125,23 +125,23 @@ class _Lake(NamedTuple):
     def run(self, known: Sequence[File], today: date = DAY) -> _Lake:
         """The lake after a run that takes `known` for what the windows count."""
         files = [file for file, _ in self.files]
-        count = counting.choose(DAY, files, Base(self.windows, known), today=today, target_ms=TARGET_MS)
+        count = file_choice.choose(DAY, files, Base(self.windows, known), today=today, target_ms=TARGET_MS)
         rows = [one for file, some in self.files if file in count.files for one in some]
-        held = stats.empty() if count.windows is None else count.windows
-        counted = _counted(rows, named_keys.of_numbers(held))
-        return _Lake(self.files, len(files), stats.merge(pa.concat_tables([held, counted])))
+        held = aggregate.empty() if count.windows is None else count.windows
+        counted = _counted(rows, top_keys.of_numbers(held))
+        return _Lake(self.files, len(files), aggregate.merge(pa.concat_tables([held, counted])))
 
 
-def _counted(rows: Rows, named: Iterable[named_keys.Pair] = ()) -> pa.Table:
+def _counted(rows: Rows, named: Iterable[top_keys.Pair] = ()) -> pa.Table:
     messages = Counter((one["exchange"], one["routing_key"]) for one in rows)
-    names = named_keys.fill(named, sorted(messages, key=lambda pair: (-messages[pair], pair[1])), TOP_KEYS)
+    names = top_keys.fill(named, sorted(messages, key=lambda pair: (-messages[pair], pair[1])), TOP_KEYS)
     renamed = [names.of_rows(batch) for batch in table(rows).combine_chunks().to_batches()]
-    return stats.add_up(stats.count(batch, target_ms=TARGET_MS) for batch in renamed)
+    return aggregate.add_up(aggregate.count(batch, target_ms=TARGET_MS) for batch in renamed)
 
 
 def _by_exchange(windows: pa.Table) -> pa.Table:
     keys = pa.array(["any"] * windows.num_rows, pa.string())
-    return stats.merge(windows.set_column(windows.schema.get_field_index("routing_key"), "routing_key", keys))
+    return aggregate.merge(windows.set_column(windows.schema.get_field_index("routing_key"), "routing_key", keys))
 
 
 ROW = st.builds(
@@ -162,7 +162,7 @@ STEP = st.tuples(st.lists(ROW, min_size=1, max_size=8), st.sampled_from(["run", 
 @given(steps=st.lists(STEP, max_size=5))
 def test_any_exports_and_runs_of_a_day_add_up_to_a_full_count(steps: list[tuple[Rows, str]]) -> None:
     """After each run by window and exchange, whatever happened before; when the day is over the table is that of a full count."""
-    lake = _Lake([], 0, stats.empty())
+    lake = _Lake([], 0, aggregate.empty())
     for rows, what in steps:
         lake = lake.grown(rows)
         known = [] if what == "lost version" else [file for file, _ in lake.files[: lake.counted]]
@@ -170,6 +170,6 @@ def test_any_exports_and_runs_of_a_day_add_up_to_a_full_count(steps: list[tuple[
             lake = lake.compacted()
         if what != "no run":
             lake = lake.run(known)
-            assert _by_exchange(stats.count(table(lake.rows), target_ms=TARGET_MS)).equals(_by_exchange(lake.windows))
+            assert _by_exchange(aggregate.count(table(lake.rows), target_ms=TARGET_MS)).equals(_by_exchange(lake.windows))
 
     assert _counted(lake.rows).equals(lake.run([], today=DAY + timedelta(days=1)).windows)

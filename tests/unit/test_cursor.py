@@ -7,14 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
-from relay.claims import ahead
+from relay.claims import crowd_bypass
 from relay.claims import cursor as module
-from relay.claims import strangers as strange
+from relay.claims import unconfirmed_exchanges as strange
 from relay.claims.cursor import LAST_SEQ, LAST_XID, MAX_LATE, Cursor, Snapshot, cut_at
-from relay.claims.share import Share
-from relay.claims.strangers import Strangers
+from relay.claims.flood_control import Share
 from relay.claims.stream import Stream
 from relay.claims.streams import Streams
+from relay.claims.unconfirmed_exchanges import Strangers
 from relay.message import CONFIRMED, START, Portion, Position, PublishResult, Range, Verdict
 from tests.support.fakes import a_claim, at_once
 from tests.support.model import ModelQueue
@@ -37,7 +37,7 @@ class Relays(RuleBasedStateMachine):
         self.patch.setattr(module, "MAX_LATE", 2)
         self.patch.setattr("relay.claims.stream.WALK", 5)
         self.patch.setattr(strange, "CROWD", 0)
-        self.patch.setattr(ahead, "SAME_FOR", 0.0)
+        self.patch.setattr(crowd_bypass, "SAME_FOR", 0.0)
         self.queue = ModelQueue()
         self.strangers = [Strangers(window=64, in_hand=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
         self.relays = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.metrics import Metrics
+from relay.observability.metrics import Metrics
 from tests.support import doc_tables, docs
 
 every_page = pytest.mark.parametrize("page", docs.PAGES, ids=lambda page: str(page.relative_to(docs.ROOT)))

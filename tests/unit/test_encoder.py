@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pamqp import body, commands, frame
 
-from relay.encoding import Encoded, Encoder, encode_batch
+from relay.codec.encoder import Encoded, Encoder, encode_batch
+from relay.codec.options import plan
 from relay.memory import ENTRY, Cache
 from relay.message import PublishResult
-from relay.options import plan
 from tests.support.fakes import a_claim
 
 CHUNK = 4096 - 8
@@ -59,7 +59,7 @@ def test_options_are_compiled_once(options: str, monkeypatch: pytest.MonkeyPatch
         compiled.append(text)
         return plan(text, headers_limit)
 
-    monkeypatch.setattr("relay.encoding.plan", counted)
+    monkeypatch.setattr("relay.codec.encoder.plan", counted)
     answers = [encoder.encode(a_claim(id="one", options=options)) for _ in range(3)]
 
     assert [options] == compiled

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from relay.encoding import Encoded, Encoder, encode_batch
+from relay.codec.encoder import Encoded, Encoder, encode_batch
 from relay.message import Claim, Cut, PublishResult, Verdict
 from tests.support.fakes import octets
 from tests.support.json_values import options_text

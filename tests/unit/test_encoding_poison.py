@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.encoding import Encoded, Encoder
+from relay.codec.encoder import Encoded, Encoder
 from relay.message import PublishResult, Verdict
 from tests.support.poison import POISON, Poison
 

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from relay import events
-from relay.engine import FULL_ENOUGH
+from relay.engine.loop import FULL_ENOUGH
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, PublishResult, Result, Retry, Verdict
 from tests.support.engine_rig import BATCH, Rig

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from relay.flight import SETTLE_GRACE
+from relay.engine.in_flight import SETTLE_GRACE
+from relay.engine.settler import Settlement
 from relay.message import SUCCESS, GiveBack, Keep
-from relay.settlement import Settlement
 from tests.support.engine_rig import Rig
 from tests.support.fakes import FakeSettles, a_batch, a_claim
 from tests.support.timeless import timeless

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
+from relay.config.settings import load
 from relay.errors import SettingsError
 from relay.events import ConnectionInsecure, Event, warn_once
-from relay.exposure import broker_risk, is_here, postgres_risk
-from relay.settings import load
+from relay.net.transport_security import broker_risk, is_here, postgres_risk
 
 ELSEWHERE = "postgresql://relay:secret@db.example/queue"
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from relay.metrics import Metrics
+from relay.observability.metrics import Metrics
 from tests.support import docs
 from tests.support.doc_tables import event_kinds
 from tests.support.fault_menu import MENU

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay import option_rules
-from relay.amqp.incoming import Delivered
+from relay.amqp.consuming.deliveries import Delivered
+from relay.codec import option_rules
 from relay.inbox.delivery import Delivery, delivery
 
 Field = tuple[bytes, Any]

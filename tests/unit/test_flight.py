@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from relay import events
-from relay.flight import Flight
+from relay.engine.in_flight import Flight
+from relay.engine.retry import RetryPolicy
 from relay.message import SUCCESS, Batch, Keep, PublishResult, Verdict
 from relay.ports import Written
-from relay.retry import RetryPolicy
 from tests.support.fakes import FakePublisher, FakeSettler, a_batch, a_claim, a_portion
 from tests.support.timeless import timeless
 
@@ -73,7 +73,7 @@ async def test_nothing_is_kept_by_a_relay_that_stays() -> None:
 @timeless
 async def test_a_settle_is_told_with_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the results to what was written."""
-    monkeypatch.setattr("relay.flight.time", SimpleNamespace(monotonic=iter([100.0, 100.25]).__next__))
+    monkeypatch.setattr("relay.engine.in_flight.time", SimpleNamespace(monotonic=iter([100.0, 100.25]).__next__))
     rig, batch = Rig(), a_batch()
 
     await rig.fly(batch)
@@ -88,7 +88,7 @@ async def test_a_settle_is_told_with_its_seconds(monkeypatch: pytest.MonkeyPatch
 async def test_chance_is_drawn_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that failed together do not return together."""
     draws = iter([0.0, 0.5])
-    monkeypatch.setattr("relay.flight.random", SimpleNamespace(random=lambda: next(draws)))
+    monkeypatch.setattr("relay.engine.in_flight.random", SimpleNamespace(random=lambda: next(draws)))
     rig, batch = Rig(), a_batch(count=2)
     rig.publisher.results = {claim.id: PublishResult(Verdict.REFUSED, "nack", "No.") for claim in batch.claims}
 

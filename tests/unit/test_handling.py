@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.message import Batch, Claim, Verdict
-from relay.worker.handling import Handling
+from relay.worker.dispatcher import Handling
 from relay.worker.outcomes import Reject, Retry, verdict
 
 FAR = 1e12

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from relay import broker_events, events
-from relay.health import Health
+from relay import events
+from relay.events import broker
+from relay.observability.health import Health
 
-UP = (events.Started(1, "one", "public"), broker_events.BrokerUp("4.0"))
+UP = (events.Started(1, "one", "public"), broker.BrokerUp("4.0"))
 
 
 def told(*learned: events.Event) -> dict[str, str]:
@@ -32,11 +33,11 @@ def test_a_settle_that_failed_once_is_none() -> None:
 def test_too_few_channels_are_a_note_and_no_reason_until_there_are_enough() -> None:
     """Messages move, more slowly: the relay stays ready, and says why."""
     health = Health()
-    for event in (*UP, broker_events.ChannelsLimited(2, 10)):
+    for event in (*UP, broker.ChannelsLimited(2, 10)):
         health.sink(event)
 
     assert {} == health.reasons
     few = "The broker grants 2 channels, at which 10 exchanges or queues take turns: raise max-channels or channel_max."
     assert {"channels": few} == health.notes
-    health.sink(broker_events.ChannelsUnlimited())
+    health.sink(broker.ChannelsUnlimited())
     assert {} == health.notes

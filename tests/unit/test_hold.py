@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.amqp.hold import Hold
+from relay.amqp.consuming.prefetch import Hold
 
 
 def test_as_many_come_as_the_setting_says_while_they_fit() -> None:

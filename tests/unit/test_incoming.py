@@ -13,7 +13,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from relay.amqp.confirms import Return
-from relay.amqp.incoming import Delivered, Incoming
+from relay.amqp.consuming.deliveries import Delivered, Incoming
 from relay.inbox.delivery import Delivery, delivery
 
 CHANNEL = 3

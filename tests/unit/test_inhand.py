@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.inhand import InHand
+from relay.engine.window import InHand
 from relay.message import Position
 from tests.support.fakes import EMPTY, a_batch, a_claim
 

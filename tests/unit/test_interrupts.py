@@ -8,7 +8,7 @@ import sys
 
 STALLED = """
 import os, signal, sys
-from relay.cli.interrupts import interruptible
+from relay.cli.common.interrupts import interruptible
 
 with interruptible():
     os.set_blocking(2, False)

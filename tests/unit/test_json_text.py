@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from relay.json_text import check_json
+from relay.codec.json_text import check_json
 
 SPELLED = ["\\ud83d", "\\uDE00", "\\u0041", "\\\\", '\\"', "ud800", "\\n", "é", "\\uD7ff", "\\ue000"]
 """Halves of a surrogate pair, and what may stand before or after one."""

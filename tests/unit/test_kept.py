@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from relay.worker.answers import Answer
-from relay.worker.kept import PATIENCE, Kept
+from relay.worker.response import Answer
+from relay.worker.response_memory import PATIENCE, Kept
 from tests.support.timeless import timeless
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.cli.output import length
-from relay.lake_judgement import LakeState, judge
+from relay.cli.common.output import length
+from relay.pipeline.lake.assessment import LakeState, judge
 from relay.pipeline.report import summary
 from tests.support import reports
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from relay import ledger
-from relay.ledger import LedgerError, Report
+from relay.demo import ledger
+from relay.demo.ledger import LedgerError, Report
 
 Lines = dict[str, list[dict[str, Any]]]
 

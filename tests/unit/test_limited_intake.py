@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from relay.claims.flood_control import Share
 from relay.claims.intake import Intake
 from relay.claims.poll_backoff import FIRST_GAP
-from relay.claims.share import Share
 from relay.message import SUCCESS, Batch, Position
 from relay.ports import At, Claimed, Fresh, Wanted
 from tests.support.fakes import A_HEAD, NOWHERE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once

@@ -10,8 +10,8 @@ import uvloop
 from pamqp import commands
 from pamqp.frame import marshal
 
-from relay.amqp import wire
-from relay.amqp.link import Lost, Tap
+from relay.amqp import frames
+from relay.amqp.connection import Lost, Tap
 from relay.amqp.supervisor import pause
 
 
@@ -31,7 +31,7 @@ async def test_aiormq_is_told_that_the_broker_lives() -> None:
     between, reader = tap()
     for tag in range(1, 100):
         between.data_received(marshal(commands.Basic.Ack(tag), 1))
-    assert waiting(reader) == wire.HEARTBEAT_FRAME
+    assert waiting(reader) == frames.HEARTBEAT_FRAME
 
 
 async def test_a_frame_of_channel_0_stands_for_itself() -> None:
@@ -104,7 +104,7 @@ async def _write_after_eof() -> None:
         writer.write_eof()
         writer.close()
         try:
-            between.write(wire.HEARTBEAT_FRAME)
+            between.write(frames.HEARTBEAT_FRAME)
             assert "is lost" in (await between.ended).sentence
             assert not between.writable
         finally:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from relay import broker_events, events, logs
-from relay.app import Relay
+from relay import events
+from relay.app.outbox import Relay
+from relay.config.settings import Settings
 from relay.errors import BrokerError
-from relay.settings import Settings
+from relay.events import broker
+from relay.observability import logs
 
 CANARY = "hunter2-canary"
 THIRD_PARTIES = ("aiormq", "aiormq.connection", "aio_pika.exchange", "pamqp", "psycopg", "psycopg.pool", "uvicorn.error", "uvicorn.access")
@@ -67,7 +69,7 @@ def test_an_event_is_one_line_with_its_fields(configured: Configured) -> None:
 
 def test_levels_decide_what_is_written(configured: Configured) -> None:
     """Counters are never written, debug lines only on request."""
-    told = [events.BatchClaimed("fresh", 1, 2, 0.1), broker_events.ExchangeProven("orders"), broker_events.BrokerUp("4.0")]
+    told = [events.BatchClaimed("fresh", 1, 2, 0.1), broker.ExchangeProven("orders"), broker.BrokerUp("4.0")]
     info, debug = configured("info"), None
     for event in told:
         logs.LogSink()(event)
@@ -81,7 +83,7 @@ def test_levels_decide_what_is_written(configured: Configured) -> None:
 
 def test_a_terminal_gets_words_and_a_pipe_gets_json(configured: Configured) -> None:
     """Without a setting the stream decides; a setting goes before it."""
-    event = broker_events.BrokerUp("4.0.5")
+    event = broker.BrokerUp("4.0.5")
     written = []
     for log_format, stream in ((None, Terminal()), (None, io.StringIO()), ("json", Terminal()), ("console", io.StringIO())):
         configured(log_format=log_format, stream=stream)
@@ -101,7 +103,7 @@ def test_a_flood_is_one_line_a_second_that_counts_the_rest(configured: Configure
 
     for moment in range(21):
         now[0] = 100 + moment / 8
-        sink(broker_events.BrokerDown("refused", moment))
+        sink(broker.BrokerDown("refused", moment))
     sink(events.DatabaseDown("away", 1))
     sink.flush()
 
@@ -171,9 +173,9 @@ async def test_the_last_line_of_a_relay_in_order_says_that_it_stopped(
 
     async def work(stack: AsyncExitStack) -> None:
         stack.callback(relay._emit, events.Abandoned(0))
-        stack.callback(relay._emit, broker_events.BrokerDown("closing", 3))
+        stack.callback(relay._emit, broker.BrokerDown("closing", 3))
         for attempt in (1, 2):
-            relay._emit(broker_events.BrokerDown("refused", attempt))
+            relay._emit(broker.BrokerDown("refused", attempt))
 
     monkeypatch.setattr(relay, "_enter", enter)
     monkeypatch.setattr(relay, "_work", work)
@@ -276,4 +278,4 @@ def test_a_closed_stream_does_not_stop_the_relay(configured: Configured, monkeyp
     stream = configured()
     stream.close()
 
-    logs.LogSink()(broker_events.BrokerUp("4.0"))
+    logs.LogSink()(broker.BrokerUp("4.0"))

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from relay import events, maintenance
+from relay import events
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
+from relay.engine.policy import Controls
+from relay.engine.window import InHand
 from relay.errors import StoreError
-from relay.inhand import InHand
-from relay.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
+from relay.maintenance import maintenance
+from relay.maintenance.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
+from relay.maintenance.renumbering import Renumbered
 from relay.message import Batch
-from relay.policy import Controls
-from relay.renumbering import Renumbered
 from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
 
 SOON = 0.001

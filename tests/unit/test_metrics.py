@@ -7,8 +7,9 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay import broker_events, events
-from relay.metrics import MOST_LABELS, Metrics
+from relay import events
+from relay.events import broker
+from relay.observability.metrics import MOST_LABELS, Metrics
 
 
 def scrape(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -70,10 +71,10 @@ def test_what_went_wrong_is_counted() -> None:
     ("told", "expected"),
     [
         ((), (0, 0, 0, 0)),
-        ((broker_events.BrokerUp("4"), events.Started(1, "a", "public"), events.ListenUp()), (1, 0, 1, 1)),
-        ((broker_events.BrokerUp("4"), broker_events.BrokerBlocked("memory")), (1, 1, 0, 0)),
-        ((broker_events.BrokerUp("4"), broker_events.BrokerBlocked("memory"), broker_events.BrokerUnblocked()), (1, 0, 0, 0)),
-        ((broker_events.BrokerUp("4"), broker_events.BrokerBlocked("memory"), broker_events.BrokerDown("gone", 1)), (0, 0, 0, 0)),
+        ((broker.BrokerUp("4"), events.Started(1, "a", "public"), events.ListenUp()), (1, 0, 1, 1)),
+        ((broker.BrokerUp("4"), broker.BrokerBlocked("memory")), (1, 1, 0, 0)),
+        ((broker.BrokerUp("4"), broker.BrokerBlocked("memory"), broker.BrokerUnblocked()), (1, 0, 0, 0)),
+        ((broker.BrokerUp("4"), broker.BrokerBlocked("memory"), broker.BrokerDown("gone", 1)), (0, 0, 0, 0)),
         ((events.DatabaseUp(), events.ListenUp(), events.DatabaseDown("gone", 1), events.ListenDown("gone")), (0, 0, 0, 0)),
     ],
 )
@@ -87,8 +88,8 @@ def test_connections_show_as_they_are(told: tuple[events.Event, ...], expected: 
 
 def test_channels_that_are_too_few_show_until_there_are_enough() -> None:
     """A gauge, which is 0 where nothing is limited."""
-    limited = broker_events.ChannelsLimited(2, 10)
-    shown = [after(*told)["relay_broker_channel_limit"][()] for told in ((), (limited,), (limited, broker_events.ChannelsUnlimited()))]
+    limited = broker.ChannelsLimited(2, 10)
+    shown = [after(*told)["relay_broker_channel_limit"][()] for told in ((), (limited,), (limited, broker.ChannelsUnlimited()))]
     assert [0, 2, 0] == shown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.postgres.sql_files import migrations
+from relay.postgres.schema.sql_files import migrations
 
 
 def test_migrations_are_numbered_without_gaps_and_each_once() -> None:

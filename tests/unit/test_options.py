@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import decode
 
-from relay.option_rules import OptionsError, known_spellings, printable
-from relay.options import BROKER_HEADERS, BROKER_PREFIXES, RELAY_HEADERS, plan, short_string
+from relay.codec.option_rules import OptionsError, known_spellings, printable
+from relay.codec.options import BROKER_HEADERS, BROKER_PREFIXES, RELAY_HEADERS, plan, short_string
 
 KNOWN = (
     "appId, BCC, CC, contentEncoding, contentType, correlationId, deliveryMode, expiration, headers, immediate, mandatory, messageId, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp.confirms import Return
-from relay.amqp.jobs import Job
+from relay.amqp.publishing.publish_batch import Job
 from relay.message import Verdict
 from tests.support.bench import Bench, published, verdicts
 from tests.support.publishing import batch, claim

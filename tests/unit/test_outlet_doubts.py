@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.amqp import wire
+from relay.amqp import frames
 from relay.amqp.confirms import Return
 from relay.message import CONFIRMED, Verdict
 from tests.support.bench import Bench, verdicts
@@ -33,7 +33,7 @@ def test_what_was_accepted_before_its_exchange_went_is_unknown(bench: Bench, ref
     """Its confirm was on the way; the message that found the exchange gone is refused."""
     taken = bench.send(*["x"] * 20)
     for _ in range(2):
-        bench.pipe.ears[1].replied(wire.QOS_OK)
+        bench.pipe.ears[1].replied(frames.QOS_OK)
     late = bench.send("x")
     bench.pipe.ears[1].closed(refusal)
     assert [UNKNOWN] * 20 == verdicts(taken)
@@ -52,7 +52,7 @@ def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(be
     """Also where most of it stands behind the next mark when it goes again."""
     job = bench.send(*["x"] * 40)
     for _ in range(3):
-        bench.pipe.ears[1].replied(wire.QOS_OK)
+        bench.pipe.ears[1].replied(frames.QOS_OK)
     bench.pipe.ears[1].closed(ENDED)
     late = bench.send("x")
     bench.pipe.ears[2].closed(refusal)

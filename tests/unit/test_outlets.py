@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from relay.amqp import wire
+from relay.amqp import frames
 from relay.amqp.confirms import Return
-from relay.broker_events import ExchangeProven, ExchangeQuarantined
+from relay.events.broker import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.bench import Bench, opened, published, verdicts
 from tests.support.publishing import batch, claim
@@ -35,7 +35,7 @@ def test_the_answer_behind_it_proves_the_exchange_before_the_confirm(bench: Benc
     """A queue that stays silent does not hold messages that go to other queues of the exchange."""
     job = bench.send("x", "x", "x")
     bench.pipe.methods()
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     assert bench.pipe.methods() == published(2)
     assert bench.events == [ExchangeProven("x")]
     bench.pipe.ears[1].acked(3, multiple=True)
@@ -46,7 +46,7 @@ def test_a_confirm_proves_it_as_well(bench: Bench) -> None:
     """Whichever answer comes first, and only once."""
     bench.send("x", "x")
     bench.pipe.ears[1].acked(1, multiple=False)
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     assert bench.events == [ExchangeProven("x")]
 
 
@@ -80,7 +80,7 @@ def test_the_suspects_of_a_dead_channel_go_again_one_by_one(bench: Bench) -> Non
     job = bench.send("x", "x", "x")
     later = bench.send("x", "x")
     bench.pipe.ears[1].closed(REFUSED_PROPERTY)
-    bench.pipe.ears[2].replied(wire.QOS_OK)
+    bench.pipe.ears[2].replied(frames.QOS_OK)
     bench.pipe.ears[2].acked(1, multiple=False)
     bench.pipe.ears[2].closed(REFUSED_PROPERTY)
     assert bench.pipe.methods()[-5:] == [(2, "Channel.CloseOk"), *opened(3), *published(1, 3)]
@@ -96,7 +96,7 @@ def test_only_what_stands_between_two_marks_is_suspected(bench: Bench) -> None:
     """What was accepted before goes again in one go and is confirmed first; what the broker never looked at was not suspected."""
     bench.prove()
     job = bench.send(*["x"] * 40)
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     bench.pipe.ears[1].acked(11, multiple=True)
     bench.pipe.methods()
     bench.pipe.ears[1].closed(REFUSED_PROPERTY)
@@ -114,7 +114,7 @@ def test_a_window_that_is_confirmed_already_is_not_the_guilty_one(bench: Bench) 
     """Whatever a broker does with the marks, some message is suspected, or the same batch would die of it for ever."""
     bench.prove()
     bench.send(*["x"] * 40)
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     for tag in range(18, 34):
         bench.pipe.ears[1].acked(tag, multiple=False)
     bench.pipe.methods()
@@ -128,7 +128,7 @@ def test_the_only_message_between_two_marks_is_blamed_at_once(bench: Bench) -> N
     """All others of its window are confirmed, so it cannot be another; what was accepted goes again."""
     bench.prove()
     job = bench.send(*["x"] * 20)
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     for tag in (18, 19, 20):
         bench.pipe.ears[1].acked(tag, multiple=False)
     bench.pipe.methods()
@@ -141,7 +141,7 @@ def test_a_channel_that_dies_of_nothing_that_was_sent_blames_nobody(bench: Bench
     """Every mark was answered: a lone message that was accepted is not guilty, and goes again."""
     bench.prove()
     job = bench.send("x")
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     bench.pipe.ears[1].closed(Return(541, "INTERNAL_ERROR"))
     bench.pipe.ears[2].acked(1, multiple=False)
     assert job.results == [CONFIRMED]
@@ -171,9 +171,9 @@ def test_no_more_is_written_than_the_broker_takes_without_stopping(bench: Bench)
     job = bench.send(*["x"] * 1000)
     assert bench.pipe.methods() == published(192)
     for _ in range(5):
-        bench.pipe.ears[1].replied(wire.QOS_OK)
+        bench.pipe.ears[1].replied(frames.QOS_OK)
     assert bench.pipe.methods() == []
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     assert bench.pipe.methods() == published(96)
     bench.pipe.ears[1].acked(1 + 192, multiple=False)
     assert bench.pipe.methods() == published(96)
@@ -195,7 +195,7 @@ def test_a_confirm_of_everything_makes_nothing_turn_in_circles(bench: Bench) -> 
     bench.pipe.ears[3].acked(0, multiple=True)
     assert job.done
     assert bench.pipe.methods() == []
-    bench.pipe.ears[3].replied(wire.QOS_OK)
+    bench.pipe.ears[3].replied(frames.QOS_OK)
     assert bench.pipe.methods() == published(96, 3)
 
 

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.pipeline.lake_log import File
-from relay.pipeline.packing import Pack, packs
+from relay.pipeline.compact.packing import Pack, packs
+from relay.pipeline.lake.delta_log import File
 
 FULL = 100
 TODAY = date(2024, 5, 3)

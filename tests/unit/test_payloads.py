@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres.payloads import FIRST, GOAL, GROWTH, LARGE, LEAST, USUAL, Pace
+from relay.postgres.payload_fetcher import FIRST, GOAL, GROWTH, LARGE, LEAST, USUAL, Pace
 
 MIB = 1 << 20
 

@@ -167,7 +167,8 @@ def sentences() -> Iterator[str]:
 
 def said() -> str:
     """All texts of the pipeline, of its commands and of the settings, with one mark for what is filled in."""
-    places = [*docs.ROOT.glob("relay/pipeline/**/*.py"), *docs.ROOT.glob("relay/cli/*.py"), docs.ROOT / "relay" / "postgres" / "errors.py"]
+    folders = ("relay/pipeline/**/*.py", "relay/cli/**/*.py", "relay/postgres/errors.py")
+    places = [path for folder in folders for path in docs.ROOT.glob(folder)]
     return "\n".join(text for path in places for text in _texts(ast.parse(docs.text_of(path))))
 
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from relay.amqp import publisher as module
-from relay.amqp.link import Link
-from relay.amqp.publisher import RabbitPublisher
+from relay.amqp.connection import Link
+from relay.amqp.publishing import publisher as module
+from relay.amqp.publishing.publisher import RabbitPublisher
 from relay.message import Batch, Portion, PublishResult, Verdict
 from tests.support.bench import Pipe
 from tests.support.publishing import Seen, batch, claim, plain_encoder
@@ -30,16 +30,16 @@ class Checks:
         self.ended = False
 
     def concerned(self, batch: Batch) -> list[int]:
-        """See `relay.amqp.publisher.Checks`."""
+        """See `relay.amqp.publishing.publisher.Checks`."""
         return list(range(len(batch.claims)))
 
     async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:  # noqa: ARG002 - the protocol's
-        """See `relay.amqp.publisher.Checks`."""
+        """See `relay.amqp.publishing.publisher.Checks`."""
         self.asked.set_result(hand_over)
         await self.over
 
     async def aclose(self) -> None:
-        """See `relay.amqp.publisher.Checks`."""
+        """See `relay.amqp.publishing.publisher.Checks`."""
         self.ended = True
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
+from relay.events.inbox import BatchReceived, InboxFull, InboxOpen, ReceiveFailed
 from relay.inbox.delivery import Delivery, Problem
-from relay.inbox.events import BatchReceived, InboxFull, InboxOpen, ReceiveFailed
 from relay.inbox.ports import Handful
 from relay.inbox.receiver import Receiver
 

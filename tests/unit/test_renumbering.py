@@ -8,7 +8,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.renumbering import CHORE, ELSEWHERE, PAUSE, TOLD, Renumbered, Renumbering
+from relay.maintenance.renumbering import CHORE, ELSEWHERE, PAUSE, TOLD, Renumbered, Renumbering
 from tests.support.timeless import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)

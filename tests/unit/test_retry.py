@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.engine.policy import Policy
+from relay.engine.retry import JITTER, RetryPolicy, backoff, decide, decide_all
 from relay.message import CONFIRMED, SUCCESS, Archive, GiveBack, Keep, Outcome, PublishResult, Result, Retry, Verdict
-from relay.policy import Policy
-from relay.retry import JITTER, RetryPolicy, backoff, decide, decide_all
 from tests.support.fakes import a_claim, a_portion
 
 ONCE = RetryPolicy(max_attempts=1)

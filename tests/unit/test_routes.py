@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.amqp.routes import LARGE, Route, Way, by_route
+from relay.amqp.publishing.routes import LARGE, Route, Way, by_route
 from relay.message import Claim
 from tests.support.publishing import batch, claim
 

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from relay import events, schedules
+from relay import events
 from relay.errors import StoreError
-from relay.schedule_events import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
-from relay.schedules import Failing, Folds, Schedules
+from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
+from relay.maintenance import schedules
+from relay.maintenance.schedules import Failing, Folds, Schedules
 
 SOON = 0.001
 Answer = tuple[int, float | None] | StoreError

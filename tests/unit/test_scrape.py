@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay import events
-from relay.metrics import Metrics
+from relay.observability.metrics import Metrics
 from tests.support.scrape import value_of
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from relay.config.settings import Settings, load
 from relay.errors import SettingsError
-from relay.secret import SecretFile
-from relay.settings import Settings, load
+from relay.net.secret_url import SecretFile
 
 GOOD = "postgresql://relay:one@host/queue"
 CANARY = "hunter2-canary"

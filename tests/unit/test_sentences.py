@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from yarl import URL
 
+from relay.amqp.close_reasons import FORMS, About, Form, Said, said
 from relay.amqp.confirms import Return
-from relay.amqp.link_errors import channels_allowed, connect_sentence
-from relay.amqp.refusals import concerns_exchange
-from relay.amqp.sentences import FORMS, About, Form, Said, said
+from relay.amqp.connection_errors import channels_allowed, connect_sentence
+from relay.amqp.publishing.refusals import concerns_exchange
 
 LIMIT = 7
 HOSTILE = [

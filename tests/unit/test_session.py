@@ -6,10 +6,10 @@ import cProfile
 
 import pytest
 
-from relay.amqp import wire
+from relay.amqp import frames
 from relay.amqp.confirms import Return
-from relay.amqp.jobs import Job
-from relay.amqp.session import ASKED_AT_ONCE
+from relay.amqp.publishing.channel_pool import ASKED_AT_ONCE
+from relay.amqp.publishing.publish_batch import Job
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
@@ -51,7 +51,7 @@ def test_the_least_recently_used_idle_channel_is_closed_for_another() -> None:
     bench.prove("z", 3)
     assert bench.pipe.methods() == []
     assert list(bench.pipe.ears) == [1, 2, 3]
-    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     bench.prove("y", 2)
     bench.send("x", "x")
     assert bench.pipe.methods() == [(3, "Channel.Close"), *opened(4), *published(2, 4)]
@@ -84,7 +84,7 @@ def test_exchanges_wait_for_a_number_where_the_broker_allows_few_channels() -> N
     assert bench.pipe.methods() == [*opened(1), *published(1)]
     bench.pipe.ears[1].acked(1, multiple=False)
     assert bench.pipe.methods() == [(1, "Channel.Close")]
-    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     assert bench.pipe.methods() == [*opened(1), *published(1, 1, "y")]
     bench.pipe.ears[1].acked(1, multiple=False)
     bench.pipe.ears[1].acked(2, multiple=False)
@@ -143,7 +143,7 @@ def test_an_exchange_whose_queues_are_silent_keeps_none_from_being_asked_for(ben
     """That it exists is said at once; only then comes the confirm, which may take for ever."""
     bench.send(*(f"slow {number}" for number in range(ASKED_AT_ONCE + 1)))
     bench.pipe.methods()
-    bench.pipe.ears[1].replied(wire.QOS_OK)
+    bench.pipe.ears[1].replied(frames.QOS_OK)
     assert (ASKED_AT_ONCE + 1, f"publish slow {ASKED_AT_ONCE}") in bench.pipe.methods()
 
 
@@ -154,11 +154,11 @@ def test_an_exchange_in_quarantine_whose_queues_are_silent_keeps_none_from_being
         bench.prove(exchange, channel)
     bench.send(*slow * 20)
     for channel in range(1, ASKED_AT_ONCE + 1):
-        bench.pipe.ears[channel].replied(wire.QOS_OK)
+        bench.pipe.ears[channel].replied(frames.QOS_OK)
         bench.pipe.ears[channel].closed(Return(541, "INTERNAL_ERROR"))
     bench.send("new")
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
-    bench.pipe.ears[max(bench.pipe.ears)].replied(wire.QOS_OK)
+    bench.pipe.ears[max(bench.pipe.ears)].replied(frames.QOS_OK)
     assert "publish new" in [name for _, name in bench.pipe.methods()]
 
 
@@ -181,7 +181,7 @@ def test_waiting_for_a_channel_that_is_not_used_in_the_end_keeps_no_other_from_i
     last = bench.send("last", seconds=60)
     bench.ahead = 6
     bench.pipe.ears[1].acked(2, multiple=False)
-    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     bench.pipe.ears[1].acked(1, multiple=False)
     assert last.done
 
@@ -238,9 +238,9 @@ def test_an_exchange_that_is_never_idle_gives_its_channel_to_those_that_wait_for
     assert bench.pipe.methods() == published(1)
     bench.pipe.ears[1].acked(2, multiple=False)
     assert bench.pipe.methods() == [(1, "Channel.Close")]
-    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     assert bench.pipe.methods() == [*opened(1), *published(1, 1, "y")]
     bench.pipe.ears[1].acked(1, multiple=False)
-    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     bench.pipe.ears[1].acked(2, multiple=True)
     assert all(job.done for job in (busy, waiting, more))

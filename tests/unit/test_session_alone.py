@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.amqp import wire
-from relay.amqp.alone import PATIENCE
-from relay.amqp.jobs import Job
+from relay.amqp import frames
+from relay.amqp.publishing.isolation import PATIENCE
+from relay.amqp.publishing.publish_batch import Job
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
@@ -30,7 +30,7 @@ def blamed(bench: Bench, count: int = 1, *, attempts: int = 2) -> Job:
 def seen(bench: Bench, channel: int, marks: int = 1) -> None:
     """The broker has looked at what was written on a channel."""
     for _ in range(marks):
-        bench.pipe.ears[channel].replied(wire.QOS_OK)
+        bench.pipe.ears[channel].replied(frames.QOS_OK)
 
 
 def test_a_blamed_message_waits_until_the_broker_has_looked_at_everything_else(bench: Bench) -> None:
@@ -112,7 +112,7 @@ def test_a_blamed_message_without_a_channel_keeps_nobody() -> None:
     assert published(1) == bench.pipe.methods()
     bench.pipe.ears[1].acked(2, multiple=False)
     assert [(1, "Channel.Close")] == bench.pipe.methods()
-    bench.pipe.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     assert [*opened(1), *published(1)] == bench.pipe.methods()
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from relay.config.settings import Settings, describe, load
+from relay.engine.policy import parse_unroutable
 from relay.errors import SettingsError
-from relay.policy import parse_unroutable
-from relay.settings import Settings, describe, load
 
 SECRET = "hunter2-canary"
 README = Path(__file__).parents[2] / "README.md"

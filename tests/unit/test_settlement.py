@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from relay import events
+from relay.engine.settler import Settlement
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Portion, PublishResult, Result, Retry, Verdict
 from relay.ports import Left, Row, Written
-from relay.settlement import Settlement
 from tests.support.fakes import FakeSettles, a_batch, a_claim, a_portion
 from tests.support.timeless import timeless
 
@@ -224,7 +224,7 @@ async def test_a_portion_without_all_of_its_outcomes_is_not_written() -> None:
 @timeless
 async def test_pauses_between_tries_grow_to_their_longest(error: StoreError, longest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that is away is asked every five seconds in the end, a row that is refused for good every thirty."""
-    monkeypatch.setattr("relay.waiting.random", SimpleNamespace(random=lambda: 0.0))
+    monkeypatch.setattr("relay.aio.random", SimpleNamespace(random=lambda: 0.0))
     loop, batch, moments = asyncio.get_running_loop(), a_batch(), list[float]()
     settles = Settlement(store=FakeSettles(*[error] * 11), emit=lambda event: moments.append(loop.time()))
 

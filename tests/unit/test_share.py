@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from relay.claims.share import MOST, REMEMBERED, Share
+from relay.claims.flood_control import MOST, REMEMBERED, Share
 from relay.claims.streams import PASSED_OVER, STEPS, Streams
 from relay.message import Batch, Position
 from relay.ports import Claimed, Fresh, Wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.signature import keys, signed
+from relay.net.webhook_signature import keys, signed
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "QUFB" * 8

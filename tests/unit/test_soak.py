@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from relay import ledger
+from relay.demo import ledger
 from tests.soak import page as pages
 from tests.soak.faults import FAULTS
 from tests.soak.samples import connections_to, quantile_of_buckets

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relay.amqp import incoming, wire
+from relay.amqp import frames
 from relay.amqp.confirms import Return
-from relay.inbox.events import QueueNarrowed, QueueOpened, QueueRefused
+from relay.amqp.consuming import deliveries as incoming
+from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
 from tests.support.source_rig import HEADER, Rig, settle, take
 
 
@@ -99,7 +100,7 @@ async def test_a_pause_while_the_broker_cancels_writes_nothing_behind_the_close(
     rig.source.pause()
     rig.deliver(1, 9)
     assert [("close", 1, 0), ("cancel", 2, 0), ("consume", 2, 0), ("cancel", 2, 0)] == rig.socket.flush()
-    rig.socket.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    rig.socket.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     await settle()
 
     assert [QueueRefused] == [type(event) for event in rig.events]
@@ -125,7 +126,7 @@ async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note
     rig.deliver(2, 2)
     assert [b"x"] == [delivery.payload for delivery in (await take(rig)).deliveries]
 
-    rig.socket.ears[1].replied(wire.CHANNEL_CLOSE_OK)
+    rig.socket.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     await settle()
     assert [("open", 1, 0), ("qos", 1, 2), ("consume", 1, 0)] == rig.socket.flush()
     rig.deliver(1, 1, size=30_000)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from relay.amqp import consumer, incoming
 from relay.amqp.confirms import Return
-from relay.amqp.link import Lost
-from relay.broker_events import ChannelsLimited
-from relay.inbox.events import QueueOpened, QueueRefused
+from relay.amqp.connection import Lost
+from relay.amqp.consuming import deliveries as incoming
+from relay.amqp.consuming import queue_consumer
+from relay.events.broker import ChannelsLimited
+from relay.events.inbox import QueueOpened, QueueRefused
 from tests.support.queue import until
 from tests.support.source_rig import Rig, settle, take
 
@@ -19,8 +20,8 @@ from tests.support.source_rig import Rig, settle, take
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn ends as soon as nothing came in a hundredth of a second."""
-    monkeypatch.setattr(consumer, "IDLE", 0.01)
-    monkeypatch.setattr(consumer, "COUNTED", 0.0)
+    monkeypatch.setattr(queue_consumer, "IDLE", 0.01)
+    monkeypatch.setattr(queue_consumer, "COUNTED", 0.0)
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ async def test_a_channel_that_the_broker_closed_is_opened_anew_only_when_it_is_c
 ) -> None:
     """Opened earlier, it would be one too many, over which the broker ends the connection."""
     due: list[tuple[float, Any]] = []
-    monkeypatch.setattr(consumer, "COUNTED", 60.0)
+    monkeypatch.setattr(queue_consumer, "COUNTED", 60.0)
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda seconds, *call: due.append((seconds, call)), raising=False)
     rig.socket.ears[1].closed(Return(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
     await settle()

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from relay import __version__
+from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import Batch, Claim, Position, Range
-from relay.policy import Policy
 from relay.ports import At, ById, Fresh, Places, Wanted
-from relay.postgres.answers import soon
-from relay.postgres.database import BY_INDEX, IN_ORDER
-from relay.postgres.payloads import LARGE
+from relay.postgres.payload_fetcher import LARGE
+from relay.postgres.session import BY_INDEX, IN_ORDER
 from relay.postgres.store import LEASE, Store
+from relay.postgres.timeouts import soon
 from tests.support.fakes import EMPTY, Clock, a_claim
 from tests.support.played import Played, clock_of, due_rows
 from tests.support.queue import PLENTY

@@ -8,11 +8,11 @@ import pytest
 
 from relay.claims.cursor import Cursor
 from relay.claims.key_bounds import Bound
+from relay.engine.policy import Policy
+from relay.engine.retry import RetryPolicy
 from relay.message import START, Position, Range
-from relay.policy import Policy
 from relay.ports import Finding, Listed, Page, Seen, Sought
 from relay.postgres.store import LAG, LOOK, MAX_FINDINGS, PAGE
-from relay.retry import RetryPolicy
 from tests.support.played import Played
 from tests.support.timeless import timeless
 

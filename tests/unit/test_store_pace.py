@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
+from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import Claim
-from relay.policy import Policy
-from relay.postgres.payloads import FIRST, GROWTH, LARGE, LEAST, USUAL
+from relay.postgres.payload_fetcher import FIRST, GROWTH, LARGE, LEAST, USUAL
 from tests.support.fakes import Clock, a_claim
 from tests.support.played import Answer, Played, clock_of, due_rows
 from tests.support.queue import PLENTY
@@ -22,7 +22,7 @@ LEFT = a_claim(payload=None)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the store and of who fetches."""
-    return clock_of(monkeypatch, "store", "payloads")
+    return clock_of(monkeypatch, "store", "payload_fetcher")
 
 
 async def brought(played: Played, answer: Answer | None = None) -> tuple[int, int]:

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
+from relay.codec.option_rules import LONGEST
+from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.events import LockLost
 from relay.message import Claim, Cut
-from relay.option_rules import LONGEST
-from relay.policy import Policy
 from relay.ports import At, Claimed, Wanted
-from relay.postgres.payloads import FIRST
+from relay.postgres.payload_fetcher import FIRST
 from tests.support.fakes import EMPTY, Clock, a_claim
 from tests.support.played import Played, clock_of
 from tests.support.queue import FIRST as FRESH
@@ -25,7 +25,7 @@ UNPRINTABLE = StoreError("Beyond a gigabyte.", unprintable=True)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the store and of who fetches."""
-    return clock_of(monkeypatch, "store", "payloads")
+    return clock_of(monkeypatch, "store", "payload_fetcher")
 
 
 def large(seq: int) -> Claim:

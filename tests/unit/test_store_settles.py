@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Outcome, Result, Retry
-from relay.policy import Policy
 from relay.ports import Row
 from tests.support.fakes import a_claim
 from tests.support.played import Played, clock_of

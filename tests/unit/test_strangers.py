@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from relay.claims import strangers as module
-from relay.claims.ahead import SAME_FOR, Ahead
+from relay.claims import unconfirmed_exchanges as module
 from relay.claims.backlog import Backlog
+from relay.claims.crowd_bypass import SAME_FOR, Ahead
 from relay.claims.rate_limits import Limits
-from relay.claims.strangers import CROWD, MOST_KNOWN, PART, PORTION, Strangers
 from relay.claims.stream import Stream
 from relay.claims.streams import Streams
+from relay.claims.unconfirmed_exchanges import CROWD, MOST_KNOWN, PART, PORTION, Strangers
 from relay.message import CONFIRMED, Batch, Portion, Position, PublishResult, Verdict
 from relay.ports import Finding, Fresh
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once

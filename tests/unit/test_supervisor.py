@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from relay.amqp import supervisor
-from relay.amqp.link import Link, Lost
+from relay.amqp.connection import Link, Lost
 from relay.amqp.supervisor import Supervisor, Tenant
-from relay.broker_events import BrokerDown, BrokerUp
 from relay.errors import BrokerError
+from relay.events.broker import BrokerDown, BrokerUp
 from tests.support.publishing import Seen
 
 URL = "amqp://u:p@a,b,c/v"

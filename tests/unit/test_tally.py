@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from relay.engine.settle_events import tally
 from relay.events import BatchSettled, LockLost, MessageDead
 from relay.message import SUCCESS, Archive, GiveBack, Keep, Outcome, Result, Retry
 from relay.ports import Written
-from relay.tally import tally
 from tests.support.fakes import a_claim, a_portion
 
 DEAD = Archive(Result.FAILED, "nack", "No.")

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
 from relay.client import Message, Options
-from relay.client_message import HEADERS_LIMIT
-from relay.client_rows import Trace
-from relay.trace import trace_headers
+from relay.client.insert import Trace
+from relay.client.message import HEADERS_LIMIT
+from relay.codec.trace_context import trace_headers
 from tests.support.traces import BAD_PARENTS, BAD_STATES, GOOD_PARENTS, GOOD_STATES, PARENT, STATE
 
 
@@ -93,7 +93,7 @@ def test_a_package_that_is_missing_or_broken_breaks_nothing(monkeypatch: pytest.
 def test_the_package_is_not_imported_for_it() -> None:
     """Where nobody has imported it there is no span."""
     code = (
-        "import sys; from relay.client import Message; from relay.client_rows import Trace, fit; fit(Message(exchange='e'), Trace()); "
+        "import sys; from relay.client import Message; from relay.client.insert import Trace, fit; fit(Message(exchange='e'), Trace()); "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     assert "[]\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

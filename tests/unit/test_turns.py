@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from relay.cli import turns, walk, watch
-from relay.cli.handlers import Again, Dead, Handled, Outcome
-from relay.cli.plan import Plan
-from relay.cli.turns import Turns, Waiting
-from relay.cli.watch import Watch
-from relay.console import Console
+from relay.cli.dead_watch import cursor, turns
+from relay.cli.dead_watch import loop as watch
+from relay.cli.dead_watch.actions import Again, Dead, Handled, Outcome
+from relay.cli.dead_watch.loop import Watch
+from relay.cli.dead_watch.plan import Plan
+from relay.cli.dead_watch.turns import Turns, Waiting
+from relay.postgres.operator_session import Console
 
 
 def _new(exchange: str, number: int, *, due: float = 0.0) -> Waiting:
@@ -145,7 +146,7 @@ class _Database:
         for xid in self._chance.sample(xids, min(len(xids), self._chance.randrange(5))):
             self._visible += [each for each in self.rows_to_come if each["archived_xid"] == xid]
             self.rows_to_come = [each for each in self.rows_to_come if each["archived_xid"] != xid]
-        self._visible.sort(key=walk.place_of)
+        self._visible.sort(key=cursor.place_of)
 
     def row(self, name: str) -> dict[str, str]:
         """The oldest transaction that still runs."""
@@ -157,7 +158,7 @@ class _Database:
         assert name == "watch_dead"
         after = int(asked["archived_xid"]), int(asked["xid"]), asked["seq"]
         wanted = asked["exchange"]
-        return [each for each in self._visible if walk.place_of(each) > after and wanted in {None, each["exchange"]}][: asked["most"]]
+        return [each for each in self._visible if cursor.place_of(each) > after and wanted in {None, each["exchange"]}][: asked["most"]]
 
 
 class _Flaky:
@@ -191,7 +192,7 @@ def test_each_message_is_handled_once_whatever_commits_when(monkeypatch: pytest.
     """With hardly any room: what was left, what commits late and what failed all come, and none of them twice."""
     for name in ("MAX_UNTOLD", "MAX_WAITING", "MAX_EXCHANGES"):
         monkeypatch.setattr(turns, name, 1 + seed % 5)
-    monkeypatch.setattr(walk, "PAGE", 1 + seed % 3)
+    monkeypatch.setattr(cursor, "PAGE", 1 + seed % 3)
     monkeypatch.setattr(watch, "pause", lambda _: 0.0)
     chance = random.Random(seed)
     database, flaky = _Database(chance, 150), _Flaky(chance)

@@ -16,7 +16,7 @@ from pamqp.frame import marshal, unmarshal
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from relay.amqp import wire
+from relay.amqp import frames as wire
 from relay.amqp.confirms import Return
 from relay.errors import BrokerError
 

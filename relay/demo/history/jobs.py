@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 from relay.demo.errors import DemoError
 from relay.demo.screen import Screen
 from relay.demo.sidecars import COMMAND
-from relay.local.process import Keeper, kill_family, plain_environment
+from relay.devservers.process import Keeper, kill_family, plain_environment
 
 _LOOK: Final = 0.1
 _CLOSE_LOOK: Final = 0.002

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from relay.ledger import LedgerError
+from relay.demo.ledger import LedgerError
 
 ARCHIVED: Final = "archived.jsonl"
 """Every row that was ever archived, noted before anything was dropped."""

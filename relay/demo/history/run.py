@@ -8,14 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from relay import local
+from relay import devservers
 from relay.demo.errors import DemoError
 from relay.demo.history import ledger
 from relay.demo.history.story import REPORT, Story
 from relay.demo.history.summary import mismatches, tables
 from relay.demo.screen import Screen
 from relay.demo.verdict import judged, played
-from relay.local.java import find_java
+from relay.devservers.java import find_java
 
 LEAST: Final = 600
 """Fewer leave some hours without a message."""
@@ -59,7 +59,7 @@ def _demonstrate(screen: Screen, folder: Path, messages: int) -> int:
         raise DemoError(f"The demo needs {LEAST} messages at least (--messages), so that every hour has some.")
     java = find_java(say=screen.say)
     # Its superuser dates rows back, so the server is never a lent one.
-    with local.postgres(say=screen.say, private=True) as database, local.rabbitmq(say=screen.say) as broker:
+    with devservers.postgres(say=screen.say, private=True) as database, devservers.rabbitmq(say=screen.say) as broker:
         story = Story(database_url=database.url, amqp_url=broker.url, java=java, folder=folder, messages=messages, screen=screen)
         asyncio.run(story.tell())
     return _summarise(screen, folder)

@@ -20,7 +20,7 @@ from relay.demo.history.receiver import Receiver
 from relay.demo.history.traffic import BODY_LIMIT, ORDERS, sell
 from relay.demo.journal import Journal
 from relay.demo.observer import Observer
-from relay.demo.patience import until
+from relay.demo.polling import until
 from relay.demo.screen import Screen
 from relay.demo.sidecars import Sidecars
 

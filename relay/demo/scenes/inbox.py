@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from psycopg.types.json import Jsonb
 
-from relay.demo.patience import until
+from relay.demo.polling import until
 from relay.demo.scenes.audience import EXCHANGE, INVOICES
 from relay.demo.scenes.stage import Check, Stage
 from relay.demo.statements import statement

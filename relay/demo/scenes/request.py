@@ -6,10 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from relay.demo.patience import until
+from relay.demo.polling import until
 from relay.demo.scenes.stage import Check, Stage
-from relay.local.process import LOOPBACK
-from relay.outbound import UrlError, fetch
+from relay.devservers.process import LOOPBACK
+from relay.net.http_client import UrlError, fetch
 from relay.worker import Message, Reject
 
 SETTINGS: Final = {"RELAY_SCHEMA": "fetching", "RELAY_DIRECTION": "inbox"}

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
-from relay.demo.patience import until
+from relay.demo.polling import until
 from relay.demo.scenes.audience import Audience
 from relay.demo.sidecars import Sidecars
 from relay.demo.statements import statement

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 from relay.errors import PipelineError
-from relay.lake_judgement import LakeState
-from relay.pipeline import lake_state
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
-from relay.pipeline.link import OFFSET
-from relay.pipeline.report import counted, scanned
+from relay.pipeline.lake.assessment import LakeState
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import OFFSET
+from relay.pipeline.metrics import lake_state
+from relay.pipeline.report import archive_reader, metrics_reader
 from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partition, Quality, Report, Span, Unacknowledged
+from relay.pipeline.source.database import Database
 
 DEAD_LETTERS = 20
 """Dead letters that are listed."""
@@ -39,13 +39,13 @@ def collect(lake: Lake, database: Database, span: Span, *, now: datetime, say: C
     """Read everything that a report says; errors as `Lake.dataset` and `Database.fetch`."""
     say("asking PostgreSQL for dead letters and verification")
     unacknowledged = _unacknowledged(database)
-    rows = scanned.read(lake, span, say)
+    rows = archive_reader.read(lake, span, say)
     return Report(
         made_at=now,
         lake=lake.place.url,
         span=span,
-        numbers=counted.read(lake, span),
-        before=counted.read(lake, span.before),
+        numbers=metrics_reader.read(lake, span),
+        before=metrics_reader.read(lake, span.before),
         failures=rows.failures,
         slow_keys=rows.slow_keys,
         unacknowledged=unacknowledged,

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.pipeline import stats
-from relay.pipeline.archive import INSTANT
+from relay.pipeline.metrics import aggregate as stats
 from relay.pipeline.report.model import DeadGroup, RoutingKey
+from relay.pipeline.source.columns import INSTANT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from relay.errors import PipelineError
-from relay.pipeline.database import Database
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.report import data
 from relay.pipeline.report.page import render
+from relay.pipeline.source.database import Database
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Literal
 
-from relay.lake_judgement import LakeState
-from relay.pipeline.lake_state import TableSize
+from relay.pipeline.lake.assessment import LakeState
+from relay.pipeline.metrics.lake_state import TableSize
 
 Verdict = Literal["verified", "differs", "unverified", "open"]
 """What came out of comparing a partition: equal, not equal, not compared yet; open days still take messages and are compared later."""

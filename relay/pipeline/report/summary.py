@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from relay.lake_judgement import Kind, judge
+from relay.pipeline.lake.assessment import Kind, judge
 from relay.pipeline.report.model import Figures, Inventory, Report
 from relay.pipeline.report.text import (
     NOTHING,

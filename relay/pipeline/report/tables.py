@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal, NamedTuple
 
+from relay.pipeline.metrics.aggregate import OTHER
 from relay.pipeline.report.model import (
     Counts,
     Exchange,
@@ -21,7 +22,6 @@ from relay.pipeline.report.model import (
     Unacknowledged,
 )
 from relay.pipeline.report.text import NOTHING, change, milliseconds, number, percent, plural, points, share, shown, size, when
-from relay.pipeline.stats import OTHER
 
 Kind = Literal["text", "long", "number", "time", "id", "verdict"]
 """How a column is set."""

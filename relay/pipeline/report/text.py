@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
-from relay.pipeline.words import many
+from relay.pipeline.text import many
 
 NOTHING = "\N{EN DASH}"
 """What stands where there is no value."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from relay.claims.stream import Stream
+from relay.engine.policy import Policy
 from relay.message import START, Batch, Claim, Position
-from relay.policy import Policy
 from relay.ports import At, Claimed, Page, Wanted
 from relay.postgres.parameters import at, bounds_of, heads_of, page_of, wanted_of
-from relay.postgres.statements import Statements
 from relay.postgres.store import LAG, MAX_FINDINGS, PAGE
+from relay.queries.statements import Statements
 from tests.bench.designs.design import LIMIT, LOCK, PLENTY, TOKEN, Design, Held
 from tests.bench.designs.meter import Session
 

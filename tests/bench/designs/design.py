@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Protocol
 
 import psycopg
 
-from relay.literals import literal
 from relay.message import Position
+from relay.postgres.array_literal import literal
+from relay.queries import statements
 from tests.bench.designs.meter import Session
 
 TOKEN = "00000000-0000-4000-8000-000000000001"
@@ -55,7 +56,7 @@ def text(name: str) -> str:
 @cache
 def size() -> str:
     """The relay's own expression for the size of a message."""
-    return (files("relay.postgres") / "queries" / "size.sql").read_text(encoding="utf-8").strip()
+    return statements.text("size").strip()
 
 
 def composed(name: str, **parts: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from relay.claims.key_bounds import NOWHERE, Bound
 from relay.message import Position
 from relay.postgres.parameters import probe
-from relay.postgres.statements import Statements
+from relay.queries.statements import Statements
 from tests.bench.designs.cursor import CursorAndScan
 from tests.bench.designs.drains import Figures, snapshot
 from tests.bench.designs.meter import Session, session

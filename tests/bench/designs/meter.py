@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from relay.postgres.database import ALWAYS, BY_INDEX
+from relay.postgres.session import ALWAYS, BY_INDEX
 from tests.bench.speed.counters import cpu
 from tests.support.plans import explain
 

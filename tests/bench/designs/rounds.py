@@ -14,8 +14,8 @@ from typing import Any
 
 import psycopg
 
-from relay import local
-from relay.local.process import Say
+from relay import devservers
+from relay.devservers.process import Say
 from relay.message import START, Position
 from relay.ports import Page
 from relay.postgres.parameters import at, heads_of
@@ -146,7 +146,7 @@ async def _pause(url: str, held: Held) -> None:
 
 
 async def _beside(url: str, name: str, say: Say) -> Figures:
-    with local.rabbitmq(say=say, private=True) as server, tempfile.TemporaryDirectory() as folder:
+    with devservers.rabbitmq(say=say, private=True) as server, tempfile.TemporaryDirectory() as folder:
         relays = Relays(COMMAND, Path(folder))
         async with Topology(server.url, "rounds") as topology:
             try:

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager, contextmanager
 import psycopg
 from psycopg import sql
 
-from relay import local
-from relay.local.borrowed import database_at
-from relay.local.process import Say
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.borrowed import database_at
+from relay.devservers.process import Say
+from relay.postgres.schema.migrate import migrate
 from tests.bench.designs.beside import TableBeside
 from tests.bench.designs.cursor import CursorAndScan
 from tests.bench.designs.design import Design, lay
@@ -57,7 +57,7 @@ class Stage:
 @contextmanager
 def staged(say: Say) -> Iterator[Stage]:
     """Start the server; it ends with the block."""
-    with local.postgres(say=say, settings=SETTINGS, private=True) as server:
+    with devservers.postgres(say=say, settings=SETTINGS, private=True) as server:
         yield Stage(server.url)
 
 

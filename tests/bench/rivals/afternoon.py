@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import psycopg
 
-from relay.local.process import Say
+from relay.devservers.process import Say
 from tests.bench.rivals import environments
 from tests.bench.rivals.rival import Start, Statements
 

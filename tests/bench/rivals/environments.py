@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from relay.local.process import Say
+from relay.devservers.process import Say
 from tests.bench.rivals.rival import NotInstallableError
 
 ROOT = Path(__file__).parents[3] / "build" / "rivals"

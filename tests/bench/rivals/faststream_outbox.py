@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 
-from relay.local.process import Say
+from relay.devservers.process import Say
 from tests.bench.rivals import environments
 from tests.bench.rivals.misfits import CASES
 from tests.bench.rivals.rival import Start, Statements

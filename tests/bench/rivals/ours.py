@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from relay import __version__
-from relay.local.process import Say
+from relay.devservers.process import Say
 from tests.bench.rivals.rival import Start, Statements
 
 

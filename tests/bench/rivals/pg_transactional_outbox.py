@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Literal
 
-from relay.local.process import Say
+from relay.devservers.process import Say
 from tests.bench.rivals import environments
 from tests.bench.rivals.rival import Start, Statements
 

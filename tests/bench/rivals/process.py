@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from relay.local.process import family, kill_family, plain_environment, send
+from relay.devservers.process import family, kill_family, plain_environment, send
 from tests.bench.rivals.rival import Rival, Start
 from tests.bench.speed.stage import Stage
 from tests.support.relays import peak_memory

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from relay.local.process import Say
+from relay.devservers.process import Say
 
 FIRST = 100_001
 """Number of the first message: six digits, so that all payloads have one length."""

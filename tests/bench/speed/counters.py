@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from relay.local.process import family
+from relay.devservers.process import family
 
 TICK = 1e6 / os.sysconf("SC_CLK_TCK")
 

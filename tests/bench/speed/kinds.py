@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from relay.encoding import Encoded, Encoder, encode_batch
+from relay.codec.encoder import Encoded, Encoder, encode_batch
 from relay.message import Claim
 
 QUEUE = "speed"

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from relay.local.process import family
+from relay.devservers.process import family
 from tests.bench.figures import Figure, figure
 from tests.bench.speed import kinds
 from tests.bench.speed.counters import cpu, cpu_of_all

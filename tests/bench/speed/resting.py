@@ -36,7 +36,7 @@ IDLE_ROUNDS = 3
 SETTLED = 10.0
 """Seconds after a start in which a relay does what it does rarely, such as making the archive's days."""
 PATIENCE = 60.0
-IMPORTS = "import relay.cli.main, relay.app, uvloop"
+IMPORTS = "import relay.cli.main, relay.app.outbox, uvloop"
 _CALLS = "SELECT sum(calls)::bigint FROM pg_stat_statements JOIN pg_database AS its ON its.oid = dbid WHERE datname = %s"
 _COMMITS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = %s"
 _PUBLISHED = "SELECT extract(epoch FROM published_at)::float8 FROM queue_message_archive ORDER BY archived_xid DESC LIMIT 1"

@@ -15,9 +15,9 @@ import aio_pika
 import psycopg
 from psycopg import errors, sql
 
-from relay import local
-from relay.local.borrowed import database_at
-from relay.postgres.migrate import migrate
+from relay import devservers
+from relay.devservers.borrowed import database_at
+from relay.postgres.schema.migrate import migrate
 from tests.bench.speed.kinds import QUEUE, ROUTING_KEY, Kind
 from tests.support.relays import RelayProcess, Relays
 
@@ -32,7 +32,7 @@ CONFIG = ""
 class Stage:
     """A PostgreSQL, a RabbitMQ and a folder; databases and relays are made as they are needed."""
 
-    def __init__(self, postgres: local.Postgres, rabbitmq: local.RabbitMQ, folder: Path) -> None:
+    def __init__(self, postgres: devservers.Postgres, rabbitmq: devservers.RabbitMQ, folder: Path) -> None:
         self.postgres = postgres
         self.rabbitmq = rabbitmq
         self.folder = folder
@@ -92,8 +92,8 @@ async def staged() -> AsyncIterator[Stage]:
     """Start the servers; they end with the block."""
     with (
         tempfile.TemporaryDirectory(prefix="relay-bench-") as folder,
-        local.postgres(say=_say, settings=SETTINGS, fsync=True, private=True) as postgres,
-        local.rabbitmq(say=_say, config=CONFIG, private=True) as rabbitmq,
+        devservers.postgres(say=_say, settings=SETTINGS, fsync=True, private=True) as postgres,
+        devservers.rabbitmq(say=_say, config=CONFIG, private=True) as rabbitmq,
     ):
         yield Stage(postgres, rabbitmq, Path(folder))
 

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import psycopg
 
-from relay.postgres.ear import Ear
-from relay.postgres.statements import Statements
+from relay.postgres.notification_listener import Ear
+from relay.queries.statements import Statements
 from tests.bench.figures import Figure, figure
 from tests.bench.speed import kinds
 from tests.bench.speed.stage import Stage

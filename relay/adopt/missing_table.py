@@ -1,0 +1,49 @@
+"""A table that was watched or led away, and that is not where it was: dropped, or renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from psycopg.rows import DictRow
+
+from relay.adopt.ddl import forget, function_name
+from relay.adopt.layout import AdoptError
+from relay.adopt.source_table import ask
+from relay.postgres.operator_session import OWNER, Console
+
+
+def is_gone(console: Console, row: Mapping[str, Any]) -> bool:
+    """Whether the table that was adopted has not the name that the database remembers, though another one may have it."""
+    found = _named(console, row)
+    return found is None or not found["here"]
+
+
+def _named(console: Console, row: Mapping[str, Any]) -> DictRow | None:
+    """What the table is called now; None if it is no more."""
+    with console.transaction(needs=OWNER):
+        function = function_name(row["source"], "send")
+        return next(iter(ask(console, "name_adopted", kept=row["kept"], schema=console.schema, function=function)), None)
+
+
+class Gone:
+    """What is left of it.
+
+    Args:
+        console: the connection, of the owner of both sides.
+        row: what the database remembers of it.
+    """
+
+    def __init__(self, console: Console, row: Mapping[str, Any]) -> None:
+        self._console = console
+        self.row = row
+
+    def back(self) -> str:
+        """Forget it; the SQL of that.
+
+        Raises:
+            AdoptError: it has another name now, and its new rows are still led away.
+        """
+        if found := _named(self._console, self.row):
+            raise AdoptError(f"{self.row['kept']} is called {found['name']} now: rename it back, then it can go back.")
+        return forget(self._console.schema, self.row["source"], self.row["phase"])

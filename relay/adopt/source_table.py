@@ -1,0 +1,149 @@
+"""What the catalogue says of another outbox's table, and the SQL that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from psycopg import errors, sql
+from psycopg.rows import DictRow
+
+from relay.adopt.layout import KINDS, AdoptError, Layout, MissingError
+from relay.postgres.operator_session import Console
+from relay.queries.statements import Statements
+
+
+class Table(NamedTuple):
+    """One table."""
+
+    schema: str
+    name: str
+    columns: Mapping[str, str]
+    """Types by column."""
+    in_order: Sequence[str]
+    not_null: Sequence[str]
+    identities: Mapping[str, str]
+    """Sequences by column."""
+    defaults: Mapping[str, str]
+    """Expressions by column."""
+    key: Sequence[str]
+
+    @property
+    def written(self) -> str:
+        """Its name for SQL."""
+        return sql.Identifier(self.schema, self.name).as_string(None)
+
+
+def ask(console: Console, statement: str, **values: object) -> list[DictRow]:
+    """The rows of `relay/queries/<statement>.sql`; to be called within a transaction of the console, with its errors."""
+    return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
+
+
+def find(console: Console, name: str) -> Table:
+    """The table of that name, which this login must own; to be called within a transaction of the console.
+
+    Raises:
+        MissingError: it is not there.
+        AdoptError: it is no table, without a primary key, or somebody else's.
+    """
+    with a_name(name):
+        [place] = ask(console, "locate_table", name=name)
+    # So that defaults come with the schemas of all that they name.
+    console.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+    found = ask(console, "describe_table", oid=place["oid"])
+    if not found:
+        raise MissingError(f"There is no table {name!r}: write its name as SQL does, with its schema if that is not on the search path.")
+    [row] = found
+    if row["kind"] not in {"r", "p"}:
+        raise AdoptError(f"{name!r} is no table.")
+    if not row["owned"]:
+        raise AdoptError(f"Your login does not own {name!r}: run this as its owner, who must be the owner of the queue too.")
+    if not row["key"]:
+        raise AdoptError(f"The table {name!r} has no primary key, by which its rows are told apart.")
+    return Table(**{field: row[field] for field in Table._fields})
+
+
+@contextmanager
+def a_name(name: str) -> Iterator[None]:
+    """Say it of a text that SQL takes for no name.
+
+    Raises:
+        AdoptError: within, PostgreSQL could not read the name.
+    """
+    try:
+        yield
+    except (errors.InvalidName, errors.SyntaxError, errors.InvalidParameterValue, errors.FeatureNotSupported) as error:
+        raise AdoptError(
+            f"{name!r} is no name of a table: write it as SQL does, with its schema if that is not on the search path."
+        ) from error
+
+
+def must_fit(table: Table, layout: Layout) -> None:
+    """Refuse a table that is not of the layout.
+
+    Raises:
+        AdoptError: a column is missing or of another type.
+    """
+    for column, kind in layout.columns.items():
+        if column not in table.columns:
+            raise AdoptError(f"The table {table.written} has no column {column!r}, which the layout {layout.name} reads.")
+        if kind != "any" and table.columns[column] not in KINDS[kind]:
+            found = table.columns[column]
+            raise AdoptError(f"The column {column!r} of {table.written} is of type {found}, which the layout {layout.name} cannot read.")
+
+
+def must_suit_view(console: Console, table: Table, layout: Layout) -> None:
+    """Refuse a table in whose place no view can stand that does and shows what the table did; as `find` within a transaction.
+
+    Raises:
+        AdoptError: it has policies or generated columns, or its owner, whose rights a view has, may not see new messages.
+    """
+    queue = sql.Identifier(console.schema, "queue_message").as_string(None)
+    [row] = ask(console, "read_view_terms", name=table.written, queue=queue)
+    if row["guarded"]:
+        raise AdoptError(f"{table.written} has row level security, and a view would show its rows to all: give --by trigger, or end that.")
+    if row["generated"]:
+        raise AdoptError(f"{table.written} has a generated column, which a view cannot fill: give --by trigger, or drop that column.")
+    if layout.own and not row["sees"]:
+        said = f"GRANT USAGE ON SCHEMA {sql.Identifier(console.schema).as_string(None)} and SELECT (id, xid) ON {queue} to {row['owner']}"
+        raise AdoptError(f"The view would have the rights of {table.written}'s owner, who may not see the ids of new messages: {said}.")
+
+
+def same_row(table: Table, other: str) -> str:
+    """The condition that `given` and another row are one."""
+    columns = [sql.Identifier(column).as_string(None) for column in table.key]
+    return " AND ".join(f"given.{column} = {other}.{column}" for column in columns)
+
+
+def view_defaults(table: Table, view: str) -> str:
+    """Defaults of the table for a view in its place."""
+    alter = f"ALTER VIEW {view} ALTER COLUMN"
+    return "\n".join(
+        f"{alter} {sql.Identifier(column).as_string(None)} SET DEFAULT {expression};" for column, expression in table.defaults.items()
+    )
+
+
+def view_checks(table: Table) -> str:
+    """What the table did with a new row before it took it: numbers of identities, and no null where none may be."""
+    numbers = [
+        f"    NEW.{column} := coalesce(NEW.{column}, nextval({sql.Literal(sequence).as_string(None)}));"
+        for column, sequence in ((sql.Identifier(name).as_string(None), found) for name, found in table.identities.items())
+    ]
+    nulls = [
+        f"    IF NEW.{sql.Identifier(name).as_string(None)} IS NULL THEN\n"
+        f"        RAISE not_null_violation USING MESSAGE = {_literal(f'null value in column {name} of {table.written}')};\n    END IF;"
+        for name in table.not_null
+    ]
+    return "\n".join([*numbers, *nulls])
+
+
+def own_rows(table: Table, column: str, schema: str) -> str:
+    """What a view shows a transaction of the messages that it has inserted itself: that column, for who deletes by it."""
+    values = ", ".join("message.id" if name == column else "NULL" for name in table.in_order)
+    queue = sql.Identifier(schema, "queue_message").as_string(None)
+    return f"\nUNION ALL\nSELECT {values} FROM {queue} AS message WHERE message.xid = pg_current_xact_id_if_assigned()"
+
+
+def _literal(value: str) -> str:
+    return sql.Literal(value).as_string(None)

@@ -1,0 +1,1 @@
+"""Consuming: queues, their channels, and deliveries as they arrive."""

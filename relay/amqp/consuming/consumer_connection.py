@@ -1,0 +1,201 @@
+"""Messages from queues: one connection, kept up, whose channels the queues share; what is taken is acknowledged by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from relay import events
+from relay.amqp.channel_limit import ChannelLimit
+from relay.amqp.connection import Link, Lost
+from relay.amqp.consuming.deliveries import Delivered, Incoming
+from relay.amqp.consuming.prefetch import Hold
+from relay.amqp.consuming.queue_consumer import Consumer
+from relay.amqp.consuming.shared_channels import SharedChannels
+from relay.amqp.supervisor import Supervisor
+from relay.inbox.delivery import Delivery, delivery, unreadable
+from relay.inbox.ports import Handful
+from relay.net.secret_url import Secret
+
+
+class Channel(NamedTuple):
+    """Where a delivery came from and is acknowledged."""
+
+    consumer: Consumer
+    epoch: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Its tags mean nothing any more."""
+        return self.epoch != self.consumer.epoch or self.consumer.lost
+
+
+def _told(link: Link, consuming: asyncio.Task[None]) -> None:
+    """Consumers end with their connection; if one failed, the connection must not stand there and take nothing."""
+    if not consuming.cancelled() and (error := consuming.exception()) is not None:
+        link.tap.end(Lost(f"The queues could not be consumed ({error!r}); report this as a bug."))
+
+
+class Source:
+    """What the receiver takes deliveries from.
+
+    Args:
+        urls: brokers, the first that answers.
+        name: how the broker lists the connection.
+        queues: their names.
+        prefetch: messages of one queue that may be here unacknowledged.
+        most_bytes: bytes of payloads and headers that may be here unacknowledged, of all queues together.
+        max_body_bytes: asked for the limit of a payload that holds now.
+        emit: takes events.
+        heartbeat: seconds.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        urls: Sequence[Secret],
+        name: str,
+        queues: Sequence[str],
+        prefetch: int,
+        most_bytes: int,
+        max_body_bytes: Callable[[], int],
+        emit: events.Sink,
+        heartbeat: int = 15,
+    ) -> None:
+        self._queues = queues
+        self._prefetch = prefetch
+        self._most_bytes = most_bytes
+        self._max_body_bytes = max_body_bytes
+        self._emit = emit
+        self._limit = ChannelLimit(clock=time.monotonic, emit=emit, spares=False)
+        self._channels = SharedChannels(0)
+        self._arrived = asyncio.Event()
+        self._paused = False
+        self._waiting: deque[tuple[Delivery, Channel, int]] = deque()
+        self._consumers: list[Consumer] = []
+        self._consuming: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor(
+            urls=urls, name=f"outbox-relay/{name}/receive", heartbeat=heartbeat, tenant=self, clock=time.monotonic, emit=emit, cut=Incoming
+        )
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
+
+    async def aclose(self) -> None:
+        """Close the connection: what is not acknowledged goes back to its queue. Legal at any time, and again."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def take(self, most: int, most_bytes: int) -> Handful:
+        """Wait for deliveries; return what is here, at most so many and about so many bytes."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        handful, size = Handful([], {}), 0
+        while self._waiting and len(handful.deliveries) < most and size < most_bytes:
+            taken, channel, tag = self._waiting.popleft()
+            handful.deliveries.append(taken)
+            handful.tags[channel] = tag
+            size += taken.size
+        return handful
+
+    def acknowledge(self, handful: Handful) -> None:
+        """Tell the broker that these are safe; what it does not hear any more comes again, and is known then."""
+        for channel, tag in handful.tags.items():
+            # Deliveries of a channel are taken in order, so all up to the last one are in this handful or in an earlier one.
+            channel.consumer.acknowledge(channel.epoch, tag)
+
+    def is_lost(self, handful: Handful) -> bool:
+        """Every delivery of it will come again, since the channels that it came on are closed."""
+        return all(channel.is_lost for channel in handful.tags)
+
+    def pause(self) -> None:
+        """Take no more from the queues; what is here already can still be taken and acknowledged."""
+        self._paused = True
+        for consumer in self._consumers:
+            consumer.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._paused = False
+        for consumer in self._consumers:
+            consumer.resume()
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Sentences about queues that give nothing, by what they are about."""
+        return {f"queue {each.queue}": f"Queue {each.queue!r} {each.refused}." for each in self._consumers if each.refused}
+
+    def up(self, link: Link) -> None:
+        """Consume on a new connection."""
+        self._channels = channels = self._share(self._limit.of(link.channel_max, sharing=len(self._queues)))
+        self._consumers = [
+            Consumer(
+                tap=link.tap, channels=channels, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
+            )
+            for queue in self._queues
+        ]  # fmt: skip
+        if self._paused:
+            self.pause()
+        self._consuming = asyncio.create_task(self._consume(self._consumers), name="consumers")
+        self._consuming.add_done_callback(partial(_told, link))
+
+    def down(self, lost: Lost) -> None:
+        """Forget what was not taken: it comes again."""
+        if lost.allowed is not None:
+            self._limit.refused(self._channels.count, lost.allowed, sharing=len(self._queues))
+        if self._consuming is not None:
+            self._consuming.cancel()
+        self._waiting.clear()
+
+    def _share(self, channels: int) -> SharedChannels:
+        """A channel for each queue, or all that the broker grants."""
+        queues = len(self._queues)
+        return SharedChannels(min(channels or queues, queues), are_short=0 < channels < queues)
+
+    async def _consume(self, consumers: Sequence[Consumer]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for consumer in consumers:
+                tasks.create_task(consumer.run())
+
+    def _hold(self) -> Hold:
+        """Each queue has its share."""
+        return Hold(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
+
+    def _drop(self) -> None:
+        """Forget what was not taken of channels that gave it back."""
+        kept = [each for each in self._waiting if not each[1].is_lost]
+        self._waiting.clear()
+        self._waiting.extend(kept)
+
+    def _taken(self, consumer: Consumer, message: Delivered) -> int:
+        taken = self._read(consumer.queue, message)
+        self._waiting.append((taken, Channel(consumer, consumer.epoch), message.tag))
+        self._arrived.set()
+        return taken.size
+
+    def _read(self, queue: str, message: Delivered) -> Delivery:
+        try:
+            return delivery(
+                queue=queue,
+                exchange=message.exchange.decode(),
+                routing_key=message.routing_key.decode(),
+                payload=message.body,
+                properties=message.properties(),
+                max_body_bytes=self._max_body_bytes(),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a client sent, its neighbours come in
+            names = (message.exchange.decode(errors="replace"), message.routing_key.decode(errors="replace"))
+            return unreadable(queue=queue, names=names, header=message.header, payload=message.body, error=error)

@@ -1,0 +1,135 @@
+"""Deliveries as they come off the wire, and the few frames of a channel that consumes; no I/O.
+
+What stands in a message is not read here but by who takes it, so that nothing in it can end the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from relay.amqp.consuming import fields
+from relay.amqp.frames import Ear, Wire, method
+from relay.codec.options import short_string
+
+CANCEL, CANCEL_OK, CONSUME_OK = (60, 30), (60, 31), (60, 21)
+_DELIVER: Final = (60, 60)
+_METHOD: Final = 1
+_HEADER: Final = 2
+_IDS = struct.Struct(">HH").unpack_from
+_TAG = struct.Struct(">Q").unpack_from
+
+
+class Delivered(NamedTuple):
+    """One message as it came: names and properties as bytes."""
+
+    tag: int
+    exchange: bytes
+    routing_key: bytes
+    header: bytes
+    """Payload of the content header frame."""
+    body: bytes
+
+    def properties(self) -> dict[str, Any]:
+        """See `relay.amqp.consuming.fields.properties`."""
+        return fields.properties(self.header)
+
+
+class Taker(Ear, Protocol):
+    """An ear that takes deliveries."""
+
+    def delivered(self, message: Delivered) -> None:
+        """`basic.deliver` with its content."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A delivery whose content is coming in."""
+
+    tag: int
+    exchange: bytes
+    routing_key: bytes
+    header: bytes = b""
+    missing: int = -1
+    """Bytes of the body that are not here yet; negative before the header."""
+    parts: list[bytes] = field(default_factory=list)
+
+
+class Incoming(Wire):
+    """A wire that knows deliveries."""
+
+    def __init__(self, watcher: Any) -> None:
+        super().__init__(watcher)
+        self._begun: dict[int, _Begun] = {}
+
+    def _on_channel(self, kind: int, channel: int, buffer: bytes, at: int, stop: int) -> None:
+        if kind == _METHOD and _IDS(buffer, at) == _DELIVER:
+            self._begun[channel] = _deliver(buffer, at + 4)
+        elif kind != _METHOD and channel in self._begun:
+            self._on_delivery(kind, channel, buffer[at:stop])
+        else:
+            super()._on_channel(kind, channel, buffer, at, stop)
+
+    def _on_delivery(self, kind: int, channel: int, payload: bytes) -> None:
+        begun = self._begun[channel]
+        if kind == _HEADER:
+            begun.header, begun.missing = payload, _TAG(payload, 4)[0]
+        else:
+            begun.parts.append(payload)
+            begun.missing -= len(payload)
+        if begun.missing <= 0:
+            del self._begun[channel]
+            ear = self.ears.get(channel)
+            if ear is not None:
+                body = begun.parts[0] if len(begun.parts) == 1 else b"".join(begun.parts)
+                cast("Taker", ear).delivered(Delivered(begun.tag, begun.exchange, begun.routing_key, begun.header, body))
+
+
+def _deliver(buffer: bytes, at: int) -> _Begun:
+    """Consumer tag, delivery tag, redelivered, exchange, routing key (AMQP 0-9-1, `basic.deliver`)."""
+    at += 1 + buffer[at]
+    tag = _TAG(buffer, at)[0]
+    at += 9
+    exchange = buffer[at + 1 : at + 1 + buffer[at]]
+    at += 1 + buffer[at]
+    return _Begun(tag, exchange, buffer[at + 1 : at + 1 + buffer[at]])
+
+
+def open_consumer(channel: int, queue: str, prefetch: int) -> bytes:
+    """Open a channel, bound what may be unacknowledged on it, and consume; the answers come in this order, or `channel.close`."""
+    return method(channel, b"\x00\x14\x00\x0a\x00") + consume_next(channel, queue, prefetch)
+
+
+def consume_next(channel: int, queue: str, prefetch: int) -> bytes:
+    """The same on a channel that is open."""
+    return bound(channel, prefetch) + consume(channel, queue)
+
+
+def bound(channel: int, prefetch: int) -> bytes:
+    """`basic.qos`; it holds for what consumes after it."""
+    return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00" + prefetch.to_bytes(2, "big") + b"\x00")
+
+
+def consume(channel: int, queue: str) -> bytes:
+    """`basic.consume` with acknowledgements; the consumer's tag is `relay`, as there is one on a channel.
+
+    It names the priority that every consumer has anyway. A stream knows no priorities, so the broker refuses:
+    see `relay.amqp.close_reasons`.
+    """
+    return method(channel, b"\x00\x3c\x00\x14\x00\x00" + short_string(queue) + _CONSUMER + b"\x00" + _PRIORITY)
+
+
+def cancel(channel: int) -> bytes:
+    """`basic.cancel`; deliveries that are on their way still come."""
+    return method(channel, b"\x00\x3c\x00\x1e" + _CONSUMER + b"\x00")
+
+
+def acknowledge(channel: int, tag: int) -> bytes:
+    """`basic.ack` of all up to the tag."""
+    return method(channel, b"\x00\x3c\x00\x50" + tag.to_bytes(8, "big") + b"\x01")
+
+
+_CONSUMER: Final = short_string("relay")
+_ARGUMENT: Final = short_string("x-priority") + b"I" + bytes(4)
+_PRIORITY: Final = len(_ARGUMENT).to_bytes(4, "big") + _ARGUMENT

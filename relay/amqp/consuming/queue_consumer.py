@@ -1,0 +1,287 @@
+"""One queue, consumed on a channel that it shares with no other at that time: a queue that is missing or refused troubles no other.
+
+Where the broker grants fewer channels than there are queues, they take turns. A turn ends with all that came acknowledged, so nothing
+comes again and no delivery is counted twice; then the next queue consumes on the same channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from relay import events
+from relay.aio import pause
+from relay.amqp import frames
+from relay.amqp.close_reasons import About, said
+from relay.amqp.confirms import Return
+from relay.amqp.connection import Tap
+from relay.amqp.consuming import deliveries
+from relay.amqp.consuming.prefetch import Hold
+from relay.amqp.consuming.shared_channels import SharedChannel, SharedChannels
+from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two tries at a queue that is not there."""
+STREAM: Final = (
+    "is a stream, which would lose what comes while no receiver is connected: "
+    "name a classic or quorum queue that is bound as it is (RELAY_RECEIVE_QUEUES)"
+)
+_SENTENCES: Final = {
+    About.QUEUE_REFUSED: "may not be read by this user: permit it (rabbitmqctl set_permissions)",
+    About.QUEUE_MISSING: "does not exist: declare it",
+    About.QUEUE_TAKEN: "is consumed by another client alone: end that one, or name another queue",
+    About.QUEUE_LOCKED: "belongs to another connection alone: give the queue back, or name another",
+    About.STREAM: STREAM,
+}
+TURN: Final = 1.0
+"""Seconds after which a queue leaves its channel to one that waits."""
+IDLE: Final = 0.1
+"""Seconds without a delivery after which it does so too."""
+COUNTED: Final = 0.25
+"""Seconds in which the broker may still count a channel that it closed."""
+_GONE: Final = "was deleted, or its leader is gone; it is asked for again"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A consumer's time on a channel."""
+
+    channel: SharedChannel
+    consuming: asyncio.Event = field(default_factory=asyncio.Event)
+    """The broker has said that messages come."""
+    came: int = 0
+    """Deliveries."""
+    leaving: bool = False
+    """It is over once everything that came is acknowledged."""
+    cancels: int = 0
+    """Cancels that the broker has not answered: until then deliveries may be on their way."""
+
+
+class Consumer:
+    """Consumes one queue until it is cancelled; it is the ear of its channel.
+
+    Args:
+        tap: of the connection.
+        channels: where it gets its channel.
+        queue: its name.
+        hold: what may be here unacknowledged.
+        take: called with each delivery; returns the bytes that it takes in memory.
+        drop: called when what was taken and not acknowledged is given back, because it is too much.
+        emit: takes what becomes of the queue.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        tap: Tap,
+        channels: SharedChannels,
+        queue: str,
+        hold: Hold,
+        take: Callable[[Consumer, deliveries.Delivered], int],
+        drop: Callable[[], None],
+        emit: events.Sink,
+    ) -> None:
+        self._tap = tap
+        self._channels = channels
+        self._turn = _Turn(SharedChannel(0))
+        self.queue = queue
+        self._hold = hold
+        self._prefetch = hold.prefetch
+        self._take = take
+        self._drop = drop
+        self._emit = emit
+        self._told = False
+        self._usable = False
+        """There is a channel on which frames may be written."""
+        self._closing = False
+        """We have asked to close it."""
+        self._why = _GONE
+        """For which reason; none where too much was here."""
+        self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Why the channel, or what consumes on it, has ended; done while there is none."""
+        self._closed.set_result("has not been asked for yet")
+        self._paused = False
+        self.epoch = 0
+        """Which channel deliveries came on: their tags mean nothing on a later one."""
+        self.refused: str | None = None
+        """Why nothing comes from the queue."""
+
+    async def run(self) -> None:
+        """Consume, and again when the queue went away, until cancelled."""
+        failures = 0
+        while True:
+            sentence = await self._have_turn()
+            if not sentence:
+                continue
+            failures = 1 if self.refused is None else failures + 1
+            self._tell(sentence)
+            await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
+
+    async def _have_turn(self) -> str:
+        """Have a channel until another queue wants it, or something ends it; return what is to be said of that."""
+        channel = await self._channels.take()
+        self._turn = _Turn(channel)
+        self._open()
+        ending = asyncio.create_task(self._leave_when_wanted(), name=f"turn of {self.queue}")
+        try:
+            sentence = await self._closed
+        finally:
+            ending.cancel()
+        if self._channels.are_short and not channel.is_open:
+            asyncio.get_running_loop().call_later(COUNTED, self._channels.give, channel)
+        else:
+            self._channels.give(channel)
+        return sentence
+
+    async def _leave_when_wanted(self) -> None:
+        """End the turn when another queue waits, at once where nothing comes."""
+        await self._turn.consuming.wait()
+        now = asyncio.get_running_loop().time
+        ends_at, came = now() + TURN, -1
+        while now() < ends_at and not (self._channels.are_wanted and came == self._turn.came):
+            came = self._turn.came
+            await asyncio.sleep(IDLE)
+        await self._channels.wanted()
+        self._turn.leaving = True
+        self._cancel()
+
+    def acknowledge(self, epoch: int, tag: int) -> None:
+        """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
+        if epoch == self.epoch:
+            self._write(deliveries.acknowledge(self._turn.channel.number, tag))
+            self._hold.settle(tag)
+            self._adapt()
+            self._leave_if_done()
+
+    def pause(self) -> None:
+        """Take no more; what is on its way still comes."""
+        if not self._paused:
+            self._paused = True
+            if not self._turn.leaving:
+                self._cancel()
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._paused:
+            self._paused = False
+            if not self._turn.leaving:
+                self._write(deliveries.consume(self._turn.channel.number, self.queue))
+
+    @property
+    def lost(self) -> bool:
+        """The connection is gone."""
+        return self._tap.ended.done()
+
+    def delivered(self, message: deliveries.Delivered) -> None:
+        """See `relay.amqp.consuming.deliveries.Taker`. What still comes on a channel that is being closed comes again on the next."""
+        if not self._usable:
+            return
+        self._turn.came += 1
+        if self._hold.take(message.tag, self._take(self, message)):
+            self._give_back()
+
+    def replied(self, method: tuple[int, int]) -> None:
+        """Consuming, or cancelled by the broker."""
+        if method == deliveries.CONSUME_OK:
+            self._turn.consuming.set()
+        if method == deliveries.CONSUME_OK and (self.refused is not None or not self._told):
+            self._told, self.refused = True, None
+            self._emit(QueueOpened(self.queue))
+        elif method == deliveries.CANCEL_OK and self._usable:
+            self._turn.cancels -= 1
+            self._leave_if_done()
+        elif method == deliveries.CANCEL and self._usable:
+            self._close(_GONE)
+        elif method == frames.CHANNEL_CLOSE_OK and self._closing:
+            self._end(self._why)
+
+    def closed(self, reason: Return) -> None:
+        """The broker closed the channel: all that is unacknowledged goes back to the queue."""
+        self._tap.write(frames.close_channel_ok(self._turn.channel.number))
+        found = said(reason)
+        sentence = _SENTENCES.get(found.about) if found else None
+        self._end(sentence or f"was refused by the broker ({reason.code} {reason.text})")
+
+    def acked(self, tag: int, *, multiple: bool) -> None:
+        """Nothing is published here."""
+
+    def nacked(self, tag: int, *, multiple: bool) -> None:
+        """Nothing is published here."""
+
+    def returned(self, relay_id: str, reason: Return) -> None:
+        """Nothing is published here."""
+
+    def _open(self) -> None:
+        self._closed = asyncio.get_running_loop().create_future()
+        self._usable = True
+        self._tap.ears[self._turn.channel.number] = self
+        self._prefetch = self._hold.prefetch
+        begin = deliveries.consume_next if self._turn.channel.is_open else deliveries.open_consumer
+        self._turn.channel.is_open = True
+        self._tap.write(begin(self._turn.channel.number, self.queue, self._prefetch))
+        if self._paused:
+            self._cancel()
+
+    def _write(self, frame: bytes) -> None:
+        """Nothing may follow what closes a channel: the broker would close the connection over it."""
+        if self._usable:
+            self._tap.write(frame)
+
+    def _adapt(self) -> None:
+        """Consume anew where another number may be here; what is here stays."""
+        if self._prefetch == self._hold.prefetch:
+            return
+        self._prefetch = self._hold.prefetch
+        if self._turn.leaving:
+            return
+        if self._paused:
+            self._write(deliveries.bound(self._turn.channel.number, self._prefetch))
+            return
+        self._cancel()
+        self._write(deliveries.consume_next(self._turn.channel.number, self.queue, self._prefetch))
+
+    def _cancel(self) -> None:
+        if self._usable:
+            self._turn.cancels += 1
+            self._write(deliveries.cancel(self._turn.channel.number))
+
+    def _leave_if_done(self) -> None:
+        """Leave the channel, open as it is, once nothing more can come on it and nothing is here unacknowledged."""
+        if self._turn.leaving and self._usable and not self._turn.cancels and not self._hold.messages:
+            self._leave()
+            # Done where the connection went meanwhile.
+            if not self._closed.done():
+                self._closed.set_result("")
+
+    def _give_back(self) -> None:
+        """Too much is here already: the queue has it back, and sends fewer at a time."""
+        self._emit(QueueNarrowed(self.queue, self._hold.bytes, self._hold.prefetch))
+        self._close("")
+        self._drop()
+
+    def _close(self, why: str) -> None:
+        self._leave()
+        self._closing, self._why = True, why
+        self._tap.write(frames.close_channel(self._turn.channel.number))
+
+    def _leave(self) -> None:
+        """The channel's tags mean nothing any more."""
+        if self._usable:
+            self._usable = False
+            self.epoch += 1
+            self._hold.forget()
+
+    def _end(self, sentence: str) -> None:
+        self._leave()
+        self._closing = False
+        self._turn.channel.is_open = False
+        if not self._closed.done():
+            self._closed.set_result(sentence)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence != self.refused:
+            self.refused = sentence
+            self._emit(QueueRefused(self.queue, f"Queue {self.queue!r} {sentence}.", is_stream=sentence == STREAM))

@@ -1,0 +1,1 @@
+"""Publishing: a channel for each exchange, confirms, and what the broker refuses."""

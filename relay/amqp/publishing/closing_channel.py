@@ -1,0 +1,48 @@
+"""Hears a channel that the relay closes, until the broker has closed it too. No I/O."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from relay.amqp import frames
+from relay.amqp.confirms import Return
+
+
+class Session(Protocol):
+    """The connection, as a channel that ends sees it."""
+
+    def write(self, data: bytes) -> None:
+        """Write whole frames."""
+
+    def free(self, channel: int) -> None:
+        """The number may be used again."""
+
+    def pump(self) -> None:
+        """Write what may be written now."""
+
+
+class Leaving:
+    """Ear of a channel that the relay closes; nothing was in flight on it."""
+
+    def __init__(self, session: Session, channel: int) -> None:
+        self._session = session
+        self._channel = channel
+
+    def acked(self, tag: int, *, multiple: bool) -> None:
+        """Nothing was open."""
+
+    def nacked(self, tag: int, *, multiple: bool) -> None:
+        """Nothing was open."""
+
+    def returned(self, relay_id: str, reason: Return) -> None:
+        """Nothing was open."""
+
+    def replied(self, method: tuple[int, int]) -> None:
+        """Free the number when the broker has closed the channel too."""
+        if method == frames.CHANNEL_CLOSE_OK:
+            self._session.free(self._channel)
+            self._session.pump()
+
+    def closed(self, reason: Return) -> None:  # noqa: ARG002 - the name is the protocol's
+        """Both sides closed at once: answer, and wait for the answer."""
+        self._session.write(frames.close_channel_ok(self._channel))

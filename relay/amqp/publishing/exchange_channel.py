@@ -1,0 +1,299 @@
+"""One exchange's way to the broker: a channel of its own, so that what one message does to a channel touches no other exchange. No I/O.
+
+RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and says no more than that.
+But a channel's methods are carried out in order, so every few messages are followed by a mark: a `basic.qos` without effect,
+whose answer says that everything before it was accepted, even while the confirms are still open. When a channel dies:
+
+- what was accepted, but not confirmed, goes again, and all of it is confirmed before anything else is written;
+- of what stands between the last mark answered and the next one, one message is to blame: these go again one by one;
+- what stands behind that was never looked at, and goes its way as if it had not been written.
+
+Until the exchange is proven again, nothing is written before the confirm of what went before, in bursts that double. So a
+message goes out twice at the most for each death that it did not cause, and blame is always proven. Where the exchange is
+to blame, what the broker may have taken before is unknown, not refused. A new exchange sends its first message alone, until
+the mark behind it is answered. And no outlet is far ahead of its marks, so messages that the broker routes slowly stop no other outlet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+from relay import events
+from relay.amqp import frames
+from relay.amqp.confirms import Book, Return
+from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Marks
+from relay.amqp.publishing.publish_batch import OVERDUE, Job, Slot, decide_all, doubt, relay_id
+from relay.amqp.publishing.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
+from relay.amqp.publishing.routes import Route, Way
+from relay.codec.encoder import Encoded, Encoder, encode_batch
+from relay.events import broker
+from relay.message import CONFIRMED, PublishResult
+
+CHUNK_BYTES: Final = 1 << 20
+"""Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
+BLAMED_ONCE: Final = 2
+"""Claims, this one included, of a message that was most likely beside the one to blame: such go in small groups, the others one by one."""
+REMEMBER_REFUSAL: Final = 1.0
+"""Seconds in which a missing exchange is not asked for again."""
+
+
+class Line(Protocol):
+    """The connection, as an outlet sees it."""
+
+    def open(self, ear: frames.Ear) -> int | None:
+        """Take a channel number; None while the broker allows no more of them."""
+
+    @property
+    def watched(self) -> bool:
+        """Something waits until the broker has looked at all that is written."""
+
+    def write(self, data: bytes) -> None:
+        """Write whole frames."""
+
+    def closed(self, channel: int) -> None:
+        """Answer the broker's `channel.close`; the number is free again."""
+
+    def changed(self, outlet: Outlet) -> None:
+        """Look at the outlet again: something was answered."""
+
+
+class Outlet:
+    """What waits for one route and what is in flight to it, in the order of the calls."""
+
+    def __init__(self, route: Route, *, line: Line, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
+        self.route = route
+        self.exchange = route[0]
+        self.channel: int | None = None
+        self._line = line
+        self._encoder = encoder
+        self._clock = clock
+        self._emit = emit
+        self._waiting: deque[Slot] = deque()
+        self._accepted: deque[Slot] = deque()
+        self._suspects: deque[Slot] = deque()
+        self._marks: Marks[Slot] = Marks()
+        self._book: Book[Slot] = Book(relay_id)
+        self._proven = False
+        self._strict = False
+        """In quarantine after a death: nothing before the confirm of what went before, so that nothing goes out a third time."""
+        self._burst = 1
+        self._announced = False
+        self._refusal: PublishResult | None = None
+        self._refused_until = 0.0
+
+    @property
+    def proven(self) -> bool:
+        """The broker takes what goes to this exchange."""
+        return self._proven
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is in flight."""
+        return not self.held
+
+    @property
+    def eager(self) -> bool:
+        """Something waits that may be written now."""
+        return bool(self._waiting or self._suspects or self._accepted) and (self._proven or not self._book) and self._marks.room > 0
+
+    @property
+    def asking(self) -> bool:
+        """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
+        return self._marks.open and not self._proven
+
+    @property
+    def unseen(self) -> bool:
+        """Something is written that the broker has not looked at."""
+        return self._marks.open and bool(self._book)
+
+    @property
+    def in_flight(self) -> bool:
+        """Something is written and not answered."""
+        return bool(self._book)
+
+    @property
+    def held(self) -> int:
+        """Messages that wait or are in flight."""
+        return len(self._waiting) + len(self._suspects) + len(self._accepted) + len(self._book)
+
+    def silent_for(self, now: float) -> float | None:
+        """Seconds since the oldest write without a confirm, None when nothing is in flight."""
+        if self._book.oldest is None:
+            return None
+        job, index = self._book.oldest
+        return now - job.published[index]
+
+    def submit(self, slots: Sequence[Slot]) -> None:
+        """Take messages; `step` writes them."""
+        now = self._clock()
+        if self._refusal and now < self._refused_until:
+            # What can never be sent has its own end, wherever it is to go.
+            decide_all((slot for slot in slots if self._encode(*slot, now) is not None), self._refusal)
+            return
+        self._waiting.extend(slots)
+
+    def step(self) -> bool:
+        """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
+        source = self._accepted or self._suspects or self._waiting
+        slots, encodeds = self._next(source, min(self._burst_of(source), self._marks.room))
+        if not slots:
+            return True
+        opening = b""
+        if self.channel is None:
+            self.channel = self._line.open(self)
+            if self.channel is None:
+                source.extendleft(reversed(slots))
+                return False
+            opening = frames.open_channel(self.channel)
+        now = self._clock()
+        for job, index in slots:
+            job.published[index] = job.published[index] or now
+        first = self._book.open(slots)
+        self._line.write(b"".join((opening, *self._marked(encodeds, self.channel, first))))
+        return True
+
+    def suspects(self) -> list[Slot]:
+        """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
+        _, suspects, untouched = self._forget_channel()
+        return [*suspects, *untouched]
+
+    def rest(self) -> int | None:
+        """Give up the channel of an idle outlet; what is known of the exchange stays."""
+        channel, self.channel = self.channel, None
+        self._forget_channel()
+        return channel
+
+    def acked(self, tag: int, *, multiple: bool) -> None:
+        """Confirmed, or returned before."""
+        now = self._clock()
+        confirmed, returned = self._book.ack(tag, multiple=multiple)
+        self._marks.confirmed(tag)
+        for job, index in confirmed:
+            job.decide(index, CONFIRMED, now)
+        for (job, index), reason in returned:
+            job.decide(index, unroutable(job.claims[index], reason))
+        self._answered()
+
+    def nacked(self, tag: int, *, multiple: bool) -> None:
+        """Refused without a reason."""
+        decide_all(self._book.nack(tag, multiple=multiple), NACKED)
+        self._marks.confirmed(tag)
+        self._answered()
+
+    def returned(self, relay_id: str, reason: Return) -> None:
+        """Unroutable; decided when its ack comes."""
+        self._book.returned(relay_id, reason)
+
+    def replied(self, method: tuple[int, int]) -> None:
+        """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
+        if method == frames.QOS_OK and self._marks.answered():
+            asked = not self._proven
+            if asked and not self._strict:
+                self._prove()
+            if asked or self.eager or self._line.watched:
+                self._line.changed(self)
+
+    def closed(self, reason: Return) -> None:
+        """The channel died: part what was in flight by the marks, and blame a message that is the only suspect."""
+        if self.channel is not None:
+            self._line.closed(self.channel)
+        self.channel, self._proven = None, False
+        accepted, suspects, untouched = self._forget_channel()
+        self._waiting.extendleft(reversed(untouched))
+        self._accepted.extendleft(reversed(accepted))
+        doubt(accepted)
+        if len(suspects) == 1:
+            self._blame(suspects[0], reason)
+        else:
+            doubt(suspects)
+            self._suspects.extendleft(reversed(suspects))
+        self._strict = self._strict or bool(self._suspects or self._accepted)
+        self._burst = MARK_EVERY if self._strict else 1
+        if not self._announced:
+            self._announced = True
+            self._emit(broker.ExchangeQuarantined(self.exchange, reason.text))
+        self._line.changed(self)
+
+    def _answered(self) -> None:
+        if not self._proven and not (self._book or self._suspects or self._accepted):
+            self._burst *= 2
+            if not self._strict or not self._waiting or self._burst > MOST_UNSEEN:
+                self._prove()
+        self._line.changed(self)
+
+    def _prove(self) -> None:
+        self._proven, self._strict, self._announced = True, False, False
+        self._emit(broker.ExchangeProven(self.exchange))
+
+    def _blame(self, slot: Slot, reason: Return) -> None:
+        """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
+        refusal = refusal_of(reason)
+        if not concerns_exchange(reason):
+            decide_all([slot], refusal)
+            return
+        for slots in (deque([slot]), self._accepted, self._suspects, self._waiting):
+            for job, index in slots:
+                job.decide(index, DOUBTED if index in job.doubted else refusal)
+            slots.clear()
+        self._refusal, self._refused_until = refusal, self._clock() + REMEMBER_REFUSAL
+
+    def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
+        """Frames with a mark behind each few messages and behind the last."""
+        mark = frames.ask_qos(channel)
+        for run in self._marks.ask(first, len(encodeds)):
+            yield encode_batch(encodeds[run], channel)
+            yield mark
+
+    def _forget_channel(self) -> tuple[list[Slot], list[Slot], list[Slot]]:
+        """What the channel leaves open: accepted, suspects, never looked at."""
+        marks, self._marks = self._marks, Marks()
+        return marks.part(self._book.close())
+
+    def _burst_of(self, source: deque[Slot]) -> int:
+        if self.route[1] is Way.ALONE:
+            return MARK_EVERY if all(_is_blamed_once(slot) for slot in islice(source, MARK_EVERY)) else 1
+        if self._proven or source is self._accepted:
+            return len(source)
+        return 1 if source is self._suspects else self._burst
+
+    def _next(self, source: deque[Slot], most: int) -> tuple[list[Slot], list[Encoded]]:
+        """Take up to `most` messages from the front, and about `CHUNK_BYTES`; what cannot be sent is decided on the way."""
+        slots: list[Slot] = []
+        encodeds: list[Encoded] = []
+        now, size = self._clock(), 0
+        while source and len(slots) < most and size < CHUNK_BYTES:
+            slot = source.popleft()
+            job, index = slot
+            encoded = self._encode(job, index, now)
+            if encoded is not None:
+                slots.append(slot)
+                encodeds.append(encoded)
+                size += sum(map(len, encoded))
+        return slots, encodeds
+
+    def _encode(self, job: Job, index: int, now: float) -> Encoded | None:
+        if job.results[index] is not None:
+            return None
+        claim, batch = job.claims[index], job.batch
+        result: Encoded | PublishResult
+        # Without a call for each message of a batch that has one deadline.
+        if now >= batch.deadline or (batch.behind and batch.is_overdue(claim, now)):
+            result = OVERDUE_SUSPECT if job.published[index] else OVERDUE
+        elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
+            result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
+        else:
+            result = self._encoder.encode(claim)
+            if job.refused and not isinstance(result, PublishResult):
+                result = job.refused.get(index, result)
+        if isinstance(result, PublishResult):
+            job.decide(index, result)
+            return None
+        return result
+
+
+def _is_blamed_once(slot: Slot) -> bool:
+    job, index = slot
+    return job.claims[index].attempts <= BLAMED_ONCE

@@ -1,0 +1,75 @@
+"""Whose turn it is where a message may have ended a connection: it goes while nothing else is on its way. No I/O.
+
+RabbitMQ closes the whole connection over some errors, and does not say which message is to blame. Every message that the broker
+may have been looking at is blamed, and comes back alone: the others write nothing until the broker has looked at it. A second end
+then leaves one message, or a few, to blame. In between, others write for as long as they were kept from it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from relay.amqp.publishing.exchange_channel import Outlet
+from relay.amqp.publishing.routes import Route
+
+PATIENCE: Final = 1.0
+"""Seconds to wait at the most until the broker has looked at everything else, and then at what goes alone."""
+
+
+class Alone:
+    """Outlets of messages that go alone, and whether the others may write.
+
+    Args:
+        outlets: all of the connection.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(self, outlets: Mapping[Route, Outlet], clock: Callable[[], float]) -> None:
+        self._outlets = outlets
+        self._clock = clock
+        self._waiting: OrderedDict[Outlet, None] = OrderedDict()
+        self._going: Outlet | None = None
+        self._since: float | None = None
+        """Since when the others write nothing."""
+        self._went_at = 0.0
+        self._others_until = 0.0
+        self.active = False
+        """An outlet waits for its turn, or has it."""
+
+    def is_going(self, outlet: Outlet) -> bool:
+        """Whether it is its turn."""
+        return outlet is self._going
+
+    def add(self, outlet: Outlet) -> None:
+        """Let an outlet wait for its turn."""
+        self._waiting[outlet] = None
+        self.active = True
+
+    def discard(self, outlet: Outlet) -> None:
+        """Forget an outlet that waits no more."""
+        self._waiting.pop(outlet, None)
+        self.active = self._going is not None or bool(self._waiting)
+
+    @property
+    def hushes(self) -> bool:
+        """Nobody else may write now."""
+        now = self._clock()
+        if self._going is not None and (not self._going.unseen or now >= self._went_at + PATIENCE):
+            self._others_until = now + (now - (self._since or now))
+            self._going = self._since = None
+            self.active = bool(self._waiting)
+        return self._going is not None or bool(self._waiting and now >= self._others_until)
+
+    def next(self) -> Outlet | None:
+        """The outlet whose turn it is; None while there is none, or the broker has not looked at everything else."""
+        if self._going is not None or not self._waiting:
+            return None
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        if now < self._since + PATIENCE and any(outlet.unseen for outlet in self._outlets.values()):
+            return None
+        self._going, self._went_at = self._waiting.popitem(last=False)[0], now
+        return self._going

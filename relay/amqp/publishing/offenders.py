@@ -1,0 +1,30 @@
+"""Messages over which a connection may have ended: known by their ids until many others were blamed. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from relay.amqp.publishing.publish_batch import Slot, decide_all, relay_id
+from relay.message import PublishResult, Verdict
+
+MOST: Final = 10_000
+"""Ids that are known: more than one connection has written that the broker has not looked at."""
+
+
+class Blamed:
+    """A collection of ids."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._ids
+
+    def blame(self, slots: Sequence[Slot], sentence: str) -> None:
+        """Decide messages that the broker may have been looking at when it closed the connection; one alone is guilty."""
+        result = PublishResult(Verdict.UNKNOWN, "connection_lost", sentence, blame=True, alone=len(slots) == 1)
+        decide_all(slots, result)
+        self._ids |= dict.fromkeys(map(relay_id, slots))
+        while len(self._ids) > MOST:
+            del self._ids[next(iter(self._ids))]

@@ -1,0 +1,251 @@
+"""Publishes batches to RabbitMQ over one supervised connection and says what became of each message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Protocol
+
+from relay import events
+from relay.amqp.channel_limit import ChannelLimit
+from relay.amqp.connection import Link, Lost
+from relay.amqp.publishing.channel_pool import Channels, Session
+from relay.amqp.publishing.offenders import Blamed
+from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.supervisor import Supervisor
+from relay.codec.encoder import Encoder
+from relay.events import broker
+from relay.message import Batch, Portion, PublishResult, Verdict
+from relay.net.secret_url import Secret
+
+_CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the confirm.")
+_CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
+
+COUNTED = 0.1
+"""Seconds in which the broker mostly still counts a channel that was closed, where it counts them."""
+
+
+class Checks(Protocol):
+    """What has a say before messages are written."""
+
+    def concerned(self, batch: Batch) -> list[int]:
+        """Places of the messages that it has a say on."""
+
+    async def check(
+        self, batch: Batch, places: Sequence[int], hand_over: Callable[[Sequence[int], Mapping[int, PublishResult]], None]
+    ) -> None:
+        """Check these messages; hand over each place as soon as it was, with the results of those that are not to be sent."""
+
+    async def aclose(self) -> None:
+        """End what checks; legal at any time, and again."""
+
+
+class RabbitPublisher:
+    """The port `Publisher` on RabbitMQ.
+
+    Per message there is no task, no future and no lock: a batch is encoded and written at once, one channel per exchange,
+    and the broker's answers write the results.
+
+    Args:
+        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost, or what gives one; tried in turn, each with all its hosts.
+        name: the broker lists the connection as `outbox-relay/<name>`.
+        encoder: makes the encoder for a negotiated frame size.
+        checks: looks at messages before they are written, None: nobody does.
+        emit: sink of events.
+        heartbeat: seconds; a dead peer is noticed within three times that and three seconds.
+        patience: seconds after which a batch hands over what is decided so far.
+        open_channels: idle channels above this number are closed, the least recently used first.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        urls: Sequence[Secret],
+        name: str,
+        encoder: Callable[[int], Encoder],
+        emit: events.Sink,
+        checks: Checks | None = None,
+        heartbeat: int = 10,
+        patience: float = 0.25,
+        open_channels: int = 100,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not urls:
+            raise ValueError("Give at least one AMQP URL.")
+        self._encoder = encoder
+        self._checks = checks
+        self._checking: dict[tuple[Job, str], float] = {}
+        """Exchanges with messages of a batch that wait for their check, and since when."""
+        self._emit = emit
+        self._patience = patience
+        self._open_channels = open_channels
+        self._clock = clock
+        self._jobs: dict[Job, None] = {}
+        self._blamed = Blamed()
+        self._holding = False
+        self._session: Session | None = None
+        self._limit = ChannelLimit(clock=clock, emit=emit, spares=True)
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._down = Lost("The broker has not been reached yet.")
+        self._supervisor = Supervisor(urls=urls, name=f"outbox-relay/{name}", heartbeat=heartbeat, tenant=self, clock=clock, emit=emit)
+
+    @property
+    def ready(self) -> bool:
+        """Connected and not blocked."""
+        return self._ready.is_set()
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once. Starting again changes nothing."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
+
+    async def aclose(self) -> None:
+        """Cut what is in flight and close the connection; legal at any time, and again."""
+        task, self._task = self._task, None
+        self.cut()
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        if self._checks is not None:
+            await self._checks.aclose()
+
+    async def wait_ready(self) -> None:
+        """Return once `ready` is true."""
+        await self._ready.wait()
+
+    def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
+        """Write a batch, in the order of the calls within each exchange but for what is checked; yield portions of results."""
+        job = Job(batch, self._clock)
+        wait: Sequence[int] = ()
+        if self._holding:
+            job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
+        elif self._session is None:
+            job.give_up(written=None, unwritten=PublishResult(Verdict.UNWRITTEN, "broker_down", self._down.sentence))
+        else:
+            self._jobs[job] = None
+            wait = self._checks.concerned(batch) if self._checks else ()
+            self._session.submit(job, sorted({*range(len(batch.claims))} - {*wait}) if wait else None)
+        return self._portions(job, wait)
+
+    def hold(self) -> None:
+        """Write nothing new, for good: what was not written is UNWRITTEN, the rest waits for its confirm.
+
+        What went down with its channel was written, so it may still be written again: that is how its confirm comes.
+        """
+        self._holding = True
+        for job in self._jobs:
+            job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
+
+    def cut(self) -> None:
+        """Give up on confirms: what was written is UNKNOWN, the rest UNWRITTEN."""
+        for job in self._jobs:
+            job.give_up(written=_CUT, unwritten=_CUT_UNWRITTEN)
+
+    def silent(self) -> dict[str, float]:
+        """Seconds since the oldest write without a confirm, or check without an end, of each exchange that has one."""
+        silent, now = self._session.silent() if self._session else {}, self._clock()
+        for (_, exchange), since in self._checking.items():
+            silent[exchange] = max(now - since, silent.get(exchange, 0.0))
+        return silent
+
+    def in_flight(self) -> dict[str, int]:
+        """Messages handed over and not decided, by exchange."""
+        return self._session.in_flight() if self._session else {}
+
+    def up(self, link: Link) -> None:
+        """Use a new connection."""
+        most = self._limit.of(link.channel_max)
+        later = partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None
+        self._session = Session(
+            pipe=link.tap,
+            user=link.user,
+            encoder=self._encoder(link.frame_max),
+            channels=Channels(most, self._open_channels, partial(self._limit.shared, most), later),
+            clock=self._clock,
+            emit=self._emit,
+            blamed=self._blamed,
+        )
+        link.tap.owner = self
+        self._ready.set()
+
+    def down(self, lost: Lost) -> None:
+        """Decide what the lost connection leaves open; nothing is sent again here."""
+        if self._session and self._session.blocked:
+            # The next one is told anew, and not by this alarm's end.
+            self._emit(broker.BrokerUnblocked())
+        if self._session and lost.allowed is not None:
+            self._limit.refused(self._session.channels, lost.allowed, sharing=self._session.exchanges)
+        if self._session and lost.blame:
+            self._blamed.blame(self._session.suspects() or [slot for job in self._jobs for slot in job.in_doubt()], lost.sentence)
+        self._session, self._down = None, lost
+        self._ready.clear()
+        unknown = PublishResult(Verdict.UNKNOWN, "connection_lost", lost.sentence)
+        unwritten = PublishResult(Verdict.UNWRITTEN, "connection_lost", lost.sentence)
+        for job in self._jobs:
+            job.give_up(written=unknown, unwritten=unwritten)
+
+    def blocked(self, reason: str) -> None:
+        """Write nothing more until the alarm is over; what is in flight waits."""
+        if self._session:
+            self._session.blocked = True
+            self._ready.clear()
+            self._emit(broker.BrokerBlocked(reason))
+
+    def unblocked(self) -> None:
+        """Go on."""
+        if self._session:
+            self._session.blocked = False
+            self._ready.set()
+            self._emit(broker.BrokerUnblocked())
+            self._session.pump()
+
+    def resumed(self) -> None:
+        """The transport has room again."""
+        if self._session:
+            self._session.pump()
+
+    async def _portions(self, job: Job, wait: Sequence[int]) -> AsyncGenerator[Portion, None]:
+        checking = asyncio.create_task(self._check(job, wait)) if wait else None
+        try:
+            async with aclosing(job.portions(self._patience)) as portions:
+                async for portion in portions:
+                    yield portion
+        finally:
+            self._jobs.pop(job, None)
+            if checking is not None:
+                checking.cancel()
+                with suppress(asyncio.CancelledError):
+                    await checking
+
+    async def _check(self, job: Job, wait: Sequence[int]) -> None:
+        """Submit messages once they are checked; those that are refused too, since another reason may come before."""
+        assert self._checks is not None
+        left = Counter((job, job.claims[place].exchange) for place in wait)
+        self._checking |= dict.fromkeys(left, self._clock())
+
+        def hand_over(places: Sequence[int], refused: Mapping[int, PublishResult]) -> None:
+            job.refused |= refused
+            keys = [(job, job.claims[place].exchange) for place in places]
+            left.subtract(keys)
+            for key in keys:
+                if not left[key]:
+                    self._checking.pop(key, None)
+            if self._session and not job.done:
+                self._session.submit(job, places)
+
+        try:
+            await self._checks.check(job.batch, wait, hand_over)
+        except Exception:
+            job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
+            raise
+        finally:
+            for key in left:
+                self._checking.pop(key, None)

@@ -1,0 +1,42 @@
+"""What becomes of a message that the broker does not take, by the broker's own words. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relay.amqp import frames
+from relay.amqp.close_reasons import About, said
+from relay.amqp.confirms import Return
+from relay.message import Claim, PublishResult, Verdict
+
+NACKED: Final = PublishResult(
+    Verdict.REFUSED,
+    "nacked",
+    "The broker refused the message (nack) without a reason: look for a full queue with overflow reject-publish.",
+)
+EXPIRED: Final = PublishResult(Verdict.EXPIRED, "expired", "The message's expires_at passed before it was sent.")
+OVERDUE_SUSPECT: Final = PublishResult(
+    Verdict.UNKNOWN, "deadline", "Its channel closed before the confirm; the time to send it again had passed."
+)
+DOUBTED: Final = PublishResult(
+    Verdict.UNKNOWN, "confirm_lost", "Its channel closed before the confirm; the broker has refused its exchange since."
+)
+_OF_EXCHANGES: Final = frozenset((About.EXCHANGE_MISSING, About.EXCHANGE_REFUSED, About.EXCHANGE_INTERNAL))
+_REFUSAL_CODES: Final = {frames.NOT_FOUND: "exchange_missing", frames.ACCESS_REFUSED: "access_refused"}
+
+
+def refusal_of(reason: Return) -> PublishResult:
+    """The result of a message whose channel the broker closed over it."""
+    return PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
+
+
+def unroutable(claim: Claim, reason: Return) -> PublishResult:
+    """The result of a message that came back."""
+    sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
+    return PublishResult(Verdict.RETURNED, "unroutable", sentence)
+
+
+def concerns_exchange(reason: Return) -> bool:
+    """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
+    found = said(reason)
+    return found is not None and found.about in _OF_EXCHANGES

@@ -1,0 +1,95 @@
+"""Which way a message goes: over its exchange's channel, or over another one of that exchange, apart from the others. No I/O.
+
+RabbitMQ closes a channel over one message, and what was in flight beside it goes out again. So whatever may foreseeably close
+its channel goes apart, where it can repeat nothing but its like:
+
+- another user's name (`user_id`), which RabbitMQ takes from impersonators alone (406);
+- a large payload: the broker's `max_message_size` (406) is told to no client;
+- a second attempt, whatever spoiled the first: a routing key without permission (403) cannot be foreseen before.
+
+A message over which the broker may have closed the whole connection goes alone: see `relay.amqp.publishing.isolation`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Container, Iterable, Sequence
+from enum import Enum
+from operator import itemgetter
+from typing import Final
+
+from relay.message import Batch, Claim
+
+
+class Way(Enum):
+    """Each exchange has a channel for each of them."""
+
+    SHARED = "shared"
+    """With all others."""
+    APART = "apart"
+    """With those that may close their channel."""
+    ALONE = "alone"
+    """With nothing else on any channel."""
+
+
+Route = tuple[str, Way]
+"""An exchange, and how its messages go there."""
+LARGE: Final = 1 << 20
+"""Bytes of a payload above which a message goes apart."""
+
+
+_payload, _options, _attempts = (itemgetter(Claim._fields.index(name)) for name in ("payload", "options", "attempts"))
+
+
+def by_route(
+    batch: Batch, user: str | None, places: Collection[int] | None = None, blamed: Container[str] = ()
+) -> dict[Route, Sequence[int]]:
+    """Places of a batch's messages by their route, in their order.
+
+    Args:
+        batch: the messages.
+        user: who is logged in, None where that is not known.
+        places: which of them, None for all.
+        blamed: ids of messages over which a connection may have ended.
+
+    """
+    claims = batch.claims
+    if places is not None:
+        return _grouped((place, (claims[place].exchange, _way(claims[place], user, blamed))) for place in places)
+    # Most batches hold nothing of the kind, which passes in C tell.
+    large = max(map(len, map(_payload, claims)), default=0) > LARGE
+    looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
+    if looks:
+        return _grouped((place, (claim.exchange, _way(claim, user, blamed))) for place, claim in enumerate(claims))
+    if len(batch.exchanges) == 1:
+        return {(exchange, Way.SHARED): range(len(claims)) for exchange in batch.exchanges}
+    return _grouped((place, (claim.exchange, Way.SHARED)) for place, claim in enumerate(claims))
+
+
+def _grouped(routes: Iterable[tuple[int, Route]]) -> dict[Route, Sequence[int]]:
+    groups: dict[Route, list[int]] = {}
+    for place, route in routes:
+        groups.setdefault(route, []).append(place)
+    return dict(groups)
+
+
+def _way(claim: Claim, user: str | None, blamed: Container[str]) -> Way:
+    if claim.attempts > 1 and claim.id in blamed:
+        return Way.ALONE
+    return Way.APART if _goes_apart(claim, user) else Way.SHARED
+
+
+def _goes_apart(claim: Claim, user: str | None) -> bool:
+    return claim.attempts > 1 or len(claim.payload) > LARGE or (claim.options is not None and _names_another(claim.options, user))
+
+
+def _names_another(options: bytes, user: str | None) -> bool:
+    """Whether the message is to go out in a name that is not the connection's; options that cannot be read never go out."""
+    if b"user" not in options:
+        return False
+    try:
+        found = json.loads(options)
+    except (ValueError, RecursionError):
+        return False
+    names = [found.get("userId"), found.get("user_id")] if isinstance(found, dict) else []
+    return any(name is not None and name != user for name in names)

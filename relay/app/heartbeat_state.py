@@ -1,0 +1,26 @@
+"""What a relay tells of itself with each heartbeat: what `relay status` shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relay.claims.intake import Intake
+from relay.engine.window import InHand
+from relay.ports import Outlet
+
+
+def state_of(*, publisher: Outlet, listen: str, intake: Intake, in_hand: InHand, reasons: Mapping[str, str]) -> Mapping[str, object]:
+    """The relay's state, as JSON takes it."""
+    return {
+        "broker": "up" if publisher.ready else "down or blocked",
+        "reasons": dict(reasons),
+        "listen": listen,
+        "in_flight": in_hand.messages,
+        "pending_transactions": intake.streams.pending,
+        "lanes": len(intake.lanes.owned),
+        "held": intake.streams.held,
+        "flooding": intake.streams.going,
+        "limited": sorted(intake.limits.names),
+        "behind": intake.behind,
+        "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
+    }

@@ -1,0 +1,19 @@
+"""When a relay that is to leave after some idle seconds has been idle for so long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from relay.engine.loop import Engine
+from relay.engine.window import InHand
+
+
+async def idle(seconds: float, *, in_hand: InHand, engine: Engine, away: Callable[[], bool]) -> None:
+    """Return after so many seconds in which nothing was in hand and no server `away`, and not while a claim may bring something."""
+    taken, busy_at = in_hand.taken, time.monotonic()
+    while time.monotonic() - busy_at < seconds or engine.claiming:
+        await asyncio.sleep(min(max(seconds / 10, 0.01), 0.5))
+        if away() or in_hand.messages or in_hand.taken > taken:
+            taken, busy_at = in_hand.taken, time.monotonic()

@@ -1,0 +1,36 @@
+"""`relay config`: the policy that the database carries out, for every relay of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relay.cli.common.arguments import Json
+from relay.cli.common.output import show_json, show_table, words
+from relay.cli.common.support import console, new_group
+
+app = new_group(help="The policy that the database carries out, for every relay; a relay's environment does not overrule it.")
+
+
+@app.command("list")
+def list_settings(*, as_json: Json = False) -> None:
+    """List every setting with its value and the value of a new database."""
+    with console() as opened:
+        rows = opened.rows("list_settings")
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(rows, ["name", "value", "default", "changed_at"], nothing="no settings")
+
+
+@app.command("set")
+def set_setting(
+    name: Annotated[str, typer.Argument(help="As `relay config list` names it, or as the environment does.")],
+    value: Annotated[str, typer.Argument(help="The new value; relays follow within seconds.")],
+) -> None:
+    """Change a setting; a value that makes no sense is refused."""
+    plain = name.lower().replace("-", "_").removeprefix("relay_")
+    with console() as opened:
+        previous = opened.row("set_setting", name=plain, value=value)["previous"]
+    typer.echo(words(f"{plain} is {value} (was {previous})"))

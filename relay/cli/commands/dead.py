@@ -1,0 +1,155 @@
+"""`relay dead`: messages that were archived without success, and the answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from relay.cli.common.arguments import Archived, ArchivedMessages, Json, MessageId, SameId
+from relay.cli.common.output import count, named, show_fields, show_json, show_table, words
+from relay.cli.common.support import REFUSED, complain, console, new_group, not_found
+from relay.cli.dead_watch.options import Acting, DeadResult, Which, plan
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+app = new_group(help="Dead messages: rejected, failed or lock_expired, and the answers to them.")
+
+Content = Annotated[
+    bool, typer.Option("--content", help="Also content, options and body (base64), if your role may read queue_message_dead.")
+]
+
+
+@app.command("list")
+def list_dead(
+    *,
+    acknowledged: Annotated[bool, typer.Option("--all", help="Also those that are acknowledged.")] = False,
+    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
+    result: Annotated[
+        DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List dead messages that nobody has acknowledged, the newest first."""
+    with console() as opened:
+        wanted = None if result is None else result.value
+        rows = opened.rows("list_dead", acknowledged=acknowledged, exchange=exchange, result=wanted, most=limit)
+    if as_json:
+        show_json(rows)
+        return
+    show_table([_list_row(row) for row in rows], ["id", "archived_at", "sent_to", "why"], nothing="no dead messages")
+
+
+@app.command("show")
+def show_dead(message: MessageId, *, content: Content = False, as_json: Json = False) -> None:
+    """Show why a message is dead, and what was answered."""
+    with console() as opened:
+        rows = [with_content(opened, row) if content else row for row in opened.rows("show_dead", id=message)]
+    if not rows:
+        not_found(f"No dead message has the id {message}; `relay show {message}` looks everywhere.")
+    if as_json:
+        show_json(rows)
+        return
+    for row in rows:
+        show_fields(row)
+
+
+@app.command("ack")
+def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
+    """Acknowledge dead messages: seen, and nothing more is to be done. All or none."""
+    with console() as opened, opened.transaction():
+        answers = [_acknowledge(opened, message, note) for message in dict.fromkeys(messages)]
+    before = len(answers) - (answered := sum(answers))
+    typer.echo(f"{answered} acknowledged" + (f", {count(before, 'was', 'were')} already" if before else ""))
+
+
+@app.command("replay")
+def replay_dead(
+    messages: ArchivedMessages,
+    *,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
+    same_id: SameId = False,
+    as_json: Json = False,
+) -> None:
+    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice is one message.
+
+    Where one was replayed before nothing is replayed, each such message is named, and the exit code is 1; --again sends it once more.
+    """
+    with console() as opened, opened.transaction():
+        opened.rows("lock_replays")
+        made = {message: opened.row("replay_message", **message._asdict(), same_id=same_id)["id"] for message in dict.fromkeys(messages)}
+        # Afterwards: a watch that replayed one at the same moment has committed by now, as both acknowledge it.
+        ids, xids, seqs = map(list, zip(*made, strict=True))
+        if not again and (before := opened.rows("find_replayed", ids=ids, xids=xids, seqs=seqs)):
+            _refuse(before, as_json=as_json)
+    if as_json:
+        _show_replayed(replayed=[{"id": message.id, "replayed_as": new} for message, new in made.items()])
+    else:
+        typer.echo("\n".join(map(str, made.values())))
+
+
+@app.command("watch")
+def watch_dead(
+    *,
+    which: Which,
+    acting: Acting,
+    content: Content = False,
+    once: Annotated[bool, typer.Option("--once", help="Handle what is there and exit; 1 if something was not handled.")] = False,
+    poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two looks, in seconds.")] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Handle each unacknowledged dead message, first what is there, then what comes, until SIGTERM: a line, a command, a webhook, a replay.
+
+    Each is handled at least once: again after a restart unless it is acknowledged (--ack, or by hand), and after a kill between the two.
+    Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.
+    """
+    from relay.cli.dead_watch.loop import watch  # noqa: PLC0415 - what only this command needs
+
+    chosen = plan(which, acting, look=with_content if content else None, as_json=as_json)
+    raise typer.Exit(watch(chosen, once=once, poll=poll))
+
+
+def with_content(opened: Console, row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a dead message with what it held."""
+    held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
+    return {**row, **(held[0] if held else {})}
+
+
+def _acknowledge(opened: Console, message: Archived, note: str) -> int:
+    answered: int = opened.row("acknowledge_dead", **message._asdict(), note=note)["answered"]
+    if message.xid and not any((message.xid, message.seq) == (row["xid"], row["seq"]) for row in opened.rows("show_dead", id=message.id)):
+        not_found(f"No dead message has the id {message.id} and the place {message.xid}/{message.seq}.")
+    return answered
+
+
+def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:
+    """End the command, whose transaction rolls back."""
+    reasons = {
+        str(Archived(row["id"], row["xid"], row["seq"])): f"it was replayed as {row['replayed_as']} at {words(row['replayed_at'])} already"
+        for row in before
+    }
+    if as_json:
+        _show_replayed(refusals=[{"id": message, "reason": reason} for message, reason in reasons.items()])
+    for message, reason in reasons.items():
+        complain(f"Nothing is replayed, message {message} was refused: {reason}; --again sends it once more.")
+    raise typer.Exit(REFUSED)
+
+
+def _show_replayed(*, replayed: Sequence[dict[str, Any]] = (), refusals: Sequence[dict[str, Any]] = ()) -> None:
+    """JSON with the fields that `relay replay` has, and the new ids."""
+    show_json({"messages": len(replayed), "refused": len(refusals), "refusals": refusals, "replayed": replayed})
+
+
+def _list_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A dead message in four columns, so that it fits a terminal."""
+    code = f" ({row['error_code']})" if row["error_code"] else ""
+    answer = f"; acknowledged by {row['acknowledged_by']}" if row["acknowledged_at"] else ""
+    why = f"{row['result']}{code} after {count(row['attempts'], 'attempt')}: {row['error_detail'] or 'no detail'}{answer}"
+    return {"id": row["id"], "archived_at": row["archived_at"], "sent_to": _sent_to(row), "why": why}
+
+
+def _sent_to(row: dict[str, Any]) -> str:
+    return named(row["exchange"]) + (f" {named(row['routing_key'])}" if row["routing_key"] else "")

@@ -1,0 +1,257 @@
+"""Commands about single messages and their exchanges: enqueue, cancel, pause, resume, limit, unlimit."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from relay.cli.common.arguments import Archived, Exchange, MessageIds, Reason
+from relay.cli.common.output import count, quoted, rate, words
+from relay.cli.common.support import NOT_FOUND, REFUSED, changed, complain, console, moment, not_found, publish_options, refuse
+
+if TYPE_CHECKING:
+    from relay.client import Message
+    from relay.postgres.operator_session import Console
+
+CHUNK = 1000
+"""Messages of one statement."""
+CHUNK_BYTES = 8 << 20
+"""Bytes of input after which a statement goes out with fewer."""
+MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What some editors and shells write before the first line."""
+KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
+"""Options that are given on only where they are used."""
+FOLLOW = ": relays follow within about 2 seconds; what they have claimed by then is still sent"
+"""They read what operators hold and limit with each heartbeat; nothing says which of them has."""
+NAMED = 20
+"""Bad lines that are named; the rest is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How messages go out; each field is an option (see relay.cli.common.help)."""
+
+    options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Messages with one key go out one after the other; '' is a key like any other.")
+    ] = None
+    available_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
+    ] = None
+    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None
+    dedup_key: Annotated[str | None, typer.Option(help="Not enqueued where a message with the key was, within its window.")] = None
+    dedup_seconds: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="The window of --dedup-key; by default the setting dedup_seconds.")
+    ] = None
+    coalesce_key: Annotated[str | None, typer.Option(help="Of the messages with the key only the newest unsent is sent.")] = None
+    bundle_key: Annotated[str | None, typer.Option(help="Messages with the key are sent together, as one JSON list.")] = None
+
+    def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
+        """The fields of a message that they are; lengths of time from now, which asks the database."""
+        return {
+            "options": publish_options(self.options),
+            "ordering_key": self.ordering_key,
+            "available_at": moment(now, self.available_at, "--available-at", ahead=True),
+            "expires_at": moment(now, self.expires_at, "--expires-at", ahead=True),
+            **{name: value for name in KEYS if (value := getattr(self, name)) is not None},
+        }
+
+
+def enqueue(
+    exchange: Exchange,
+    routing_key: Annotated[str, typer.Argument(help="Routing key; for the default exchange the queue's name.")],
+    content: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Content; without it each line of standard input is one.")] = None,
+    *,
+    terms: Terms,
+    ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not their number.")] = False,
+) -> None:
+    """Enqueue one message and print its id, or one message for each line of standard input, all or none.
+
+    What a dedup key knows already is left out, which is no error: the id is that of the first message.
+    """
+    if content is None and sys.stdin.isatty():
+        raise typer.BadParameter("Give the content as JSON, or lines of JSON on standard input.")
+    with console() as opened:
+        fields = {"exchange": exchange, "routing_key": routing_key, **terms.fields(opened.now)}
+        if content is None:
+            _enqueue_lines(opened, fields, ids=ids)
+        else:
+            _enqueue_one(opened, fields, content)
+
+
+def cancel(messages: MessageIds) -> None:
+    """Take messages back that nobody has claimed: archived as discarded, code cancelled. Each by itself; the others are named.
+
+    Exit 1 if one was claimed or settled already, else 3 if one is not there.
+    """
+    wrong = set()
+    with console() as opened:
+        for message in dict.fromkeys(messages):
+            if opened.row("cancel_message", id=message)["cancelled"]:
+                typer.echo(f"message {message} is cancelled")
+            else:
+                wrong.add(_not_cancelled(opened, message))
+    if wrong:
+        raise typer.Exit(min(wrong))
+
+
+def pause(exchange: Exchange, *, reason: Reason = "") -> None:
+    """Hold an exchange: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
+    with console() as opened:
+        held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
+    typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}{FOLLOW if held else ''}")
+
+
+def resume(exchange: Exchange) -> None:
+    """Let an exchange go on."""
+    with console() as opened:
+        freed = opened.row("resume_exchange", exchange=exchange)["freed"]
+    if not freed:
+        not_found(f"Exchange {quoted(exchange)} is not paused; `relay status` lists those that are.")
+    typer.echo(f"exchange {quoted(exchange)} goes on")
+
+
+def limit(
+    exchange: Exchange,
+    per_second: Annotated[
+        float,
+        typer.Argument(
+            metavar="RATE",
+            min=0.001,
+            max=1_000_000,
+            help="Messages a second, over all relays; from 0.001 to 1000000. To send nothing, pause the exchange.",
+        ),
+    ],
+    *,
+    reason: Reason = "",
+) -> None:
+    """Send at most so many messages a second of an exchange; everything else goes on at full speed. Again: the new figure holds."""
+    with console() as opened:
+        found = opened.row("limit_exchange", exchange=exchange, per_second=per_second, reason=reason)
+    state, before = f"limited to {rate(per_second)}", found["before"]
+    if before in {None, per_second}:
+        typer.echo(f"exchange {quoted(exchange)} {changed(found['limited'], state, reason)}{FOLLOW if before is None else ''}")
+    else:
+        typer.echo(f"exchange {quoted(exchange)} is {state} (it was {rate(before)}){FOLLOW}")
+
+
+def unlimit(exchange: Exchange) -> None:
+    """Lift the limit of an exchange."""
+    with console() as opened:
+        lifted = opened.row("unlimit_exchange", exchange=exchange)["lifted"]
+    if not lifted:
+        not_found(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
+    typer.echo(f"exchange {quoted(exchange)} has no limit any more")
+
+
+def _not_cancelled(opened: Console, message: UUID) -> int:
+    """Tell why a message was not taken back; return the exit code."""
+    story = opened.rows("show_message", **Archived(message)._asdict())
+    if not story:
+        complain(f"No message has the id {message}, neither in the queue nor in the archive.")
+        return NOT_FOUND
+    newest = story[-1]
+    if newest["archived_at"]:
+        code = f" ({newest['error_code']})" if newest["error_code"] else ""
+        complain(f"Message {message} was settled already as {newest['state']}{code}; `relay show {message}` tells its story.")
+    elif newest["state"] == "locked":
+        complain(
+            f"Message {message} is claimed until {words(newest['lock_expires_at'])} and may be with the broker: if it is still "
+            "in the queue after that, try again."
+        )
+    else:
+        complain(f"Message {message} was claimed a moment ago and is back in the queue: try again.")
+    return REFUSED
+
+
+def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:
+    from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
+    from relay.client import enqueue as insert  # noqa: PLC0415
+    from relay.client.message import checked  # noqa: PLC0415
+
+    message = checked({**fields, "content": JsonText(content)})
+    with opened.transaction(needs=_producer()) as connection:
+        made = insert(connection, message, schema=opened.schema)
+    typer.echo(str(made))
+    if made != message.id:
+        complain("Nothing was enqueued: the dedup_key is known, by the message of this id.")
+
+
+def _producer() -> str:
+    from relay.postgres.operator_session import PRODUCER  # noqa: PLC0415 - heavy for --help
+
+    return PRODUCER
+
+
+def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> None:
+    from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
+    from relay.client import enqueue_many as insert  # noqa: PLC0415
+    from relay.client.message import checked  # noqa: PLC0415
+
+    # What is wrong with every line is told once.
+    checked({**fields, "content": JsonText("null")})
+    made: list[UUID] = []
+    known = 0
+    bad: list[str] = []
+    with opened.transaction(needs=_producer()) as connection:
+        for chunk in _chunks(fields, bad):
+            found = insert(connection, chunk, schema=opened.schema)
+            known += sum(id_ != message.id for id_, message in zip(found, chunk, strict=True))
+            made += found
+        if bad:
+            _report(bad)
+        if not made:
+            refuse(
+                "Standard input holds no line with JSON: nothing was enqueued; give one JSON value a line, or the content as an argument."
+            )
+    told = f", {known} known by the dedup_key already" if known else ""
+    typer.echo("\n".join(map(str, made)) if ids else f"{count(len(made) - known, 'message')} enqueued{told}")
+
+
+def _report(bad: list[str]) -> None:
+    """Name bad lines and leave the transaction, which rolls back."""
+    for problem in bad[:NAMED]:
+        complain(problem)
+    more = f" ({len(bad) - NAMED} more)" if len(bad) > NAMED else ""
+    refuse(f"{count(len(bad), 'bad line')}{more}: nothing was enqueued; each line must be one whole JSON value.")
+
+
+def _chunks(fields: dict[str, Any], bad: list[str]) -> Iterator[list[Message]]:
+    """Messages by the chunk while no line is bad; afterwards the lines are only checked."""
+    chunk: list[Message] = []
+    size = 0
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if number == 1 and line.startswith(MARKS):
+            refuse("line 1: begins with a byte order mark: nothing was enqueued; save the input as UTF-8 without one.")
+        if not line.strip():
+            continue
+        message = _line(fields, line, number, bad)
+        if message is None or bad:
+            continue
+        chunk.append(message)
+        size += len(line)
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk and not bad:
+        yield chunk
+
+
+def _line(fields: dict[str, Any], line: bytes, number: int, bad: list[str]) -> Message | None:
+    from relay.client import JsonText, MessageError  # noqa: PLC0415 - heavy for --help
+    from relay.client.message import checked  # noqa: PLC0415
+
+    try:
+        return checked({**fields, "content": JsonText(line.decode().strip())})
+    except UnicodeDecodeError:
+        bad.append(f"line {number}: not UTF-8")
+    except MessageError as error:
+        bad.append(f"line {number}: {error}")
+    return None

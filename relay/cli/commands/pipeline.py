@@ -1,0 +1,227 @@
+"""`relay pipeline`: the archive into the lake, and what follows from it. Each command is one job, for a person or for a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relay.cli.commands.pipeline_history import reconcile, replay
+from relay.cli.common.archive_filters import Span
+from relay.cli.common.arguments import Json
+from relay.cli.common.output import count, show_json
+from relay.cli.common.pipeline_context import Master, Workplace, finish, plain, say, spark, workplace
+from relay.cli.common.support import new_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = new_group(help="Copy the archive into a lake, count, report, verify, replay and reconcile; needs the extra named pipeline.")
+
+BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About so many rows in one commit.")]
+Adopt = Annotated[
+    bool,
+    typer.Option(
+        "--adopt",
+        help="Let the lake follow this server, as after a failover or a restore: what is there already is left out.",
+    ),
+]
+NewLake = Annotated[
+    bool, typer.Option("--new-lake", help="Begin another lake than until now: nothing counts as verified until it was compared with it.")
+]
+Register = Annotated[bool, typer.Option("--register", help="From now on the core drops only days that were verified.")]
+AddAgain = Annotated[
+    list[datetime] | None,
+    typer.Option(
+        "--again",
+        formats=["%Y-%m-%d"],
+        metavar="DAY",
+        help="Only add what the lake lacks of this day, as after rows were put back by hand, and say what differs; exit 5 if any does.",
+    ),
+]
+Target = Annotated[
+    int | None, typer.Option(min=1, metavar="MS", help="A message should be confirmed so many milliseconds after it was due.")
+]
+TopKeys = Annotated[
+    int | None, typer.Option(min=0, metavar="KEYS", help="Routing keys to name by exchange and day; the others count as *other*.")
+]
+
+
+@app.command()
+def export(
+    *,
+    batch_rows: BatchRows = None,
+    adopt: Adopt = False,
+    new_lake: NewLake = False,
+    register: Register = False,
+    again: AddAgain = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Copy what was archived since the last export into the lake, exactly once."""
+    if again:
+        if batch_rows or adopt or new_lake or register:
+            raise typer.BadParameter("it goes with --master and --json alone: export first, then this.", param_hint="--again")
+        _add_again(again, master=master, as_json=as_json)
+        return
+    with workplace() as place, spark("export", master) as session:
+        result = _export(place, session, batch_rows=batch_rows, adopt=adopt, new_lake=new_lake, register=register)
+    finish(result, as_json=as_json, words=_exported)
+
+
+@app.command()
+def metrics(
+    *,
+    target: Target = None,
+    top_keys: TopKeys = None,
+    again: Annotated[
+        list[datetime] | None,
+        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Compute this day anew, as after a change of --target."),
+    ] = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
+    with workplace() as place, spark("metrics", master) as session:
+        place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
+        result = _metrics(place, session, target=target, top_keys=top_keys, again=[day.date() for day in again or ()])
+    finish(result, as_json=as_json, words=_computed)
+
+
+@app.command()
+def verify(
+    *,
+    again: Annotated[bool, typer.Option("--again", help="Also what was verified before.")] = False,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Compare each closed day with the lake, row by row where it differs; exit 5 if one does."""
+    with workplace() as place, spark("verify", master) as session:
+        result = _verify(place, session, again=again)
+    finish(result, as_json=as_json, words=_verified)
+
+
+@app.command()
+def compact(
+    *,
+    vacuum_hours: Annotated[int, typer.Option(min=168, help="Files that left the table so long ago are removed.")] = 168,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Make few files of many in days that are over, and remove what no reader needs any more."""
+    with workplace() as place, spark("compact", master) as session:
+        from relay.pipeline.compact import job  # noqa: PLC0415 - see relay.cli.main
+
+        result = job.run(lake=place.lake, database=place.database, say=say, spark=session, retention_hours=vacuum_hours)
+    finish(result, as_json=as_json, words=lambda done: f"{count(len(done.days), 'day')} compacted, {count(done.removed, 'file')} removed")
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="The page to write.")] = Path("outbox-report.html"),
+    *,
+    span: Span,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page about the history: totals, latencies, errors, what waits for an answer."""
+    with workplace() as place:
+        from relay.pipeline.report import job  # noqa: PLC0415 - see relay.cli.main
+
+        since, until = span.between(place.now)
+        place.lake.opened("archive")  # as in metrics
+        result = job.run(lake=place.lake, database=place.database, say=say, path=path, since=since, until=until)
+    finish(result, as_json=as_json, words=lambda done: f"{done.path} was written")
+
+
+@app.command()
+def run(
+    *,
+    batch_rows: BatchRows = None,
+    target: Target = None,
+    top_keys: TopKeys = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Export, metrics and verify, one after the other: what a scheduler runs."""
+    with workplace() as place, spark("run", master) as session:
+        exported = _export(place, session, batch_rows=batch_rows)
+        computed = _metrics(place, session, target=target, top_keys=top_keys)
+        verified = _verify(place, session)
+    if as_json:
+        show_json({"export": plain(exported), "metrics": plain(computed), "verify": plain(verified)})
+    else:
+        for sentence in (_exported(exported), _computed(computed), _verified(verified)):
+            typer.echo(sentence)
+    if verified.exit_code:
+        raise typer.Exit(verified.exit_code)
+
+
+@app.command()
+def demo(
+    *,
+    messages: Annotated[int, typer.Option(min=600, help="About so many messages are moved.")] = 3000,
+    folder: Annotated[Path | None, typer.Option(help="Keep ledger, lake and report in this folder.")] = None,
+    check: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Play nothing, only check what --folder has kept.")] = None,
+) -> None:
+    """All of it end to end on private servers, over simulated days, with a summary that adds up."""
+    from relay.demo.history import run as story  # noqa: PLC0415 - see relay.cli.main
+
+    raise typer.Exit(story.check(check) if check else story.main(messages=messages, folder=folder))
+
+
+@app.command()
+def entry() -> None:
+    """Print the path of the script for spark-submit."""
+    from relay.cli import submit  # noqa: PLC0415 - see relay.cli.main
+
+    typer.echo(str(Path(submit.__path__[0]) / "relay_pipeline.py"))
+
+
+app.command()(replay)
+app.command()(reconcile)
+
+
+def _export(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
+    from relay.pipeline.export import job  # noqa: PLC0415 - see relay.cli.main
+
+    given = {name: value for name, value in options.items() if value is not None}
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, **given)
+
+
+def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -> None:
+    """Add what the lake lacks of these days."""
+    with workplace() as place, spark("export", master) as session:
+        from relay.pipeline.export import again as job  # noqa: PLC0415 - see relay.cli.main
+
+        result = job.run(lake=place.lake, database=place.database, spark=session, say=say, days=[day.date() for day in days])
+    finish(result, as_json=as_json, words=lambda done: f"{count(done.added, 'row')} added to {count(len(done.days), 'day')}")
+
+
+def _metrics(
+    place: Workplace, session: Callable[[], SparkSession], *, target: int | None, top_keys: int | None, again: Sequence[date] = ()
+) -> Any:
+    from relay.pipeline.metrics import job  # noqa: PLC0415 - see relay.cli.main
+
+    given: dict[str, Any] = {name: value for name, value in {"target_ms": target, "top_keys": top_keys}.items() if value is not None}
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again, **given)
+
+
+def _verify(place: Workplace, session: Callable[[], SparkSession], *, again: bool = False) -> Any:
+    from relay.pipeline.verify import job  # noqa: PLC0415 - see relay.cli.main
+
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again)
+
+
+def _exported(done: Any) -> str:
+    return f"{count(done.rows, 'row')} exported in {count(done.batches, 'batch', 'batches')}"
+
+
+def _computed(done: Any) -> str:
+    return f"{count(done.days, 'day')} computed, {count(done.windows, 'window')} written"
+
+
+def _verified(done: Any) -> str:
+    return f"{count(len(done.partitions), 'partition')} compared, {count(len(done.differing), 'differs', 'differ')}"

@@ -1,0 +1,134 @@
+"""`relay pipeline replay` and `reconcile`: what the lake remembers, sent again, or held against what consumers received."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from relay.cli.common.archive_filters import FROM, Filter, Sending, Until, between
+from relay.cli.common.arguments import Json
+from relay.cli.common.output import count
+from relay.cli.common.pipeline_context import Master, Workplace, finish, say, spark, workplace
+from relay.cli.common.support import visible
+
+if TYPE_CHECKING:
+    from relay.pipeline.reconcile.job import Question
+    from relay.pipeline.replay.selection import Selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeFilter(Filter):
+    """What is looked for in the lake; stars in the exchange too, and by key and id."""
+
+    exchange: Annotated[str | None, typer.Option(help="Only of this exchange; * stands for any characters.")] = None
+    ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
+    ids: Annotated[list[UUID] | None, typer.Option("--id", metavar="ID", help="Only this message; may be given several times.")] = None
+
+    def selection(self, place: Workplace) -> Selection:
+        """The filter as the jobs take it; lengths of time by the database's clock."""
+        from relay.pipeline.replay.selection import Selection  # noqa: PLC0415 - see relay.cli.main
+
+        since, until = self.between(place.now)
+        return Selection(
+            since=since,
+            until=until,
+            exchange=self.exchange,
+            routing_key=self.routing_key,
+            ordering_key=self.ordering_key,
+            result=self.result_name,
+            error_code=self.code,
+            ids=tuple(str(each) for each in self.ids or ()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is held against what, and how much may be wrong."""
+
+    since: Annotated[str, FROM]
+    until: Until = None
+    receipts: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Receipts: a file or folder of Parquet, CSV or JSON lines; by default queue_message_receipt."),
+    ] = None
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="EXCHANGE=QUEUE,…", help="Queues that must get its messages, or * for those seen with the key."),
+    ] = None
+    grace: Annotated[int, typer.Option(min=0, metavar="SECONDS", help="A message may still come so long after it was archived.")] = 3600
+    late: Annotated[int, typer.Option(min=0, metavar="SECONDS", help="Received so long after its confirm, a message is late.")] = 300
+    most_lost: Annotated[int, typer.Option(min=0, help="More lost messages than these end with exit code 5.")] = 0
+    most_duplicated: Annotated[int, typer.Option(min=0, help="More duplicated deliveries than these end with exit code 5.")] = 0
+    no_receipts: Annotated[
+        bool, typer.Option("--allow-no-receipts", help="Compare even if there is no receipt at all, so that everything is lost.")
+    ] = False
+
+    def question(self, place: Workplace) -> Question:
+        """The options as the job takes them; lengths of time by the database's clock."""
+        from relay.pipeline.reconcile.job import Question  # noqa: PLC0415 - see relay.cli.main
+
+        since, until = between(place.now, self.since, self.until)
+        assert since is not None, "the option is required"
+        return Question(
+            since=since,
+            until=until,
+            files=self.receipts,
+            queues=tuple(self.queues or ()),
+            grace=timedelta(seconds=self.grace),
+            late=timedelta(seconds=self.late),
+            most_lost=self.most_lost,
+            most_duplicated=self.most_duplicated,
+            may_lack_receipts=self.no_receipts,
+        )
+
+
+def replay(
+    *,
+    wanted: LakeFilter,
+    job: Annotated[
+        str | None, typer.Option(help="Name of the job; a job enqueues each message once, however often it runs. By default the filter.")
+    ] = None,
+    sending: Sending,
+    as_json: Json = False,
+) -> None:
+    """Enqueue messages of the lake again, also those that PostgreSQL has dropped."""
+    if job is None and not sending.dry_run and wanted.has_length:
+        # The filter is the job, and this one is another whenever it is run: a second run would send everything twice.
+        raise typer.BadParameter(
+            "A length is another time whenever this is run: name the job with --job, or give --from and --to as times."
+        )
+    with workplace() as place:
+        from relay.pipeline.replay import job as work  # noqa: PLC0415 - see relay.cli.main
+
+        selection = wanted.selection(place)
+        done = work.run(lake=place.lake, database=place.database, say=say, selection=selection, job=job, **asdict(sending))
+    finish(done, as_json=as_json, words=_replayed)
+
+
+def reconcile(*, comparison: Comparison, master: Master = None, as_json: Json = False) -> None:
+    """Hold what was published against what consumers say they received; exit 5 if something is lost or duplicated."""
+    with workplace() as place:
+        from relay.pipeline.reconcile import job as work  # noqa: PLC0415 - see relay.cli.main
+
+        question = comparison.question(place)
+        with spark("reconcile", master) as session:
+            done = work.run(lake=place.lake, database=place.database, spark=session, say=say, question=question)
+    finish(done, as_json=as_json, words=_reconciled)
+
+
+def _replayed(done: Any) -> str:
+    if done.dry_run:
+        return f"{count(sum(each.messages for each in done.counts), 'message')} to enqueue"
+    return f"{count(done.enqueued, 'message')} enqueued"
+
+
+def _reconciled(done: Any) -> str:
+    return "\n".join(
+        f"{line.day} {visible(line.exchange) or '(default exchange)'}: {count(line.messages, 'message')}, {line.lost} lost, "
+        f"{line.duplicated} duplicated, {line.late} late, {line.pending} pending"
+        for line in done.lines
+    )

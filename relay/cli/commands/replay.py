@@ -1,0 +1,167 @@
+"""`relay replay`: enqueue what a filter selects of the archive again, page by page, at a rate."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relay.cli.common.archive_filters import Filter, Sending
+from relay.cli.common.arguments import Json
+from relay.cli.common.output import count, show_json
+from relay.cli.common.support import INTERRUPTED, REFUSED, complain, console
+from relay.message import LONGEST_JOB, SHOWN
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+PAGE = 500
+"""Messages of one transaction; fewer at a low rate."""
+PAGES_A_SECOND = 4
+"""Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+_SAY_EVERY = 5.0
+"""Seconds between two lines of progress where nobody watches."""
+_BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
+"""Where the first page begins."""
+Page = Sequence[dict[str, Any]]
+
+
+@dataclass
+class Done:
+    """What came of a replay; its fields are those of the JSON."""
+
+    messages: int = 0
+    refused: int = 0
+    refusals: list[dict[str, str]] = field(default_factory=list)
+    dry_run: bool = False
+    interrupted: bool = False
+
+    @property
+    def words(self) -> str:
+        """The result in a line."""
+        refused = f", {self.refused} refused" if self.refused else ""
+        return f"{count(self.messages, 'message')} {'would be replayed' if self.dry_run else 'replayed'}{refused}"
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a message was refused, so that a script hears of it."""
+        return INTERRUPTED if self.interrupted else REFUSED if self.refused else 0
+
+    def add(self, page: Page) -> None:
+        """Count a page, and name what was refused."""
+        refused = [row for row in page if row["refused"] is not None]
+        shown = [{"id": str(row["id"]), "reason": row["refused"]} for row in refused[: SHOWN - len(self.refusals)]]
+        self.messages += len(page) - len(refused)
+        self.refused += len(refused)
+        self.refusals += shown
+        if shown:
+            _progress(None)
+        for each in shown:
+            complain(f"Message {each['id']} was refused: {each['reason']}")
+
+
+def replay(
+    *,
+    wanted: Filter,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before, and replays.")] = False,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Keep a ledger of this name: the job enqueues each message once.")] = None,
+    sending: Sending,
+    as_json: Json = False,
+) -> None:
+    """Enqueue archived messages again, by time, exchange, key and result; successes too.
+
+    Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out, and
+    so are replays that went out, unless --result or --code selects them and not what they replay. One that died is like any other message.
+    With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
+    A message that the queue refuses today is named, the others go, and the exit code is 1; the next run tries it again.
+    """
+    if not (wanted.since or wanted.exchange is not None or wanted.routing_key is not None or wanted.result or wanted.code):
+        raise typer.BadParameter("Say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
+    if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
+        raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
+    with console() as opened:
+        # The end is fixed at the start, or what is replayed now would be found again as it is archived.
+        since, until = wanted.between(opened.now, closed=True)
+        asked = {
+            "archived_from": since, "archived_to": until, "exchange": wanted.exchange, "routing_key": wanted.routing_key,
+            "result": wanted.result_name, "error_code": wanted.code, "again": again, "dry_run": sending.dry_run,
+            "same_id": sending.same_id, "job": job,
+        }  # fmt: skip
+        _replay(opened, asked, sending, as_json=as_json)
+
+
+def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
+    done, told = Done(dry_run=sending.dry_run), time.monotonic()
+    try:
+        for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
+            done.add(page)
+            _progress(done.messages)
+            told = _told(done.messages, told)
+    except KeyboardInterrupt:
+        done.interrupted = True
+    _progress(None)
+    if as_json:
+        show_json(asdict(done))
+    else:
+        typer.echo(done.words)
+    if done.interrupted:
+        complain("The replay was interrupted; run it again for the rest.")
+    elif not done.messages and not done.refused:
+        complain(_why_none(opened, asked))
+    if done.exit_code:
+        raise typer.Exit(done.exit_code)
+
+
+def _why_none(opened: Console, asked: dict[str, Any]) -> str:
+    """Whether the filter is wrong, or its work is done."""
+    if not opened.rows("replay_page", **{**asked, "again": True, "job": None, "dry_run": True}, **_BEGIN, most=1):
+        return "Nothing matches: the archive has no such message; correct the filter, or ask the lake with `relay pipeline replay`"
+    return f"All that matches was replayed before, or is a replay{'' if asked['job'] else '; --again takes it once more'}."
+
+
+def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
+    """Page after page; what is refused counts to no limit, or those that stand first would use it up in each run."""
+    size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
+    rest = sending.limit
+    place = _BEGIN
+    while rest is None or rest > 0:
+        most = size if rest is None else min(size, rest)
+        page = opened.rows("replay_page", **asked, **place, most=most)
+        if page:
+            place = {name: page[-1][name] for name in place}
+            yield page
+        if len(page) < most:
+            return
+        rest = None if rest is None else rest - _enqueued(page)
+
+
+def _enqueued(page: Page) -> int:
+    return sum(row["refused"] is None for row in page)
+
+
+def _paced(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
+    """Hold the rate over the whole run: wait until all so far may have gone out."""
+    began, done = time.monotonic(), 0
+    for page in pages:
+        yield page
+        done += _enqueued(page)
+        if rate:
+            time.sleep(max(0.0, began + done / rate - time.monotonic()))
+
+
+def _progress(done: int | None) -> None:
+    """One line on a terminal that counts up; None ends it."""
+    if sys.stderr.isatty():
+        typer.echo("\r\033[K" if done is None else f"\r{count(done, 'message')}", err=True, nl=False)
+
+
+def _told(done: int, told: float) -> float:
+    """A line every few seconds where there is no terminal; takes and gives the time of the last one."""
+    if sys.stderr.isatty() or time.monotonic() - told < _SAY_EVERY:
+        return told
+    complain(f"{count(done, 'message')} so far.")
+    return time.monotonic()

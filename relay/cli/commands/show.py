@@ -1,0 +1,70 @@
+"""`relay show`: one message's story, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from relay.cli.common.arguments import Archived, Json, ShownMessage
+from relay.cli.common.output import show_fields, show_json
+from relay.cli.common.support import console, not_found
+from relay.cli.common.workers import read_workers
+from relay.cli.queue_check.rows import Seen
+from relay.cli.queue_check.wait_reasons import Around, waits_for
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+FOLDED = 1000
+"""Parts of a bundle that are named, which is what a bundle holds unless bundle_max_messages says otherwise."""
+
+
+def show(message: ShownMessage, *, as_json: Json = False) -> None:
+    """Tell one message's story over keys, queue and archive: state, attempts, what it waits for, replays, what it holds or replaced.
+
+    Where several messages have the id, all are shown, each with its place; ID@XID/SEQ shows the one at a place.
+    """
+    asked = message._asdict()
+    with console() as opened:
+        story = opened.rows("show_message", **asked)
+        seen = _seen(opened, message)
+        waits = waits_for(seen, _around(opened, seen)) if seen else None
+        replays = opened.rows("list_replays", **asked)
+        folded = opened.rows("list_folded", **asked, most=FOLDED)
+    if not story:
+        not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
+    if as_json:
+        show_json({"id": message.id, "story": story, "waits_for": waits, "replays": replays, "folded": folded})
+        return
+    several = sum(part["replay_of"] != message.id for part in story) > 1
+    if several:
+        typer.echo(f"Several messages have this id. `relay show {message.id}@{story[0]['place']}` shows the one at that place.\n")
+    for part in story:
+        show_fields(part)
+        typer.echo()
+    if waits:
+        typer.echo(f"waits for: {waits}")
+    for replay in replays:
+        whose = f"the one at {replay['of_place']} was " if several and replay["of_place"] else ""
+        typer.echo(f"{whose}replayed as {replay['id']} ({replay['state']})")
+    for part in folded:
+        typer.echo(f"{'it holds' if part['error_code'] == 'bundled' else 'it replaced'} {part['id']}")
+
+
+def _seen(opened: Console, message: Archived) -> Seen | None:
+    """Where a message of the queue stands; None where it is not, or not any more."""
+    found = opened.rows("check_message", id=message.id)
+    return Seen(**found[0]) if found and message.xid in {None, found[0]["xid"]} and message.seq in {None, found[0]["seq"]} else None
+
+
+def _around(opened: Console, row: Seen) -> Around:
+    hold = [] if row.ordering_key is None else opened.rows("read_key_hold", key=row.ordering_key)
+    first = [] if row.head else opened.rows("read_key_head", key=row.ordering_key)
+    return Around(
+        paused={one["exchange"]: one for one in opened.rows("list_paused")},
+        limited={one["exchange"]: one for one in opened.rows("list_limited")},
+        parked=next(iter(hold), None),
+        head=next((_seen(opened, Archived(one["id"])) for one in first if str(one["id"]) != row.id), None),
+        workers=read_workers(opened),
+    )

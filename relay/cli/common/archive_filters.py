@@ -1,0 +1,79 @@
+"""Which archived messages a command is about, and how they are sent again: options that several commands take together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Annotated
+
+import typer
+
+from relay.cli.common.arguments import SameId
+from relay.cli.common.support import LENGTH, moment
+from relay.message import Result
+
+FROM = typer.Option("--from", metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago.")
+Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archived before this time; now if left out.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A time of archiving; each field is an option (see relay.cli.common.help)."""
+
+    since: Annotated[str | None, FROM] = None
+    until: Until = None
+
+    @property
+    def has_length(self) -> bool:
+        """An end is a length, so another time whenever the command is run."""
+        return any(LENGTH.fullmatch(text) for text in (self.since, self.until) if text)
+
+    def between(self, now: Callable[[], datetime], *, closed: bool = False) -> tuple[datetime | None, datetime | None]:
+        """See `between`."""
+        return between(now, self.since, self.until, closed=closed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Span):
+    """Archived messages to send again; they must meet all that is given."""
+
+    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
+    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * stands for any characters.")] = None
+    result: Annotated[
+        Result | None, typer.Option(metavar="RESULT", help="Only with this result: success, rejected, failed, lock_expired or discarded.")
+    ] = None
+    code: Annotated[str | None, typer.Option(help="Only with this error code.")] = None
+
+    @property
+    def result_name(self) -> str | None:
+        """The result as the archive writes it."""
+        return self.result.value if self.result else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """How many are sent again, how fast and as what."""
+
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None
+    rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None
+    same_id: SameId = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False
+
+
+def between(
+    now: Callable[[], datetime], since: str | None, until: str | None, *, closed: bool = False
+) -> tuple[datetime | None, datetime | None]:
+    """The times of --from and --to by one look at the database's clock, if at all; `closed` puts now where there is no --to.
+
+    Raises:
+        typer.BadParameter: one is no time, or nothing can lie between them.
+    """
+    clock = cache(now)
+    begin, end = moment(clock, since, "--from"), moment(clock, until, "--to")
+    if end is None and closed:
+        end = clock()
+    if begin is not None and end is not None and begin >= end:
+        raise typer.BadParameter(f"Nothing matches: --from must be before {'--to' if until else 'now'}.")
+    return begin, end

@@ -1,0 +1,58 @@
+"""Arguments that several commands take."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, NamedTuple
+from uuid import UUID
+
+import typer
+
+from relay.cli.common.help import ID
+
+Exchange = Annotated[str, typer.Argument(help="Name of the exchange; '' is the default exchange.")]
+OrderingKey = Annotated[str, typer.Argument(metavar="KEY", help="The ordering key.")]
+MessageId = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the message.")]
+
+HEX = "[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
+"""An id as people write one."""
+
+
+class Archived(NamedTuple):
+    """A message as somebody names it: by its id, and where others have that, by its place too."""
+
+    id: UUID
+    xid: str | None = None
+    seq: int | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Archived:
+        """Read ID or ID@XID/SEQ.
+
+        Raises:
+            typer.BadParameter: the text is neither.
+
+        """
+        found = re.fullmatch(rf"({HEX})(?:@(\d{{1,20}})/(\d{{1,18}}))?", text, re.ASCII | re.IGNORECASE)
+        if not found:
+            raise typer.BadParameter(f"ID must be {ID}, with @XID/SEQ where other messages have it.")
+        id_, xid, seq = found.groups()
+        return cls(UUID(id_), xid, int(seq) if seq else None)
+
+    def __str__(self) -> str:
+        """As `of` reads it."""
+        return f"{self.id}@{self.xid}/{self.seq}" if self.xid else str(self.id)
+
+
+MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of messages.")]
+ArchivedMessages = Annotated[
+    list[Archived],
+    typer.Argument(metavar="ID...", parser=Archived.of, help="Ids of messages, with @XID/SEQ where several were archived with one."),
+]
+ShownMessage = Annotated[
+    Archived,
+    typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message, with @XID/SEQ for one of several that have it."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+Reason = Annotated[str, typer.Option(help="Why; kept with your login and shown to everybody who asks.")]
+SameId = Annotated[bool, typer.Option("--same-id", help="Keep the id, for consumers that drop what they had.")]

@@ -1,0 +1,144 @@
+"""How commands show what they found: tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from relay.cli.common.support import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+NAMES = ("exchange", "ordering_key")
+"""Fields that are shown although they are empty: the default exchange, and a key like any other."""
+QUOTES = {"'", '"', "\\"}
+PIPE_WIDTH = 240
+"""Columns of a table that goes into a pipe, where nothing tells the width."""
+
+
+def terminal() -> Console:
+    """Standard output for people; foreign text is never taken for markup."""
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that JSON and --help need not wait
+
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+
+
+def show_json(value: object) -> None:
+    """Print JSON, times as ISO 8601 in UTC."""
+    typer.echo(_safe(json.dumps(value, default=plain, ensure_ascii=False, indent=2)))
+
+
+def show_json_line(value: object) -> None:
+    """Print JSON on one line."""
+    typer.echo(_safe(json.dumps(value, default=plain, ensure_ascii=False)))
+
+
+def _safe(text: str) -> str:
+    """The same JSON, with all escaped that could steer a terminal or pass for the end of a line; JSON itself asks that of ASCII alone."""
+    return text if text.isprintable() else "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+
+
+def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:
+    """Print rows as a table, or one sentence where there are none."""
+    if rows:
+        terminal().print(table(rows, columns))
+    else:
+        typer.echo(nothing)
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    """A table of some columns; a column's title is its name in words."""
+    from rich.table import Table  # noqa: PLC0415 - as in terminal
+
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        made.add_column(column.replace("_", " "), overflow="fold", no_wrap=column.endswith(("id", "_at")))
+    for row in rows:
+        made.add_row(*(words(row[column]) for column in columns))
+    return made
+
+
+def show_fields(fields: Mapping[str, Any]) -> None:
+    """Print names and values, one a line; what is empty is left out, but for a name that may be empty."""
+    shown = {
+        field.replace("_", " "): named(value) if field in NAMES and isinstance(value, str) else words(value)
+        for field, value in fields.items()
+        if value not in (None, "", {}, []) or (value == "" and field in NAMES)
+    }
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        typer.echo(f"{name:{width}}  {value}")
+
+
+def words(value: object) -> str:
+    """One value for people, on one line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if isinstance(value, Mapping | list):
+        return visible(json.dumps(value, default=plain, ensure_ascii=False))
+    return visible(str(value))
+
+
+def length(seconds: float | None) -> str:
+    """A length of time for people: 850 ms, 12 s, 5 min, 3 h, 2 d."""
+    if seconds is None:
+        return "none"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def count(number: float, one: str, many: str | None = None) -> str:
+    """A number with its noun (and verb): 1 message, 2 messages."""
+    return f"{number:.12g} {one if number == 1 else many or one + 's'}"
+
+
+def rate(per_second: float) -> str:
+    """A number of messages a second."""
+    return f"{count(per_second, 'message')} a second"
+
+
+def typed(command: str, name: str) -> str:
+    """A command as a person would type it, with a foreign name quoted for the shell."""
+    return f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name) if name.isprintable() else quoted(name)}`"
+
+
+def quoted(name: str) -> str:
+    r"""A foreign name as a shell takes it, always in quotes; what cannot be printed as its bytes: $'a\x0ab'."""
+    if name.isprintable():
+        return "'" + name.replace("'", "'\"'\"'") + "'"
+    return "$'" + "".join(map(_escaped, name)) + "'"
+
+
+def named(name: str) -> str:
+    """A foreign name in a field or a column of its own: in quotes only where it would be misread without."""
+    return name if name.isprintable() and name.split() == [name] and not set(name) & QUOTES else quoted(name)
+
+
+def _escaped(letter: str) -> str:
+    if letter in QUOTES:
+        return f"\\{letter}"
+    return letter if letter.isprintable() else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
+
+
+def plain(value: object) -> object:
+    """What JSON has no word for, as text."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return str(value)

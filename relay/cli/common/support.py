@@ -1,0 +1,200 @@
+"""What every command stands on: settings, the connection, and errors as one sentence with an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from relay.cli.common.help import App, Group, wrong_usage
+from relay.errors import BrokerError, RelayError, StoreError
+
+if TYPE_CHECKING:
+    from relay.config.settings import Settings
+    from relay.postgres.operator_session import Console
+
+REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
+"""Exit codes; docs/cli.md lists them. 0 is success."""
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+LENGTH = re.compile(r"([0-9]{1,9})([smhd])")
+"""A length of time as an option: at most nine digits and a unit."""
+
+
+class Commands(Group):
+    """The command `relay`: an error is one sentence on stderr and an exit code, never a traceback."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line and exit with its code."""
+        sys.exit(_guarded(lambda: super(Commands, self).main(*args, **{**extra, "standalone_mode": False})))
+
+
+def new_group(**options: Any) -> typer.Typer:
+    """An empty group of commands."""
+    return App(**{"cls": Group, "add_completion": False, "pretty_exceptions_enable": False, "no_args_is_help": True, **options})
+
+
+def settings() -> Settings:
+    """Settings of this process's environment and `.env`.
+
+    Raises:
+        SettingsError: some are wrong; all are listed.
+    """
+    from relay.config.settings import load  # noqa: PLC0415 - half of the start-up time of a command that needs none
+
+    return load(os.environ)
+
+
+@contextlib.contextmanager
+def console() -> Iterator[Console]:
+    """A connection to the database that the settings name."""
+    from relay.postgres.operator_session import Console  # noqa: PLC0415 - as in settings
+
+    chosen = settings()
+    with Console(chosen.conninfo, schema=chosen.schema_name) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def session() -> Iterator[Console]:
+    """A connection that is one session of the database's, past a pooler where the settings name the way."""
+    from relay.postgres.operator_session import Console  # noqa: PLC0415 - as in settings
+
+    chosen = settings()
+    with Console((chosen.listen_url or chosen.database_url).get_secret_value(), schema=chosen.schema_name) as opened:
+        yield opened
+
+
+def moment(now: Callable[[], datetime], text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
+    """A time from an option: ISO 8601 with a time zone, or a length such as 90s, 15m, 2h, 7d.
+
+    A length is counted from `now`, which asks the database: back, or forward if `ahead`. A day has 24 hours.
+
+    Raises:
+        typer.BadParameter: it is neither, or before the year 1 or after 9999, as UTC has it.
+    """
+    if text is None:
+        return None
+    try:
+        if (away := _length(text)) is not None:
+            clock = now().astimezone(UTC)
+            return clock + away if ahead else clock - away
+        return _written(text, option).astimezone(UTC)
+    except OverflowError:
+        raise typer.BadParameter(f"{option} is outside the years 1 to 9999; give a time within them.") from None
+
+
+def length_of(text: str | None, option: str) -> timedelta | None:
+    """A length of time from an option, such as 90s, 15m, 2h, 7d.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if text is not None and _length(text) is None:
+        raise typer.BadParameter(f"{option} must be a length such as 90s, 15m, 2h, 7d.")
+    return None if text is None else _length(text)
+
+
+def _length(text: str) -> timedelta | None:
+    found = LENGTH.fullmatch(text)
+    return timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
+
+
+def _written(text: str, option: str) -> datetime:
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} must be a time such as 2031-01-31T12:00:00Z or a length such as 90s, 15m, 2h, 7d.") from None
+    if given.tzinfo is None:
+        whole = given.isoformat()
+        raise typer.BadParameter(f"{option} has no time zone; write it like {whole}Z or {whole}+01:00.")
+    return given
+
+
+def publish_options(text: str | None) -> Any:
+    """Options that can be sent, judged as they were written: as a float, 1e400 is no JSON any more."""
+    if text is None:
+        return {}
+    from relay.client.message import HEADERS_LIMIT  # noqa: PLC0415 - heavy for --help
+    from relay.codec.option_rules import OptionsError, parse  # noqa: PLC0415 - as above
+    from relay.codec.options import plan  # noqa: PLC0415 - as above
+
+    try:
+        # What is nested too deep for it has a sentence of its own.
+        with contextlib.suppress(RecursionError):
+            parse(text)
+    except OptionsError:
+        complain("--options must be a JSON object such as '{\"priority\": 5}'.")
+        raise typer.Exit(USAGE) from None
+    try:
+        plan(text, HEADERS_LIMIT)
+    except OptionsError as error:
+        refuse(error.sentence)
+    return json.loads(text)
+
+
+def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what the database answered
+    """What holding something came to: a second hold changes the reason at most."""
+    if held:
+        return f"is {state}"
+    return f"was {state} already; the reason is now {reason!r}" if reason else f"was {state} already; nothing is changed"
+
+
+def refuse(sentence: str) -> NoReturn:
+    """End the command: it was refused, and nothing was changed."""
+    complain(sentence)
+    raise typer.Exit(REFUSED)
+
+
+def not_found(sentence: str) -> NoReturn:
+    """End the command: the one thing that was asked for is not there."""
+    complain(sentence)
+    raise typer.Exit(NOT_FOUND)
+
+
+def complain(sentence: str) -> None:
+    """Print to stderr, control characters made visible."""
+    full = sentence if sentence.endswith((".", "?", "`")) else f"{sentence}."
+    typer.echo(visible(full, keep="\n"), err=True)
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Foreign text fit for a terminal: control characters become question marks."""
+    return "".join(letter if letter.isprintable() or letter in keep else "?" for letter in text)
+
+
+def _guarded(command: Callable[[], Any]) -> int:
+    try:
+        code = command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (StoreError, BrokerError) as error:
+        complain(str(error))
+        return UNREACHABLE
+    except RelayError as error:
+        complain(str(error))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last line of defence: people get a sentence
+        return _explain(error)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    """A usage error in its own words, anything else by its type: its text may hold a payload."""
+    if hasattr(error, "format_message"):
+        complain(wrong_usage(error))
+        return int(getattr(error, "exit_code", USAGE))
+    if type(error).__name__ == "Abort":
+        return INTERRUPTED
+    if os.environ.get("PYTHONDEVMODE"):
+        raise error
+    complain(
+        f"relay met an error that it does not know ({type(error).__name__}); run it again with PYTHONDEVMODE=1 and report what it prints."
+    )
+    return REFUSED

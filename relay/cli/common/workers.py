@@ -1,0 +1,59 @@
+"""Who is at work on the queue, and what an operator is told where nobody is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+NOBODY = (
+    "no relay is alive, so nothing is sent: start one with `relay run`",
+    "no worker is alive, so nothing is handled: start one with `relay work`",
+)
+"""Of an outbox, of an inbox."""
+UNABLE = "no relay reaches its broker, so nothing is sent: `relay status` says why"
+
+Relays = dict[int, Mapping[str, Any]]
+
+
+class Workers(NamedTuple):
+    """The relays or workers that were heard of, as `read_relays.sql` gives them."""
+
+    rows: Sequence[Mapping[str, Any]]
+    direction: str
+
+    @property
+    def alive(self) -> Relays:
+        """Those that live, by id."""
+        return {row["id"]: row for row in self.rows if row["alive"]}
+
+    @property
+    def able(self) -> Relays:
+        """Those that live and reach their broker, by id."""
+        return {id_: row for id_, row in self.alive.items() if row["state"].get("broker", "up") == "up"}
+
+    @property
+    def stopped(self) -> str | None:
+        """Why nothing goes out at all, and what to do; None where somebody is at work."""
+        if not self.alive:
+            return NOBODY[self.direction == "inbox"]
+        return None if self.able else UNABLE
+
+    def said(self, what: str) -> dict[str, Any]:
+        """What the living say of exchanges, `silent` or `behind`, by the exchange."""
+        return {name: about for row in self.alive.values() for name, about in _items(row["state"].get(what))}
+
+
+def read_workers(opened: Console) -> Workers:
+    """Look who is at work."""
+    found = [row["value"] for row in opened.rows("read_policy") if (row["kind"], row["name"]) == ("setting", "direction")]
+    return Workers(opened.rows("read_relays"), *found or ["outbox"])
+
+
+def _items(said: object) -> list[tuple[str, Any]]:
+    """A relay of another version may say something else."""
+    if isinstance(said, dict):
+        return list(said.items())
+    return [(name, None) for name in said] if isinstance(said, list) else []

@@ -1,0 +1,151 @@
+"""What `relay dead watch` does with a dead message: a line, a command; webhooks stand apart."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import typer
+
+from relay.cli.common.output import count, plain, quoted, show_json_line, words
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+"""Seconds between two tries; doubles from the first to the longest, with jitter. A receiver may ask for the longest at most."""
+INHERITED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+"""Variables that a command gets: none of the relay's own, which hold passwords."""
+
+Dead = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Handled:
+    """Nothing more is to be done by this handler."""
+
+
+@dataclass(frozen=True)
+class Never:
+    """This handler cannot handle it; `why` is a sentence."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Again:
+    """To be tried again; `why` is a sentence, or empty if it was told before."""
+
+    why: str
+    after: float = 0.0
+    """Seconds, at least."""
+    counts: bool = True
+    """One of the message's tries; not where the receiver is away."""
+
+
+Outcome = Handled | Never | Again
+
+
+class Handler(Protocol):
+    """Does one thing with a dead message."""
+
+    acts: bool
+    """False: it only shows the message, and somebody else answers."""
+    name: str
+
+    def handle(self, dead: Dead) -> Outcome:
+        """Do it, and say what came of it."""
+
+    def cut(self) -> None:
+        """End at once what is under way."""
+
+    def close(self) -> None:
+        """Put away what it holds."""
+
+
+class LineHandler:
+    """Prints a line for each message; somebody else answers."""
+
+    acts = False
+    name = "log"
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def handle(self, dead: Dead) -> Outcome:
+        """See `Handler`."""
+        if self._as_json:
+            show_json_line(dead)
+            return Handled()
+        where = f"{quoted(dead['exchange'])} {quoted(dead['routing_key'])} after {count(dead['attempts'], 'attempt')}"
+        why = f"{dead['error_code'] or 'no code'}: {dead['error_detail'] or 'no detail'}"
+        line = f"{words(dead['archived_at'])} {dead['result']} {dead['id']} to {where}, {why}"
+        typer.echo(words(line))
+        return Handled()
+
+    def cut(self) -> None:
+        """See `Handler`."""
+
+    def close(self) -> None:
+        """See `Handler`."""
+
+
+class CommandHandler:
+    """Runs a command for each message, in a process group of its own so that Ctrl-C lets it finish.
+
+    Args:
+        argv: program and arguments; no shell sees them.
+        timeout: seconds until it is killed.
+        env: further variables of this process that it gets.
+
+    """
+
+    acts = True
+    name = "command"
+
+    def __init__(self, argv: list[str], *, timeout: float, env: Sequence[str] = ()) -> None:
+        self._argv = argv
+        self._timeout = timeout
+        self._env = {name: os.environ[name] for name in (*INHERITED, *env) if name in os.environ}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def handle(self, dead: Dead) -> Outcome:
+        """See `Handler`."""
+        try:
+            with subprocess.Popen(self._argv, stdin=subprocess.PIPE, start_new_session=True, env=self._env) as self._process:
+                return self._ended(dead, as_json(dead) + b"\n", self._process)
+        except OSError as error:
+            return Again(f"The command cannot be run: {error.strerror}.")
+
+    def cut(self) -> None:
+        """See `Handler`."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """See `Handler`."""
+
+    def _ended(self, dead: Dead, text: bytes, process: subprocess.Popen[bytes]) -> Outcome:
+        try:
+            process.communicate(text, timeout=self._timeout)
+        except subprocess.TimeoutExpired:
+            self.cut()
+            return Again(f"The command took longer than {self._timeout:g} s for message {dead['id']} and was killed.")
+        if process.returncode:
+            return Again(f"The command ended with {process.returncode} for message {dead['id']}; it stays unacknowledged.")
+        return Handled()
+
+
+def pause(failures: int) -> float:
+    """Seconds until the next try after so many failures before: doubles up to a bound, and is spread so that not all come at once."""
+    return min(FIRST_PAUSE * 2.0 ** min(failures, 60), LONGEST_PAUSE) * random.uniform(0.75, 1.0)  # noqa: S311 - no secret
+
+
+def as_json(value: Any) -> bytes:
+    """JSON in ASCII, times as ISO 8601 in UTC."""
+    return json.dumps(value, default=plain).encode("ascii")

@@ -1,0 +1,78 @@
+"""A walk over unacknowledged dead messages in the order in which they died: each once, also those that commit late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+PAGE: Final = 500
+"""Dead messages that one statement reads."""
+
+Place = tuple[int, int, int]
+"""Archiving transaction, transaction, number: the order in which messages became dead."""
+
+
+class Walk:
+    """Remembers how far it came: a floor below which all is seen, and what was seen above it.
+
+    Args:
+        wanted: filter, as `watch_dead.sql` takes it.
+
+    """
+
+    def __init__(self, wanted: Mapping[str, object]) -> None:
+        self._wanted = wanted
+        self._floor = 0
+        self._seen: dict[Place, str] = {}
+
+    def unseen(self, opened: Console, exchange: str | None = None, after: Place | None = None) -> Iterator[dict[str, Any]]:
+        """What is there and was not seen, page by page; only of an exchange after a place, if they are given."""
+        place = after or (self._floor, 0, 0)
+        while True:
+            page = self._page(opened, place, PAGE, exchange)
+            for dead in page:
+                place = place_of(dead)
+                if place not in self._seen:
+                    yield dead
+            if len(page) < PAGE:
+                return
+
+    def read(self, opened: Console, place: Place) -> dict[str, Any] | None:
+        """A message, None if somebody has acknowledged it."""
+        return next((dead for dead in self._page(opened, before(place), 1, None) if place_of(dead) == place), None)
+
+    def saw(self, dead: Mapping[str, Any]) -> None:
+        """Never give this one again."""
+        self._seen[place_of(dead)] = dead["exchange"]
+
+    def knows(self, place: Place) -> bool:
+        """Whether it was seen."""
+        return place[0] < self._floor or place in self._seen
+
+    def rise(self, floor: int, but: Callable[[str, Place], bool] = lambda *_: False) -> None:
+        """All below is seen, but for what stands where an exchange is to be read again."""
+        if floor > self._floor:
+            self._floor = floor
+            self._seen = {place: exchange for place, exchange in self._seen.items() if place[0] >= floor or but(exchange, place)}
+
+    def _page(self, opened: Console, after: Place, most: int, exchange: str | None) -> list[dict[str, Any]]:
+        wanted = self._wanted if exchange is None else {**self._wanted, "exchange": exchange}
+        return opened.rows("watch_dead", **wanted, archived_xid=str(after[0]), xid=str(after[1]), seq=after[2], most=most)
+
+
+def place_of(dead: Mapping[str, Any]) -> Place:
+    """Where a dead message stands."""
+    return int(dead["archived_xid"]), int(dead["xid"]), dead["seq"]
+
+
+def before(place: Place) -> Place:
+    """The place after which a message is the first."""
+    return (*place[:2], place[2] - 1)
+
+
+def read_floor(opened: Console) -> int:
+    """What becomes visible after this look stands at or above it."""
+    return int(opened.row("read_floor")["floor"])

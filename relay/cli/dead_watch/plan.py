@@ -1,0 +1,40 @@
+"""What a watch over dead messages does, as its options ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from relay.cli.dead_watch.actions import Dead, Handler
+from relay.cli.dead_watch.replay_rules import Rule
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+TRIES: Final = 10
+
+Look = Callable[["Console", Dead], Dead]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a watch does."""
+
+    handlers: Sequence[Handler]
+    rules: Sequence[Rule] = ()
+    wanted: Mapping[str, object] = field(default_factory=lambda: dict.fromkeys(("exchange", "routing_key", "result", "error_code")))
+    """Filter, as `watch_dead.sql` takes it."""
+    look: Look | None = None
+    """Adds to a message what the handlers need."""
+    ack: bool = False
+    """Acknowledge what all handlers have handled, but for what a rule replays: that is its answer."""
+    tries: int = TRIES
+    """Of one message by its handlers."""
+    identity: str = ""
+    """What tells this watch from those that do something else."""
+
+    @property
+    def acts(self) -> bool:
+        """It does more than show, so two of the same would do it twice."""
+        return bool(self.rules) or any(each.acts for each in self.handlers)

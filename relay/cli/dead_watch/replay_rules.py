@@ -1,0 +1,82 @@
+"""Rules by which `relay dead watch` replays: which dead messages, after what time, and how often along their lineage."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import typer
+
+from relay.cli.common.support import LENGTH, SECONDS
+from relay.message import Result
+
+_KEYS = ("code", "exchange", "routing-key", "result", "after", "at-most")
+_MOST_DIGITS = 3
+DEAD_RESULTS = tuple(each.value for each in (Result.REJECTED, Result.FAILED, Result.LOCK_EXPIRED))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A dead message must meet all that is not None."""
+
+    text: str
+    """As it was given."""
+    code: str | None
+    exchange: str | None
+    routing_key: str | None
+    result: str | None
+    after: timedelta
+    at_most: int
+
+    def matches(self, dead: dict[str, Any]) -> bool:
+        """Whether a dead message is one of this rule's."""
+        wanted = ((self.code, "error_code"), (self.exchange, "exchange"), (self.result, "result"))
+        key = self.routing_key
+        return all(value in {None, dead[name]} for value, name in wanted) and (
+            key is None or re.fullmatch(".*".join(map(re.escape, key.split("*"))), dead["routing_key"], re.DOTALL) is not None
+        )
+
+
+def parse_rule(text: str) -> Rule:
+    """A rule as people write it: `code=unroutable,exchange=orders,after=5m,at-most=3`; quotes hold a comma.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    given = _pairs(text)
+    if not given.keys() - {"after", "at-most"}:
+        raise typer.BadParameter("--replay must say what: at least one of code, exchange, routing-key, result.")
+    if given.get("code") == "":
+        raise typer.BadParameter("--replay: code must be an error code such as unroutable.")
+    if "result" in given and given["result"] not in DEAD_RESULTS:
+        raise typer.BadParameter(f"--replay: result must be one of {', '.join(DEAD_RESULTS)}.")
+    after, most = LENGTH.fullmatch(given.get("after", "1m")), given.get("at-most", "1")
+    if after is None:
+        raise typer.BadParameter("--replay: after must be a length such as 90s, 15m, 2h, 7d.")
+    if not (most.isascii() and most.isdigit() and 0 < len(most) <= _MOST_DIGITS and int(most)):
+        raise typer.BadParameter("--replay: at-most must be a whole number from 1 to 999.")
+    wait = timedelta(seconds=int(after[1]) * SECONDS[after[2]])
+    return Rule(text, given.get("code"), given.get("exchange"), given.get("routing-key"), given.get("result"), wait, int(most))
+
+
+def _pairs(text: str) -> dict[str, str]:
+    split = shlex.shlex(text, posix=True)
+    split.whitespace, split.whitespace_split, split.commenters, split.escape = ",", True, "", ""
+    try:
+        parts = [part.partition("=") for part in split]
+    except ValueError as error:
+        raise typer.BadParameter(f"--replay cannot be read: {error}.") from None
+    for key, equals, _ in parts:
+        if key.strip() in _KEYS and not equals:
+            raise typer.BadParameter(f"--replay: {key.strip()} has no value; write {key.strip()}=VALUE.")
+        if key.strip() not in _KEYS:
+            raise typer.BadParameter(
+                f"--replay has no key {key!r}: there are {', '.join(_KEYS)}, as in code=unroutable,after=5m,at-most=3."
+            )
+    given = {key.strip(): value for key, _, value in parts}
+    if len(given) < len(parts):
+        raise typer.BadParameter("--replay names a key twice; give --replay several times for several rules.")
+    return given

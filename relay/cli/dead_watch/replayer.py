@@ -1,0 +1,95 @@
+"""Dead messages that a rule replays, some time after they died; the database counts how often that was done along their lineage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from relay.cli.common.output import count
+from relay.cli.common.support import complain
+from relay.cli.dead_watch.cursor import PAGE, Walk, place_of, read_floor
+from relay.cli.dead_watch.replay_rules import Rule
+from relay.postgres.operator_session import NotFoundError, RefusedError
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+BY: Final = "relay dead watch"
+"""Who signs, beside the login."""
+
+
+class Replays:
+    """Carries out one rule.
+
+    Args:
+        rule: which, when and how often.
+        earlier: rules that come first; what matches one of them is its.
+        wanted: filter of the whole watch.
+        ready: says whether the other handlers are through with a message.
+
+    """
+
+    def __init__(
+        self, rule: Rule, *, earlier: Sequence[Rule], wanted: Mapping[str, object], ready: Callable[[Mapping[str, Any]], bool]
+    ) -> None:
+        self._rule = rule
+        self._earlier = earlier
+        self._walk = Walk(wanted)
+        self._ready = ready
+        self._due = float("inf")
+        self.replayed = 0
+        self.refused = 0
+
+    def round(self, opened: Console, stopped: Callable[[], bool]) -> None:
+        """Replay what is due, so much of it that others are not held up for long."""
+        floor, now = read_floor(opened), opened.now()
+        self._due = float("inf")
+        last = self.replayed + self.refused + PAGE
+        for dead in self._walk.unseen(opened):
+            if stopped():
+                return
+            place = place_of(dead)
+            if not self._ready(dead):
+                floor = min(floor, place[0])
+            elif (wait := self._wait(dead, now)) > 0 or self.replayed + self.refused >= last:
+                # Those behind died later, so none of them is due much earlier.
+                self._due = time.monotonic() + wait
+                floor = min(floor, place[0])
+                break
+            else:
+                self._replay(opened, dead)
+                self._walk.saw(dead)
+        self._walk.rise(floor)
+
+    def until_due(self) -> float:
+        """Seconds until a message is due."""
+        return self._due - time.monotonic()
+
+    def _is_mine(self, dead: Mapping[str, Any]) -> bool:
+        return self._rule.matches(dict(dead)) and not any(each.matches(dict(dead)) for each in self._earlier)
+
+    def _wait(self, dead: Mapping[str, Any], now: datetime) -> float:
+        """Seconds, by the database's clock, until a message of this rule may go."""
+        if not self._is_mine(dead):
+            return 0.0
+        died: datetime = dead["archived_at"]
+        return (died + self._rule.after - now).total_seconds()
+
+    def _replay(self, opened: Console, dead: Mapping[str, Any]) -> None:
+        if not self._is_mine(dead):
+            return
+        place = {name: dead[name] for name in ("id", "xid", "seq")}
+        try:
+            made = opened.row("replay_dead", **place, at_most=self._rule.at_most, by=BY)["id"]
+            if made is not None:
+                self.replayed += 1
+                complain(f"Message {dead['id']} was replayed as {made}.")
+            elif opened.row("read_unanswered", **place)["unanswered"]:
+                self.refused += 1
+                times = count(self._rule.at_most, "time")
+                complain(f"Message {dead['id']} was replayed {times} already, or nobody knows; it stays unacknowledged.")
+        except (RefusedError, NotFoundError) as error:
+            self.refused += 1
+            complain(f"Message {dead['id']} was not replayed and stays unacknowledged: {error}")

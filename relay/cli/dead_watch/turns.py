@@ -1,0 +1,167 @@
+"""Whose dead message is told next: exchanges take turns, and what waits for another try takes no other's place; no I/O."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relay.cli.dead_watch.actions import Dead, Handler
+from relay.cli.dead_watch.cursor import Place, before
+
+MAX_UNTOLD: Final = 500
+"""Messages in memory that were not told yet, shared by the exchanges; each has room for one."""
+MAX_WAITING: Final = 10_000
+"""Messages that wait for another try, shared in the same way; an exchange whose share waits is read no further."""
+MAX_EXCHANGES: Final = 5000
+"""Exchanges with messages to tell; while there are so many, no other exchange is read."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A message that waits for a try by some handlers."""
+
+    exchange: str
+    place: Place
+    rest: Sequence[Handler]
+    due: float
+    dead: Dead | None = None
+    """Its row, until the first try."""
+    tries: int = 0
+    spoilt: bool = False
+    """One handler has given it up."""
+
+
+@dataclass(eq=False)
+class _Line:
+    """What is to be told of one exchange."""
+
+    since: int
+    """Orders the lines: by arrival, and after a turn by its end."""
+    fresh: bool = True
+    """It had no turn yet."""
+    heap: list[tuple[float, int, Waiting]] = field(default_factory=list)
+    untold: int = 0
+    read_to: Place | None = None
+    """More of the exchange stands after this place and was not read."""
+
+    @property
+    def waiting(self) -> int:
+        return len(self.heap) - self.untold
+
+
+class Turns:
+    """Holds what is to be told, by exchange, and gives the exchanges turns.
+
+    Every other turn goes to the exchange that came last, if it had no turn yet: one more among very many need not wait for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+        self._open: set[Place] = set()
+        self._counter = itertools.count()
+        self._served: str | None = None
+        self._newest = False
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for another try."""
+        return sum(line.waiting for line in self._lines.values())
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether something can be told for the first time."""
+        return any(line.untold or self._is_short(line) for line in self._lines.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another exchange."""
+        return len(self._lines) >= MAX_EXCHANGES
+
+    def admits(self, exchange: str) -> bool:
+        """Whether one more message of an exchange may be read."""
+        line = self._lines.get(exchange)
+        if line is None:
+            return not self.is_full
+        return line.untold < self._share(MAX_UNTOLD) and line.waiting < self._share(MAX_WAITING)
+
+    def put(self, one: Waiting) -> None:
+        """Have a message told when it is due."""
+        line = self._lines.get(one.exchange)
+        if line is None:
+            line = self._lines[one.exchange] = _Line(next(self._counter))
+        heapq.heappush(line.heap, (one.due, next(self._counter), one))
+        line.untold += one.dead is not None
+        self._open.add(one.place)
+
+    def leave(self, exchange: str, place: Place) -> bool:
+        """Note that a message and what follows of its exchange was not read; False if even that has no room."""
+        line = self._lines.get(exchange)
+        if line is not None:
+            line.read_to = before(place)
+        return line is not None
+
+    def read_all(self, exchange: str) -> None:
+        """Note that nothing of an exchange was left."""
+        self._lines[exchange].read_to = None
+
+    def is_left(self, exchange: str, place: Place) -> bool:
+        """Whether a message stands where its exchange was not read yet."""
+        line = self._lines.get(exchange)
+        return line is not None and line.read_to is not None and place > line.read_to
+
+    def is_open(self, exchange: str, place: Place) -> bool:
+        """Whether a message is still to be told, or told again."""
+        return place in self._open or self.is_left(exchange, place)
+
+    def next(self, now: float) -> str | None:
+        """The exchange whose turn it is, None while nothing is due."""
+        self._end_turn()
+        due = {exchange: line for exchange, line in self._lines.items() if self._wait(line, now) <= 0}
+        if not due:
+            return None
+        fresh = [exchange for exchange, line in due.items() if line.fresh]
+        newest, self._newest = self._newest and bool(fresh), not self._newest
+        self._served = max(fresh, key=lambda each: due[each].since) if newest else min(due, key=lambda each: due[each].since)
+        return self._served
+
+    def unread(self, exchange: str) -> Place | None:
+        """The place after which more of an exchange is to be read now."""
+        line = self._lines[exchange]
+        return line.read_to if self._is_short(line) else None
+
+    def take(self, exchange: str, now: float) -> Waiting | None:
+        """What is due of an exchange."""
+        line = self._lines[exchange]
+        if not line.heap or line.heap[0][0] > now:
+            return None
+        one = heapq.heappop(line.heap)[2]
+        line.untold -= one.dead is not None
+        self._open.discard(one.place)
+        return one
+
+    def until_due(self, now: float) -> float:
+        """Seconds until something is due."""
+        return min((self._wait(line, now) for line in self._lines.values()), default=float("inf"))
+
+    def _end_turn(self) -> None:
+        if self._served is None:
+            return
+        line, exchange, self._served = self._lines[self._served], self._served, None
+        line.since, line.fresh = next(self._counter), False
+        if not line.heap and line.read_to is None:
+            del self._lines[exchange]
+
+    def _wait(self, line: _Line, now: float) -> float:
+        if self._is_short(line):
+            return 0.0
+        return line.heap[0][0] - now if line.heap else float("inf")
+
+    def _is_short(self, line: _Line) -> bool:
+        """More of the exchange can be read, and nothing of it is left to be told for the first time."""
+        return line.read_to is not None and not line.untold and line.waiting < self._share(MAX_WAITING)
+
+    def _share(self, total: int) -> int:
+        return max(1, total // len(self._lines))

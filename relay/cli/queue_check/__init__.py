@@ -1,0 +1,1 @@
+"""`relay check`: whether a relay will find each message of the queue."""

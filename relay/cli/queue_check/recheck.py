@@ -1,0 +1,101 @@
+"""What `relay check` watches between its two looks: messages that a relay must touch, and who of them was passed over; no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from relay.cli.queue_check.rows import Kind, Seen
+
+MOST = 1000
+"""Messages of one group that are watched: the first in claim order."""
+MOST_IN_ALL = 100_000
+
+Group = tuple[Kind, str]
+"""What is claimed in one order: a kind, of an exchange; the exchange is empty for what goes in one order of all exchanges."""
+Claimed = Callable[[Collection[str]], Collection[str]]
+"""Tells which of these messages, gone from the queue, a relay has claimed."""
+
+
+class Watch:
+    """Messages that were there at the first look and could be claimed, or freed, at once."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, dict[str, Seen]] = {}
+        self._met: Counter[Group] = Counter()
+        self._ids: set[str] = set()
+
+    def put(self, row: Seen) -> None:
+        """Watch a message if something must happen to it, and there is room."""
+        if (group := _group(row)) is None:
+            return
+        self._met[group] += 1
+        if self._met[group] <= MOST and len(self._ids) < MOST_IN_ALL:
+            self._groups.setdefault(group, {})[row.id] = row
+            self._ids.add(row.id)
+
+    def __bool__(self) -> bool:
+        """Something is watched."""
+        return bool(self._ids)
+
+    def left_out(self, *, watched: bool) -> int:
+        """How many of the messages that something must happen to nobody can judge: those without room, or all if none was watched."""
+        return self._met.total() - len(self._ids) * watched
+
+    @property
+    def span(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The first and the last position that is watched."""
+        positions = [row.position for rows in self._groups.values() for row in rows.values()]
+        return min(positions), max(positions)
+
+    def knows(self, row: Seen) -> bool:
+        """Whether it is watched."""
+        return row.id in self._ids
+
+    def passed_over(self, now: Mapping[str, Seen], silent: Collection[str], claimed: Claimed) -> Iterator[Seen]:
+        """Those that should not be as they were.
+
+        Args:
+            now: what is left of the watched, by id.
+            silent: exchanges whose messages wait for the broker.
+            claimed: asks for those that are gone.
+
+        """
+        fates = {group: _fates(rows, now, silent) for group, rows in self._groups.items()}
+        fresh = [row for (kind, _), (_, gone) in fates.items() if kind == "fresh" for row in gone]
+        for group, (left, gone) in fates.items():
+            # Where nothing of an exchange was claimed its fresh messages may still have those of others in front of them.
+            moved = gone or (fresh if group[0] == "fresh" else [])
+            yield from (now[row.id] for row in self._overtaken(group, left, moved, now, claimed))
+
+    def _overtaken(self, group: Group, left: list[Seen], moved: list[Seen], now: Mapping[str, Seen], claimed: Claimed) -> Iterable[Seen]:
+        if not moved or group[0] == "lock":
+            # Nothing at all was done. Locks that are over all end in one page of a walk.
+            return left
+        if not left or group[0] == "suspect":
+            return []
+        known = claimed([row.id for row in moved if row.id not in now])
+        touched = [row for row in moved if row.id in now or row.id in known]
+        if group[0] != "fresh" and self._met[group] > MOST:
+            # They have no order of their own: as long as some go, the others may have to wait for their turn.
+            return []
+        return [row for row in left if any(_before(row, other) for other in touched)]
+
+
+def _fates(rows: Mapping[str, Seen], now: Mapping[str, Seen], silent: Collection[str]) -> tuple[list[Seen], list[Seen]]:
+    """Those that are as they were, and those that are not."""
+    mine = [row for row in rows.values() if row.exchange not in silent]
+    same = {row.id for row in mine if row.id in now and now[row.id].is_as(row)}
+    return [row for row in mine if row.id in same], [row for row in mine if row.id not in same]
+
+
+def _group(row: Seen) -> Group | None:
+    if row.kind is None:
+        return None
+    return row.kind, "" if row.kind in {"suspect", "lock"} else row.exchange
+
+
+def _before(row: Seen, other: Seen) -> bool:
+    """Whether every path comes to one message before it comes to the other: by position, and by the time at which they were due."""
+    since = (row.available_at or 0.0, other.available_at or 0.0)
+    return row.position < other.position and since[0] <= since[1] and row.lane == other.lane

@@ -1,0 +1,104 @@
+"""A walk over the whole queue in pages, and what it meets: how many messages stand where, and which of them no relay will find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from relay.cli.queue_check.recheck import Watch
+from relay.cli.queue_check.rows import Seen, State, why_lost
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import Console
+
+PAGE: Final = 10_000
+"""Messages of one statement."""
+MOST_NAMED: Final = 1000
+"""Lost messages that are named; more are counted."""
+FIRST: Final = (0, -(1 << 63))
+"""Before every position."""
+
+Say = Callable[[int], None]
+"""Takes how many messages were walked so far."""
+
+
+@dataclass
+class Found:
+    """What a walk has met."""
+
+    walked: int = 0
+    states: Counter[State] = field(default_factory=Counter)
+    held_keys: set[str] = field(default_factory=set)
+    """Keys that an operator holds and messages wait for."""
+    held: int = 0
+    """Messages of those keys."""
+    limited: int = 0
+    """Claimable messages of limited exchanges: they go at the rate that somebody set."""
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    """The first that were found lost, as they are shown."""
+    lost_in_all: int = 0
+    settling: list[dict[str, Any]] = field(default_factory=list)
+    """Messages that a living relay has claimed and cannot settle, because another session has them locked."""
+    watch: Watch = field(default_factory=Watch)
+
+    def meet(self, row: Seen) -> None:
+        """Count a message, and remember it if it is lost or has to be watched."""
+        self.walked += 1
+        if reason := why_lost(row):
+            self.lose(row, reason)
+            return
+        self.states[row.state] += 1
+        if row.held and row.ordering_key is not None:
+            self.held += 1
+            self.held_keys.add(row.ordering_key)
+        self.limited += row.limited and row.state == "claimable"
+        self.watch.put(row)
+
+    def lose(self, row: Seen, reason: str) -> None:
+        """Name a message with the reason for which no relay will find it."""
+        self.lost_in_all += 1
+        if len(self.lost) < MOST_NAMED:
+            self.lost.append(_named(row, reason))
+
+    def settles(self, row: Seen, reason: str) -> None:
+        """Name a message with the reason for which its relay cannot settle it; there are no more of them than are watched."""
+        self.settling.append(_named(row, reason))
+
+
+def _named(row: Seen, reason: str) -> dict[str, Any]:
+    place = f"{row.xid}/{row.seq}"
+    return {"id": row.id, "position": place, "exchange": row.exchange, "ordering_key": row.ordering_key, "reason": reason}
+
+
+def walk(opened: Console, say: Say) -> Found:
+    """Look at every message once."""
+    found = Found()
+    for row in _rows(opened, FIRST):
+        found.meet(row)
+        if found.walked % PAGE == 0:
+            say(found.walked)
+    return found
+
+
+def look_again(opened: Console, watch: Watch) -> dict[str, Seen]:
+    """What is left of the watched messages, by id."""
+    (first_xid, first_seq), last = watch.span
+    again = {}
+    for row in _rows(opened, (first_xid, first_seq - 1)):
+        if row.position > last:
+            break
+        if watch.knows(row):
+            again[row.id] = row
+    return again
+
+
+def _rows(opened: Console, after: tuple[int, int]) -> Iterator[Seen]:
+    page: list[dict[str, Any]] = [{}] * PAGE
+    while len(page) == PAGE:
+        page = opened.rows("check_page", after_xid=str(after[0]), after_seq=after[1], most=PAGE)
+        for row in page:
+            seen = Seen(**row)
+            after = seen.position
+            yield seen

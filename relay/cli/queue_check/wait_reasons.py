@@ -1,0 +1,116 @@
+"""Why a message of the queue is still there, in one sentence with the command that ends the wait; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from relay.cli.common.output import length, quoted, rate, typed, words
+from relay.cli.common.workers import Workers
+from relay.cli.queue_check.rows import Seen, holder, when, why_lost
+
+Row = Mapping[str, Any]
+
+TURN = "its turn; if it stays, `relay check --queue` says why"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What decides about a message beside its own row."""
+
+    paused: Mapping[str, Row]
+    """By exchange, as `list_paused.sql` gives them."""
+    limited: Mapping[str, Row]
+    """By exchange, as `list_limited.sql` gives them."""
+    parked: Row | None
+    """Its key, as `read_key_hold.sql` gives it."""
+    head: Seen | None
+    """The first message of its key, where that is another one."""
+    workers: Workers
+
+
+def waits_for(row: Seen, around: Around) -> str:
+    """What a message of the queue waits for, and what to do if that takes too long."""
+    if reason := why_lost(row):
+        return f"nothing, for no relay will find it: {reason}"
+    if row.lock_ends_at is not None:
+        return _lock(row, row.lock_ends_at, around.workers)
+    if holds := list(_holds(row, around)):
+        return ", and ".join(holds)
+    if row.state == "waiting" and row.available_at is not None:
+        return f"its time, {when(row.available_at)}"
+    return _claim(row, around)
+
+
+def paused(row: Row) -> str:
+    """An exchange that is held."""
+    return f"exchange {quoted(row['exchange'])} is paused {_whence(row, 'paused')}; {typed('resume', row['exchange'])}"
+
+
+def limited(row: Row, *, behind: bool) -> str:
+    """An exchange that goes at a rate; behind: some of its messages wait for that."""
+    waits = ", and messages wait for it" if behind else ""
+    name = row["exchange"]
+    return f"exchange {quoted(name)} is limited to {rate(row['per_second'])} {_whence(row, 'limited')}{waits}; {typed('unlimit', name)}"
+
+
+def _parked(row: Row) -> str:
+    return f"key {quoted(row['ordering_key'])} is parked {_whence(row, 'held')}; {typed('key resume', row['ordering_key'])}"
+
+
+def _whence(row: Row, done: str) -> str:
+    """Since when, by whom and why."""
+    why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
+    return f"since {words(row[f'{done}_at'])} by {words(row[f'{done}_by'])}{why}"
+
+
+def _holds(row: Seen, around: Around) -> Iterator[str]:
+    """What an operator has stopped, or the message in front."""
+    if row.exchange in around.paused:
+        yield paused(around.paused[row.exchange])
+    if around.parked:
+        yield _parked(around.parked)
+    elif around.head:
+        head = around.head
+        why = waits_for(head, replace(around, head=None))
+        first = f"message {head.id} ({_shown(head)}), which goes first under key {quoted(str(row.ordering_key))} and itself waits for"
+        yield f"{first}: {why}; `relay show {head.id}`"
+
+
+def _shown(row: Seen) -> str:
+    """Its state, as `relay show` has it."""
+    if row.lock_ends_at is not None:
+        return "locked"
+    return "delayed" if (row.available_at or 0.0) > row.clock else "ready"
+
+
+def _lock(row: Seen, ends_at: float, workers: Workers) -> str:
+    """A lock that a relay has taken, or somebody by hand."""
+    if row.session is not None:
+        return _session(row.session)
+    if row.over:
+        return workers.stopped or f"a relay, which frees it: its lock ended {when(ends_at)}"
+    if row.locked_by in workers.alive:
+        return f"{words(workers.alive[row.locked_by]['name'])}, which has it in hand; its lock ends {when(ends_at)} unless it is renewed"
+    who = f"by relay {row.locked_by}, which is not alive" if row.locked_by else "by hand"
+    return f"the end of its lock, {when(ends_at)}, which was taken {who}"
+
+
+def _claim(row: Seen, around: Around) -> str:
+    """Nothing but a claim is missing."""
+    workers, silent = around.workers, around.workers.said("silent")
+    if row.session is not None:
+        return _session(row.session)
+    if workers.stopped:
+        return workers.stopped
+    if row.exchange in silent:
+        return f"the broker, which has not answered for exchange {quoted(row.exchange)} for {length(silent[row.exchange])}: `relay status`"
+    if row.exchange in around.limited:
+        return limited(around.limited[row.exchange], behind=row.exchange in workers.said("behind"))
+    return TURN
+
+
+def _session(pid: int) -> str:
+    """One look cannot tell a claim of this moment from a transaction that stays open."""
+    return f"{holder(pid)}, which has the row locked: if that lasts, end its transaction"

@@ -1,0 +1,113 @@
+"""Message contracts in an application: read once, checked before any SQL; the relay checks again with what holds then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from relay.client.handles import AsyncConnection, Connection, async_connection, sync_connection
+from relay.client.insert import Given, Trace, fit, statement
+from relay.client.message import Message, MessageError
+from relay.codec.json_numbers import as_stored
+from relay.contracts.registry import Breach, Contract, Contracts, breaches
+from relay.contracts.schema import compiled
+
+_compiled = lru_cache(maxsize=1024)(compiled)
+"""Who reads the contracts again compiles only those that are new."""
+_LOG = logging.getLogger("relay.contracts")
+
+
+class ClientContracts:
+    """The contracts as they were when they were read; read them again to see later ones.
+
+    Args:
+        rows: as the table `queue_message_contract` has them. One that this version cannot read is left to the relay.
+    """
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self._contracts = Contracts((Contract(*row) for row in rows), compile_schema=_compiled)
+
+    def __len__(self) -> int:
+        return len(self._contracts)
+
+    def check(self, message: Message) -> None:
+        """Check a message; what breaks a contract whose mode is `warn` is logged by the logger `relay.contracts`.
+
+        Raises:
+            MessageError: it breaks an enforced contract; the sentence that the relay would archive it with. A part of a bundle is
+                checked as a list of one, which it may become.
+        """
+        for breach in self._breaches(message):
+            if breach.contract.mode == "enforce":
+                raise MessageError(breach.sentence)
+            _LOG.warning("%s", breach.sentence)
+
+    def check_all(self, messages: Iterable[Message]) -> None:
+        """Check messages; the error of `check` names the place of the first that is wrong."""
+        for place, message in enumerate(messages, start=1):
+            try:
+                self.check(message)
+            except MessageError as error:
+                raise MessageError(f"message {place}: {error}") from None
+
+    def _breaches(self, message: Message) -> list[Breach]:
+        held = self._contracts.of(message.exchange, message.routing_key)
+        if not held:
+            return []
+        if message.body is not None:
+            return breaches(held, None)
+        text = message.content_text if message.bundle_key is None else f"[{message.content_text}]"
+        # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole one there.
+        return breaches(held, text) and breaches(held, as_stored(text))
+
+
+def ready(message: Given, trace: Trace, contracts: ClientContracts | None) -> Message:
+    """One message that is fit to be sent and keeps the contracts.
+
+    Raises:
+        MessageError: it is not or does not; one sentence.
+    """
+    found = fit(message, trace)
+    if contracts is not None:
+        contracts.check(found)
+    return found
+
+
+def ready_at(place: int, message: Given, trace: Trace, contracts: ClientContracts | None) -> Message:
+    """As `ready`, for one of many; the error names its place."""
+    try:
+        return ready(message, trace, contracts)
+    except MessageError as error:
+        raise MessageError(f"message {place}: {error}") from None
+
+
+def all_ready(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> list[Message]:
+    """Messages that are fit to be sent and keep the contracts.
+
+    Raises:
+        MessageError: one is not or does not; the sentence names its place.
+    """
+    return [ready_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
+
+
+def load_contracts(connection: Connection, *, schema: str = "public") -> ClientContracts:
+    """Read the contracts over a psycopg connection or cursor, in its transaction.
+
+    Raises:
+        TypeError: the connection is none of psycopg's, or an async one; the sentence names the call that takes it.
+        psycopg.Error: they cannot be read.
+    """
+    with psycopg.Cursor(sync_connection(connection, "load_contracts"), row_factory=tuple_row) as cursor:
+        return ClientContracts(cursor.execute(statement("read_contracts", schema)).fetchall())
+
+
+async def load_contracts_async(connection: AsyncConnection, *, schema: str = "public") -> ClientContracts:
+    """`load_contracts` for psycopg's async connections."""
+    async with psycopg.AsyncCursor(async_connection(connection, "load_contracts_async"), row_factory=tuple_row) as cursor:
+        await cursor.execute(statement("read_contracts", schema))
+        return ClientContracts(await cursor.fetchall())

@@ -1,0 +1,181 @@
+"""Enqueueing many messages as a stream, by COPY, with psycopg, sync or async; memory does not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from relay.client.contracts import ClientContracts, ready_at
+from relay.client.handles import AsyncConnection, Connection, async_connection, sync_connection
+from relay.client.insert import KEYS, Given, Trace, into, statement, unlike
+from relay.client.message import Message
+
+_SAVE, _KEEP, _UNDO = b"SAVEPOINT relay_copy", b"RELEASE SAVEPOINT relay_copy", b"ROLLBACK TO SAVEPOINT relay_copy"
+
+
+def enqueue_copy(
+    connection: Connection,
+    messages: Iterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
+) -> int:
+    """Stream messages into the queue in the caller's transaction; return how many there were.
+
+    Each is checked as it comes, and all or none are inserted: within a transaction a savepoint takes back what had come before a wrong one,
+    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a key or none has one;
+    one whose `dedup_key` is known already is not inserted, which COPY does not tell, so it is counted too. COPY takes no expression, so
+    the database is asked for its time at the start of the stream, and each `delay` counts from there.
+
+    Args:
+        connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
+        messages: any iterable of what `enqueue` takes, such as a generator; one at a time is held.
+        schema: where `relay migrate` made the tables (RELAY_SCHEMA).
+        traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
+        tracestate: goes with it.
+        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
+
+    Raises:
+        MessageError: one can never be sent, or breaks an enforced contract; the sentence names its place, and nothing was inserted.
+        TypeError: as `enqueue`.
+        psycopg.Error: the database refused; nothing was inserted.
+    """
+    own = sync_connection(connection, "enqueue_copy")
+    fits = _fits(messages, Trace(traceparent, tracestate), contracts)
+    with psycopg.Cursor(own, row_factory=tuple_row) as cursor, _savepoint(cursor):
+        first = next(fits, None)
+        if first is None:
+            return 0
+        row = _keyed_row if first.keyed else _row
+        clock = _clock(cursor.execute(statement("read_clock", schema)).fetchall())
+        with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
+            copy.write_row(row(first, clock))
+            for message in fits:
+                copy.write_row(row(message, clock))
+        return cursor.rowcount
+
+
+async def enqueue_copy_async(
+    connection: AsyncConnection,
+    messages: Iterable[Given] | AsyncIterable[Given],
+    *,
+    schema: str = "public",
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    contracts: ClientContracts | None = None,
+) -> int:
+    """`enqueue_copy` for psycopg's async connections; the iterable may be async, too."""
+    own = async_connection(connection, "enqueue_copy_async")
+    fits = _fits_async(messages, Trace(traceparent, tracestate), contracts)
+    async with psycopg.AsyncCursor(own, row_factory=tuple_row) as cursor, _savepoint_async(cursor):
+        first = await anext(fits, None)
+        if first is None:
+            return 0
+        row = _keyed_row if first.keyed else _row
+        await cursor.execute(statement("read_clock", schema))
+        clock = _clock(await cursor.fetchall())
+        async with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
+            await copy.write_row(row(first, clock))
+            async for message in fits:
+                await copy.write_row(row(message, clock))
+        return cursor.rowcount
+
+
+def _row(message: Message, clock: datetime) -> tuple[Any, ...]:
+    available_at = message.available_at if message.delay is None else clock + message.delay
+    return (
+        message.id, message.exchange, message.routing_key, message.content_text, message.body, message.options.text(),
+        message.ordering_key, available_at, message.expires_at,
+    )  # fmt: skip
+
+
+def _keyed_row(message: Message, clock: datetime) -> tuple[Any, ...]:
+    return (*_row(message, clock), *(getattr(message, name) for name in KEYS))
+
+
+def _clock(rows: Sequence[tuple[str]]) -> datetime:
+    """The database's time, as `read_clock` has it."""
+    [(seconds,)] = rows
+    return datetime.fromtimestamp(float(seconds), UTC)
+
+
+def _fits(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> Iterator[Message]:
+    keyed = None
+    for place, given in enumerate(messages, start=1):
+        message = ready_at(place, given, trace, contracts)
+        if message.keyed is not keyed:
+            keyed = _decided(place, message, before=keyed)
+        yield message
+
+
+async def _fits_async(
+    messages: Iterable[Given] | AsyncIterable[Given], trace: Trace, contracts: ClientContracts | None
+) -> AsyncIterator[Message]:
+    keyed, place = None, 0
+    async for given in _each(messages):
+        place += 1
+        message = ready_at(place, given, trace, contracts)
+        if message.keyed is not keyed:
+            keyed = _decided(place, message, before=keyed)
+        yield message
+
+
+def _decided(place: int, message: Message, *, before: bool | None) -> bool:
+    """Where the stream goes is decided by its first message; the others must follow it."""
+    if before is not None:
+        raise unlike(place, keyed=message.keyed)
+    return message.keyed
+
+
+@contextmanager
+def _savepoint(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
+    if _alone(cursor.connection):
+        yield
+        return
+    cursor.execute(_SAVE)
+    try:
+        yield
+    except BaseException:
+        if not cursor.connection.closed:
+            cursor.execute(_UNDO)
+            cursor.execute(_KEEP)
+        raise
+    cursor.execute(_KEEP)
+
+
+@asynccontextmanager
+async def _savepoint_async(cursor: psycopg.AsyncCursor[Any]) -> AsyncIterator[None]:
+    if _alone(cursor.connection):
+        yield
+        return
+    await cursor.execute(_SAVE)
+    try:
+        yield
+    except BaseException:
+        if not cursor.connection.closed:
+            await cursor.execute(_UNDO)
+            await cursor.execute(_KEEP)
+        raise
+    await cursor.execute(_KEEP)
+
+
+def _alone(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the statement commits by itself, where there is no savepoint, and none is needed."""
+    return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+async def _each(messages: Iterable[Given] | AsyncIterable[Given]) -> AsyncIterator[Given]:
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+    else:
+        for message in messages:
+            yield message

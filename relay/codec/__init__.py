@@ -1,0 +1,1 @@
+"""A claim as AMQP frames: encoding, options, JSON and trace context."""

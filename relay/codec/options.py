@@ -1,0 +1,191 @@
+"""Publish options: from the JSON of the column `options` to AMQP property bytes, or to a code and a sentence.
+
+Wire types: AMQP 0-9-1 section 4.2 with RabbitMQ's field tags.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from relay.codec.option_rules import KEY_LIST, SHORT_LIMIT, OptionsError, check_key_list, check_text, collect, parse, printable
+
+HEADER_NAME_LIMIT: Final = 128
+"""Bytes in a header name (AMQP 0-9-1 section 4.2.5.5); clients cut longer ones in silence."""
+DEPTH_LIMIT: Final = 64
+"""Levels of lists and objects below `headers`."""
+FILTER_HEADER: Final = "x-stream-filter-value"
+"""Read by a stream of RabbitMQ 3.13 and later, which closes the publisher's connection over anything but a short string."""
+RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
+"""Set by the relay alone; left out where an app copied them from a message that it had received."""
+BROKER_HEADERS: Final = (
+    *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
+    *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
+    *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc"),
+)
+"""Written and read by RabbitMQ, its federation and its shovels; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
+`x-death` of another form, and takes its neighbours' messages with it."""
+BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-", "x-mqtt-")
+"""Names under which a stream keeps properties and sections of AMQP 1.0, and MQTT its quality of service; left out too. A value of another
+form closes the connection of the publisher, of every consumer that reads the stream, or of an MQTT subscriber (RabbitMQ 3.10.8)."""
+
+
+class Plan(NamedTuple):
+    """Options as property bytes in wire order; what differs from message to message is filled in between."""
+
+    mandatory: bool | None
+    flags: int
+    """Property flags, those that the relay always sets included."""
+    content_type: bytes | None
+    content_encoding: bytes
+    headers: bytes
+    """Entries of the headers table without the relay's own, CC and BCC included."""
+    middle: bytes
+    """`delivery_mode`, `priority`, `correlation_id`, `reply_to`, `expiration`."""
+    message_id: bytes | None
+    tail: bytes
+    """`timestamp`, `type`, `user_id`, `app_id`."""
+
+
+def plan(text: str, headers_limit: int) -> Plan:
+    """Compile the JSON text of the column `options`.
+
+    Args:
+        text: the JSON text; numbers keep their exact integer value, fractions become doubles.
+        headers_limit: bytes that the headers, CC and BCC may take on the wire.
+
+    Raises:
+        OptionsError: with the code and the sentence of docs/options.md.
+    """
+    try:
+        return _compile(collect(parse(text)), headers_limit)
+    except RecursionError:
+        raise OptionsError("headers_too_deep", f"options.headers is nested deeper than {DEPTH_LIMIT} levels") from None
+    except UnicodeEncodeError:
+        raise OptionsError("text_invalid", "options holds text that is not valid UTF-8; escape it or leave it out") from None
+
+
+def short_string(text: str) -> bytes:
+    """Encode a short string: one byte of length, then UTF-8; ValueError over 255 bytes."""
+    data = text.encode()
+    if len(data) > SHORT_LIMIT:
+        raise ValueError(f"{len(data)} bytes")
+    return bytes((len(data),)) + data
+
+
+def _compile(found: dict[str, tuple[str, Any]], headers_limit: int) -> Plan:
+    values = {name: value for name, (_, value) in found.items()}
+    mandatory, content_type, message_id = values.get("mandatory"), values.get("content_type"), values.get("message_id")
+    middle_flags, middle = _properties((("priority", 11), ("correlation_id", 10), ("reply_to", 9), ("expiration", 8)), values)
+    tail_flags, tail = _properties((("timestamp", 6), ("type", 5), ("user_id", 4), ("app_id", 3)), values)
+    coding_flag, coding = _properties((("content_encoding", 14),), values)
+    return Plan(
+        mandatory=mandatory,
+        # content_type, headers, delivery_mode and message_id are always there.
+        flags=0b1011_0000_1000_0000 | coding_flag | middle_flags | tail_flags,
+        content_type=None if content_type is None else short_string(content_type),
+        content_encoding=coding,
+        headers=_headers(values, headers_limit),
+        middle=bytes((_delivery_mode(values),)) + middle,
+        message_id=None if message_id is None else short_string(message_id),
+        tail=tail,
+    )
+
+
+def _delivery_mode(values: dict[str, Any]) -> int:
+    """`persistent` wins over `deliveryMode`, as in amqplib; 2 where neither is given."""
+    if "persistent" in values:
+        return 2 if values["persistent"] else 1
+    mode = values.get("delivery_mode", 2)
+    return 2 if mode is True else int(mode)
+
+
+def _properties(fields: Iterable[tuple[str, int]], values: dict[str, Any]) -> tuple[int, bytes]:
+    """Flags and bytes of the given properties, in the given (wire) order."""
+    flags, parts = 0, []
+    for name, bit in fields:
+        if name in values:
+            flags |= 1 << bit
+            parts.append(_property(name, values[name]))
+    return flags, b"".join(parts)
+
+
+def _property(name: str, value: Any) -> bytes:
+    if name == "priority":
+        return bytes((int(value),))
+    if name == "timestamp":
+        return int(value).to_bytes(8, "big")
+    return short_string(value if isinstance(value, str) else str(int(value)))
+
+
+def _headers(values: dict[str, Any], limit: int) -> bytes:
+    """Entries of the headers table, without its length."""
+    headers = {name: value for name, value in values.get("headers", {}).items() if not name.startswith(BROKER_PREFIXES)}
+    for name in (*RELAY_HEADERS, *BROKER_HEADERS):
+        headers.pop(name, None)
+    for name in ("CC", "BCC"):
+        _select(headers, name, values.get(name.lower()))
+    if code := check_text(headers.get(FILTER_HEADER, "")):
+        raise OptionsError(code, f"options.headers.{FILTER_HEADER} must be a string of at most {SHORT_LIMIT} bytes")
+    data = _table(headers, 0)
+    if len(data) > limit:
+        sentence = f"options.headers takes {len(data)} bytes on the wire, CC and BCC included; the limit is {limit} bytes"
+        raise OptionsError("headers_too_large", sentence)
+    return data
+
+
+def _select(headers: dict[str, Any], name: str, option: Any) -> None:
+    """Put the option CC or BCC where RabbitMQ reads it (sender-selected distribution): a header that is a list."""
+    if name in headers:
+        code = check_key_list(headers[name])
+        if code:
+            raise OptionsError(code, f"options.headers.{name} must be {KEY_LIST}")
+    if option is None:
+        return
+    keys = option if isinstance(option, list) else [option]
+    if headers.setdefault(name, keys) != keys:
+        raise OptionsError("option_conflict", f"options.{name} and options.headers.{name} differ; give one of them")
+
+
+def _table(entries: dict[str, Any], depth: int) -> bytes:
+    parts: list[bytes] = []
+    for name, value in entries.items():
+        data = name.encode()
+        if not 0 < len(data) <= HEADER_NAME_LIMIT:
+            sentence = f"options.headers has a name that is empty or longer than {HEADER_NAME_LIMIT} bytes: {printable(name)}"
+            raise OptionsError("header_name", sentence)
+        parts += (bytes((len(data),)), data, _field(value, depth + 1))
+    return b"".join(parts)
+
+
+def _field(value: Any, depth: int) -> bytes:
+    """One tagged value; depth counts from 1 for a header's own value."""
+    if depth > DEPTH_LIMIT:
+        raise OptionsError("headers_too_deep", f"options.headers is nested deeper than {DEPTH_LIMIT} levels")
+    if isinstance(value, str):
+        return _long(b"S", value.encode())
+    if isinstance(value, dict):
+        return _long(b"F", _table(value, depth))
+    if isinstance(value, list):
+        return _long(b"A", b"".join([_field(item, depth + 1) for item in value]))
+    return _scalar(value)
+
+
+def _long(tag: bytes, data: bytes) -> bytes:
+    return tag + len(data).to_bytes(4, "big") + data
+
+
+def _scalar(value: object) -> bytes:
+    """Integers are always 64 bits wide: the type on the wire must not change with the value."""
+    if value is None:
+        return b"V"
+    if isinstance(value, bool):
+        return b"t\x01" if value else b"t\x00"
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return struct.pack(">cq", b"l", value)
+    if isinstance(value, float) and math.isfinite(value):
+        return struct.pack(">cd", b"d", value)
+    sentence = "options.headers holds a number that fits neither a 64-bit integer nor a double; send it as a string"
+    raise OptionsError("number_out_of_range", sentence)

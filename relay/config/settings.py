@@ -1,0 +1,214 @@
+"""Settings of a relay, validated all at once by `load`; components get plain values from here and read no environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic import PrivateAttr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from relay.config.fields import Fields
+from relay.config.sources import PREFIX, Found, gather
+from relay.config.types import advice, as_text
+from relay.errors import SettingsError
+from relay.net.secret_url import Secret, SecretFile
+from relay.net.transport_security import weakens
+
+LOCK_SHARE = 0.8
+"""Share of the lock time in which a relay may write; a drain must fit in, or others take over what it still waits for."""
+POLICY = (
+    "max_attempts", "backoff_base", "backoff_max", "lock_seconds", "max_body_bytes", "retention_days", "dead_retention_days",
+    "received_retention_days", "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify", "direction",
+    "dedup_seconds", "bundle_seconds", "bundle_max_messages", "bundle_max_bytes",
+)  # fmt: skip
+"""Settings that the database carries out; the names of `queue_message_setting`."""
+URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url", "pipeline_replica_url")
+
+
+class Row(NamedTuple):
+    """One setting for people; the default and the meaning are Markdown."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+EMPTY = {"http_port": None, "allowed_exchanges": "", "work_seconds": None}
+"""What an empty variable stands for: no port, and a list of no names, which is refused; for all others it is unset."""
+
+
+class Settings(Fields):
+    """Every setting by its name without the prefix; made by `load`, or by keyword arguments alone in a test."""
+
+    _files: dict[str, Found] = PrivateAttr(default_factory=dict)
+    """Settings that a file held, by name."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only arguments: `load` is the one way from an environment to settings."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    def secret(self, name: str, *, changed: Callable[[], None], kept: Callable[[str], None]) -> Secret:
+        """The URL of that name for whoever connects again and again: where a file holds it, read anew each time; see `SecretFile`."""
+        given = self._files.get(name)
+        if given is None or given.file is None:
+            return str(getattr(self, name).get_secret_value())
+
+        def check(text: str) -> None:
+            insecure = Found(_variable("allow_insecure"), as_text(self.allow_insecure))
+            if mistakes := _checked({name: given._replace(text=text), "allow_insecure": insecure})[1]:
+                raise SettingsError("\n".join(mistakes))
+
+        return SecretFile(given.file, given.text, check=check, changed=changed, kept=kept)
+
+    @property
+    def conninfo(self) -> str:
+        """Conninfo of the queue's database, with its password; empty leaves everything to libpq's `PG*`."""
+        return self.database_url.get_secret_value()
+
+    @property
+    def pipeline_conninfo(self) -> str:
+        """Conninfo of the pipeline's connections, with its password."""
+        return (self.pipeline_database_url or self.database_url).get_secret_value()
+
+    @property
+    def pipeline_replica(self) -> str | None:
+        """Conninfo of the standby that an export reads rows from, with its password."""
+        return None if self.pipeline_replica_url is None else self.pipeline_replica_url.get_secret_value()
+
+    @property
+    def lake_storage(self) -> dict[str, str]:
+        """Storage options of the lake, with their secrets."""
+        return dict(json.loads(self.lake_options.get_secret_value()))
+
+    def policy(self) -> dict[str, str]:
+        """What was set on purpose of the policy that the database carries out, as `queue_message_setting` takes it."""
+        return {name: as_text(getattr(self, name)) for name in POLICY if name in self.model_fields_set}
+
+    def under(self, database: Mapping[str, str]) -> Self:
+        """These settings with the database's policy, which holds.
+
+        Raises:
+            SettingsError: the database knows a word that this relay does not.
+        """
+        values = {name: text for name, text in database.items() if name in POLICY}
+        held, wrong = _validate(values)
+        if wrong:
+            strange = ", ".join(sorted(wrong))
+            raise SettingsError(
+                f"The database's policy has values that this relay does not know ({strange}): install a newer outbox-relay."
+            )
+        return self.model_copy(update={name: getattr(held, name) for name in values})
+
+    def overruled(self, database: Mapping[str, str]) -> list[tuple[str, str, str]]:
+        """Name, value here and value there of each policy that was set here on purpose and that the database has otherwise."""
+        held = self.under(database)
+        return [
+            (name, text, as_text(getattr(held, name))) for name, text in self.policy().items() if getattr(held, name) != getattr(self, name)
+        ]
+
+
+def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Settings:
+    """Read and check every setting; `env_file` fills in what `environ` leaves open, None for no file.
+
+    Raises:
+        SettingsError: one sentence for each mistake, one a line.
+    """
+    fields = {_variable(name): name for name in Settings.model_fields}
+    secrets = [variable for variable, name in fields.items() if _is_secret(name)]
+    found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable(name) for name in EMPTY])
+    given = {fields[variable]: each for variable, each in found.items()}
+    settings, wrong = _checked(given)
+    if mistakes or wrong:
+        raise SettingsError("\n".join([*mistakes, *wrong]))
+    settings._files.update({name: each for name, each in given.items() if each.file})  # noqa: SLF001 - of this module
+    return settings
+
+
+def describe() -> list[Row]:
+    """Every setting with its default and its meaning, for the README and `relay config`."""
+    return [
+        Row(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def _checked(given: Mapping[str, Found]) -> tuple[Settings, list[str]]:
+    """Settings of the texts that are right, and a sentence for each mistake."""
+    settings, wrong = _validate({name: each.text or EMPTY.get(name) for name, each in given.items()})
+    mistakes = [_sentence(name, given[name]) for name in wrong]
+    mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
+    if not settings.allow_insecure:
+        urls = {name: given[name] for name in URLS if name in given and name not in wrong}
+        mistakes += [_weakened(each.origin, option) for each in urls.values() if (option := weakens(each.text))]
+    return settings, mistakes
+
+
+def _weakened(origin: str, option: str) -> str:
+    return (
+        f"{origin} asks for less than is checked without it ({option}): take that away, or, if it is meant, "
+        f"set {_variable('allow_insecure')}=true."
+    )
+
+
+def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
+    """Settings of the values that are right, and the names of the others."""
+    named = {Settings.model_fields[name].alias or name: value for name, value in values.items()}
+    try:
+        return Settings(**named), set()
+    except ValidationError as error:
+        aliases = {Settings.model_fields[name].alias or name: name for name in values}
+        wrong = {aliases[str(each["loc"][0])] for each in error.errors(include_input=False, include_context=False)}
+    settings, _ = _validate({name: value for name, value in values.items() if name not in wrong})
+    return settings, wrong
+
+
+def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
+    """Names of settings that are each right but not together, and the sentence."""
+    longest = LOCK_SHARE * settings.lock_seconds
+    found = []
+    if settings.backoff_base > settings.backoff_max:
+        found.append((("backoff_base", "backoff_max"), "the first wait must not be longer than the longest"))
+    if settings.drain_seconds > longest and "drain_seconds" in settings.model_fields_set:
+        found.append(
+            (("drain_seconds", "lock_seconds"), f"drain for {longest:g} at most, or other relays send what this one still waits for")
+        )
+    return [(names, f"{_both(settings, names)}: {rule}.") for names, rule in found]
+
+
+def _both(settings: Settings, names: tuple[str, ...]) -> str:
+    return " and ".join(f"{_variable(name)} is {as_text(getattr(settings, name))}" for name in names)
+
+
+def _sentence(name: str, given: Found) -> str:
+    value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
+    allowed = _extra(Settings.model_fields[name])["allowed"]
+    return f"{given.origin} is {value}: it must be {allowed}.{advice(given.text) if _is_secret(name) else ''}"
+
+
+def _variable(name: str) -> str:
+    return PREFIX + (Settings.model_fields[name].alias or name).upper()
+
+
+def _is_secret(name: str) -> bool:
+    return "SecretStr" in str(Settings.model_fields[name].annotation)
+
+
+def _extra(field: FieldInfo) -> Mapping[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _shown(field: FieldInfo) -> str:
+    return str(_extra(field)["shown"] or ("none" if field.default is None else f"`{as_text(field.default)}`"))

@@ -1,0 +1,69 @@
+"""Claims for the engine: what the database's failures mean, and a claim that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from relay import events
+from relay.aio import pause, unless
+from relay.errors import NewConnectionError, StoreError
+from relay.message import Batch
+from relay.ports import Intake
+
+
+class Claimer:
+    """Asks the intake for batches; a database that fails is told of and waited for."""
+
+    def __init__(self, *, intake: Intake, stopping: asyncio.Event, emit: events.Sink) -> None:
+        self._intake = intake
+        self._stopping = stopping
+        self._emit = emit
+        self._claiming: asyncio.Future[Batch | None] | None = None
+        self._failures = 0
+        self.failed = False
+        """The last claim found out nothing, so there is no reason to rest."""
+
+    async def claim(self, room: int, room_bytes: int) -> Batch | None:
+        """The next batch; None when nothing is due, or after a pause when the database failed."""
+        began, self.failed = time.monotonic(), False
+        self._claiming = asyncio.ensure_future(self._intake.claim(room, room_bytes))
+        try:
+            await asyncio.wait((self._claiming,))
+            batch = None if self._claiming.cancelled() else self._claiming.result()
+        except NewConnectionError:
+            self.failed = True
+            self._intake.reset()
+            return None
+        except StoreError as error:
+            await self._wait(error)
+            return None
+        finally:
+            self._claiming.cancel()
+        if self._failures:
+            self._failures = 0
+            self._emit(events.DatabaseUp())
+        if batch:
+            self._emit(events.BatchClaimed(batch.source, len(batch.claims), batch.size, time.monotonic() - began))
+        return batch
+
+    def cut(self) -> None:
+        """Wait for the database no longer; what a claim locked all the same comes back when its lock expires."""
+        if self._claiming is not None:
+            self._claiming.cancel()
+
+    async def _wait(self, error: StoreError) -> None:
+        self.failed = True
+        if error.unprintable:
+            with suppress(StoreError):
+                await self._intake.reject_unprintable()
+        if error.in_passing or error.unprintable:
+            # The connection is well, so heads and lanes are as they were.
+            self._emit(events.MaintenanceFailed("claim", str(error)))
+            await unless(self._stopping, asyncio.sleep(pause(1)))
+            return
+        self._intake.reset()
+        self._failures += 1
+        self._emit(events.DatabaseDown(str(error), self._failures))
+        await unless(self._stopping, asyncio.sleep(pause(self._failures)))

@@ -1,0 +1,79 @@
+"""Policy that the database carries out, as the relay reads it from `queue_message_setting`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, get_args
+
+from relay.engine.retry import RetryPolicy, Unroutable
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What holds now."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    keep_successes: bool = True
+    """False: of the successes nothing is archived (setting `archive` = failures)."""
+    park_dead_keys: bool = False
+    """True: a head that becomes dead parks its ordering key (setting `on_dead_key` = park)."""
+    notify: str = "idle"
+    lock_seconds: float = 30.0
+    max_body_bytes: int = 16 << 20
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Self:
+        """Read the table's rows; the database has checked their values, and what is missing has its default.
+
+        Raises:
+            ValueError: a value that this relay does not know, as a newer schema may have.
+        """
+        default = RetryPolicy()
+        unroutable, by_exchange = parse_unroutable(settings.get("unroutable", default.unroutable))
+        retry = RetryPolicy(
+            max_attempts=int(settings.get("max_attempts", default.max_attempts)),
+            backoff_base=float(settings.get("backoff_base", default.backoff_base)),
+            backoff_max=float(settings.get("backoff_max", default.backoff_max)),
+            unroutable=unroutable,
+            unroutable_by_exchange=by_exchange,
+        )
+        return cls(
+            retry=retry,
+            keep_successes=settings.get("archive", "all") == "all",
+            park_dead_keys=settings.get("on_dead_key", "continue") == "park",
+            notify=settings.get("notify", "idle"),
+            lock_seconds=float(settings.get("lock_seconds", 30)),
+            max_body_bytes=int(settings.get("max_body_bytes", 16 << 20)),
+        )
+
+
+class Controls(NamedTuple):
+    """What operators hold, limit or have scheduled now."""
+
+    paused: list[str]
+    limits: dict[str, float]
+    """Messages a second by exchange, of all relays together."""
+    relays: int
+    """How many share them."""
+    tick_in: float | None = None
+    """Seconds until a schedule is due; None where there is none."""
+
+
+def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:
+    """Policy for unroutable messages and its exceptions by exchange, from text such as `retry,audit=accept`.
+
+    Raises:
+        ValueError: a part is not one of the words, or two parts contradict each other.
+
+    """
+    found: dict[str | None, Unroutable] = {}
+    for part in value.split(","):
+        exchange, equals, chosen = part.strip().rpartition("=")
+        name = exchange.strip() if equals else None
+        choice = next((known for known in get_args(Unroutable) if known == chosen.strip()), None)
+        if choice is None or "=" in exchange or found.get(name, choice) != choice:
+            raise ValueError(f"{part.strip()!r} is no policy or contradicts another part: write one such as retry,audit=accept.")
+        found[name] = choice
+    default = found.pop(None, "retry")
+    return default, {exchange: choice for exchange, choice in found.items() if exchange is not None}

@@ -1,0 +1,146 @@
+"""Writes outcomes until they are written. A failed settle is tried again as a settle; it never causes a second publish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from relay import events
+from relay.aio import pause, unless
+from relay.errors import StoreError
+from relay.message import Archive, Batch, GiveBack, Outcome, Portion, Retry
+from relay.ports import Left, Row, SettleStore, Written
+
+Item = TypeVar("Item")
+
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries while the database is away."""
+GUILTY_PAUSE = 30.0
+"""Seconds between two tries of a row that the archive refuses by itself."""
+BUSY_PAUSE = 1.0
+"""Seconds between two tries of a row that another session holds."""
+BUSY = (
+    "Another session holds these rows of queue_message, or a trigger of the table keeps them; they are tried again, and their "
+    "neighbours are settled. If this goes on, let the long transaction end that pg_stat_activity shows, or correct the trigger."
+)
+
+
+class Write(Protocol):
+    """One of the two statements."""
+
+    async def __call__(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Write rows; return those that were not written."""
+
+
+class Pass(NamedTuple):
+    """What one try at everything came to."""
+
+    lost: list[str]
+    refused: list[Row]
+    """Rows that spoil the statement alone: they wait, their neighbours do not."""
+    busy: list[Row]
+    """Rows that other sessions hold: they wait too."""
+
+    def plus(self, other: Pass) -> Pass:
+        """Both together."""
+        return Pass(self.lost + other.lost, self.refused + other.refused, self.busy + other.busy)
+
+
+NOTHING = Pass([], [], [])
+
+
+class Settlement:
+    """The settler that the engine talks to."""
+
+    def __init__(self, *, store: SettleStore, emit: events.Sink) -> None:
+        self._store = store
+        self._emit = emit
+        self._leaving = asyncio.Event()
+
+    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+        """See `relay.ports.Settler`."""
+        tries = 0
+        while portion.claims:
+            lost, refused, busy = await self._pass(batch, _rows(batch, portion, outcomes))
+            written = _without(portion, outcomes, [*refused, *busy])
+            if written.portion.claims:
+                yield written._replace(lost=lost)
+            left = busy if self._leaving.is_set() else [*refused, *busy]
+            portion, outcomes = _only(portion, outcomes, left)
+            if left:
+                tries += 1
+                await self._rest(pause(tries, longest=BUSY_PAUSE if busy else GUILTY_PAUSE))
+
+    def leave(self) -> None:
+        """See `relay.ports.Settler`."""
+        self._leaving.set()
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait; a relay that begins to leave tries once more at once."""
+        if self._leaving.is_set():
+            await asyncio.sleep(seconds)
+        else:
+            await unless(self._leaving, asyncio.sleep(seconds))
+
+    async def _pass(self, batch: Batch, rows: Sequence[Row]) -> Pass:
+        archived = [row for row in rows if isinstance(row.outcome, Archive)]
+        released = [row for row in rows if isinstance(row.outcome, Retry | GiveBack)] if len(archived) < len(rows) else []
+        done = await self._persist(self._store.archive, batch, archived) if archived else NOTHING
+        return done.plus(await self._persist(self._store.release, batch, released)) if released else done
+
+    async def _persist(self, write: Write, batch: Batch, rows: Sequence[Row]) -> Pass:
+        """Try until it is written; halve what a row's own values spoil until that row stands alone."""
+        attempt = 0
+        while True:
+            try:
+                return self._passed(rows, await write(batch, rows, again=attempt > 0))
+            except StoreError as error:
+                attempt += 1
+                if error.refused and len(rows) > 1:
+                    middle = len(rows) // 2
+                    left, right = [await self._persist(write, batch, half) for half in (rows[:middle], rows[middle:])]
+                    return left.plus(right)
+                self._emit(events.SettleFailed(len(rows), str(error), attempt))
+                if error.refused:
+                    return Pass([], list(rows), [])
+            await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
+
+    def _passed(self, rows: Sequence[Row], left: Sequence[Left]) -> Pass:
+        busy = {one.id for one in left if one.busy}
+        if busy:
+            self._emit(events.SettleFailed(len(busy), BUSY, 1))
+        return Pass([one.id for one in left if not one.busy], [], [row for row in rows if row.claim.id in busy] if busy else [])
+
+
+def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[Row]:
+    zero = batch.claimed_tick
+    return [
+        Row(claim, outcome, int((published - zero) * 1e6) if published else None, int((confirmed - zero) * 1e6) if confirmed else None)
+        for claim, outcome, published, confirmed in zip(portion.claims, outcomes, portion.published, portion.confirmed, strict=True)
+    ]
+
+
+def _without(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[Row]) -> Written:
+    """What was written."""
+    if not left:
+        return Written(portion, outcomes, [])
+    apart = {row.claim.position for row in left}
+    indexes = [index for index, claim in enumerate(portion.claims) if claim.position not in apart]
+    return Written(_picked(portion, indexes), _pick(outcomes, indexes), [])
+
+
+def _only(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[Row]) -> tuple[Portion, Sequence[Outcome]]:
+    """What is left to write."""
+    apart = {row.claim.position for row in left}
+    indexes = [index for index, claim in enumerate(portion.claims) if claim.position in apart] if left else []
+    return _picked(portion, indexes), _pick(outcomes, indexes)
+
+
+def _picked(portion: Portion, indexes: Sequence[int]) -> Portion:
+    claims, results, published, confirmed = portion
+    return Portion(_pick(claims, indexes), _pick(results, indexes), _pick(published, indexes), _pick(confirmed, indexes))
+
+
+def _pick(items: Sequence[Item], indexes: Sequence[int]) -> list[Item]:
+    return [items[index] for index in indexes]

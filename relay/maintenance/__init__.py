@@ -1,0 +1,1 @@
+"""Periodic work beside the loop."""

@@ -1,0 +1,1 @@
+"""URLs and outbound connections: secrets, transport security and address rules."""

@@ -1,0 +1,291 @@
+"""A small HTTP client for addresses that others chose: resolves once, refuses what is private, and connects to that very address."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+import h11
+
+from relay.errors import RelayError
+from relay.net.ip_policy import Address, first_refused, is_odd_number, why_refused
+
+AGENT = "outbox-relay"
+LONGEST_URL = 8192
+PORTS = {"http": 80, "https": 443}
+_MOST_ADDRESSES = 4
+"""Addresses of a name that are tried; each gets its share of the time."""
+_LONGEST_HEAD = 64 << 10
+"""Bytes of a response's status line and headers."""
+_CHUNK = 64 << 10
+_PRINTABLE = re.compile(r"[!-~]+")
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Gives the addresses of a name and a port as text."""
+
+
+class OutboundError(RelayError):
+    """The request brought no response; the message is one sentence without the URL's path, which may hold a secret."""
+
+
+class UrlError(OutboundError):
+    """The URL, or the address that its name has, is refused: trying again does not help while it is that."""
+
+
+class UnreachableHostError(OutboundError):
+    """Nothing was sent: no address, no connection, or no TLS. Waiting may help."""
+
+
+class NoAnswerError(OutboundError):
+    """The request was sent, in part at least, and no whole response came in time."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a server answered; a redirect is an answer like any other and is not followed."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By name in small letters; values of a name that comes several times are joined by commas."""
+    body: bytes
+    """At most `max_bytes` of it, as it was sent."""
+    cut: bool = False
+    """There was more of the body."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a URL leads."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def place(self) -> str:
+        """The URL without what may be secret."""
+        return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """The value of the header Host."""
+        return _bracketed(self.host) + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
+
+
+async def fetch(
+    url: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    timeout: float = 10.0,  # noqa: ASYNC109 - of the whole, resolving included
+    max_bytes: int = 1 << 20,
+    allow_private: bool = False,
+    resolve: Resolve | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Response:
+    """Send one request over a connection of its own and return what was answered.
+
+    Redirects are not followed, proxies of the environment are not asked, compressed bodies are not unpacked.
+
+    Args:
+        url: http or https, without a login.
+        method: such as POST.
+        headers: beside Host, Connection, Content-Length, Accept-Encoding and User-Agent; the last two may be given.
+        body: what is sent.
+        timeout: seconds for everything together.
+        max_bytes: of the response's body; what is longer is cut.
+        allow_private: also to this machine and to private networks; link-local, multicast and metadata addresses are refused anyway.
+        resolve: gives a name's addresses; the system's if left out.
+        tls: what vouches for servers; the system's authorities if left out.
+
+    Raises:
+        UrlError: the URL or an address of its name is refused; nothing was sent.
+        UnreachableHostError: no connection; nothing was sent.
+        NoAnswerError: the server may have got the request.
+    """
+    target = parse(url, allow_private=allow_private)
+    request = _request(target, method, headers or {}, body)
+    connected = False
+    try:
+        async with asyncio.timeout(timeout):
+            addresses = await resolved(target, allow_private=allow_private, resolve=resolve)
+            reader, writer = await _connected(target, addresses, timeout, tls)
+            connected = True
+            return await _exchanged(reader, writer, request, method, max_bytes)
+    except TimeoutError as error:
+        if connected:
+            raise NoAnswerError(f"{target.place} gave no whole answer within {timeout:g} s.") from error
+        raise UnreachableHostError(f"{target.place} cannot be reached (no connection within {timeout:g} s).") from error
+    except (OSError, EOFError, h11.ProtocolError) as error:
+        raise NoAnswerError(f"{target.place} broke off or answered no HTTP ({_words(error)}).") from error
+
+
+def parse(url: str, *, allow_private: bool = False) -> Target:
+    """Where a URL leads.
+
+    Raises:
+        UrlError: it is none that a request may go to, or it names an address that is refused.
+    """
+    parts, port = _split(url)
+    host = (parts.hostname or "").rstrip(".")
+    if parts.scheme not in PORTS:
+        raise UrlError("The URL must begin with https:// or http://.")
+    if "@" in parts.netloc:
+        raise UrlError("The URL must hold no user and no password: where headers can be given, send them in one.")
+    if not host or "%" in host or port == 0:
+        raise UrlError("The URL must name a host, and a port from 1 to 65535 if any.")
+    if is_odd_number(host):
+        raise UrlError("The URL's host must be a name or an address in its usual form, such as 192.0.2.1.")
+    if (address := _literal(host)) and (why := why_refused(address, allow_private=allow_private)):
+        raise _refused(f"The URL names {why}")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port or PORTS[parts.scheme], path)
+
+
+async def check(url: str, *, allow_private: bool = False) -> Target:
+    """Where a URL leads, its name's addresses looked at if it has any now.
+
+    Raises:
+        UrlError: as `fetch` would today.
+    """
+    target = parse(url, allow_private=allow_private)
+    with suppress(UnreachableHostError):
+        await resolved(target, allow_private=allow_private)
+    return target
+
+
+async def resolved(target: Target, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
+    """The addresses of a target's host, every one of which a request may go to; errors as `fetch`."""
+    try:
+        found = [target.host] if _literal(target.host) else await (resolve or _resolve)(target.host, target.port)
+        addresses = [ipaddress.ip_address(each) for each in dict.fromkeys(found)]
+    except (OSError, ValueError) as error:
+        raise UnreachableHostError(f"The host of {target.place} has no address ({_words(error)}).") from error
+    if why := first_refused(addresses, allow_private=allow_private):
+        raise _refused(f"{target.place} leads to {why}")
+    return addresses[:_MOST_ADDRESSES]
+
+
+def _split(url: str) -> tuple[SplitResult, int | None]:
+    # Letters that parsers read differently have no place in a URL: blanks, control characters, others than ASCII, backslashes.
+    if len(url) > LONGEST_URL or not _PRINTABLE.fullmatch(url) or "\\" in url:
+        raise UrlError(f"The URL must be of 1 to {LONGEST_URL} printable ASCII letters: percent-encode others, names as xn--.")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UrlError("The URL must name a host, and a port from 1 to 65535 if any.") from error
+    return parts, port
+
+
+def _refused(why: str) -> UrlError:
+    return UrlError(f"{why}: no request goes there{' unless private addresses are allowed' if 'the private' in why else ''}.")
+
+
+async def _resolve(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+async def _connected(
+    target: Target, addresses: Sequence[Address], seconds: float, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the first of these addresses that answers; the name is asked for by TLS alone."""
+    secure = (tls or ssl.create_default_context()) if target.scheme == "https" else None
+    failure: Exception = OSError("no address")
+    for address in addresses:
+        try:
+            async with asyncio.timeout(seconds / len(addresses)):
+                return await asyncio.open_connection(
+                    str(address), target.port, ssl=secure, server_hostname=target.host if secure else None, limit=_CHUNK
+                )
+        except (OSError, EOFError) as error:
+            failure = error
+    raise UnreachableHostError(f"{target.place} cannot be reached ({_words(failure)}).") from failure
+
+
+def _request(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """The bytes of a request."""
+    given = {name.lower(): value for name, value in headers.items()}
+    own = {"host": target.authority, "connection": "close", "content-length": str(len(body))}
+    every = {"user-agent": AGENT, "accept-encoding": "identity", **given, **own}
+    connection = h11.Connection(h11.CLIENT)
+    try:
+        request = h11.Request(method=method, target=target.path, headers=list(every.items()))
+        events = [request, *([h11.Data(data=body)] if body else []), h11.EndOfMessage()]
+        sent = [connection.send(event) for event in events]
+    except (h11.LocalProtocolError, UnicodeEncodeError) as error:
+        raise UrlError("The method or a header holds letters that HTTP does not allow there.") from error
+    if method == "CONNECT":
+        raise UrlError("The method CONNECT asks for a tunnel, which is no request.")
+    return b"".join(filter(None, sent))
+
+
+async def _exchanged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, method: str, max_bytes: int) -> Response:
+    """Send the request and read the answer; the connection is of no further use."""
+    try:
+        writer.write(request)
+        return await _answer(reader, method, max_bytes)
+    finally:
+        writer.transport.abort()
+
+
+async def _answer(reader: asyncio.StreamReader, method: str, max_bytes: int) -> Response:
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+    # What was asked for says how the answer ends: that to HEAD has no body.
+    connection.send(h11.Request(method=method, target="/", headers=[("host", "-"), ("connection", "close")]))
+    connection.send(h11.EndOfMessage())
+    head: h11.Response | None = None
+    received = bytearray()
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(_CHUNK))
+        elif isinstance(event, h11.Response):
+            head = event
+        elif isinstance(event, h11.Data):
+            received += event.data
+        if head and (len(received) > max_bytes or isinstance(event, h11.EndOfMessage)):
+            return Response(head.status_code, _joined(head), bytes(received[:max_bytes]), cut=len(received) > max_bytes)
+
+
+def _joined(response: h11.Response) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in response.headers:
+        key, text = name.decode("ascii"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _words(error: Exception) -> str:
+    """Why, in words of the library or the system that hold nothing of a server's answer."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__

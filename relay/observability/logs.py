@@ -1,0 +1,217 @@
+"""Log lines: one for each event, in words for people or as JSON. No payload, no password, no line break gets through.
+
+Other libraries' loggers are held down: at their lower levels aiormq prints frames and aio-pika prints messages, and an
+exception's text may quote either. What they still say is cut to its first line, and an exception to its type and place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+from relay import events
+from relay.errors import RelayError
+from relay.events.broker import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited, ExchangeProven, ExchangeQuarantined
+from relay.events.contracts import ContractBroken, ContractUnusable
+from relay.events.inbox import DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed, QueueOpened, QueueRefused, ReceiveFailed
+from relay.events.schedules import KeyFails, ScheduleFails
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+FLOODS = frozenset({
+    ContractBroken, ContractUnusable, KeyFails, ScheduleFails,
+    BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited, ExchangeProven, ExchangeQuarantined,
+    events.DatabaseDown, events.DatabaseUp, events.ListenDown, events.ListenUp, events.LockLost, events.MaintenanceFailed,
+    events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
+    QueueOpened, QueueRefused, ReceiveFailed,
+})  # fmt: skip
+"""Kinds that a fault can make by the thousand: one line a second of each, which counts what it stands for."""
+SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
+    (events.SettleFailed, events.MaintenanceFailed, events.ListenDown, ReceiveFailed), events.DatabaseDown
+)
+"""Kinds that tell of the same server being down share that second."""
+GAP = 1.0
+"""Seconds between two lines of such a kind."""
+LONGEST = 1000
+"""Characters of one value."""
+MOST = 10
+"""Members of one value that is a list."""
+_FOREIGN = {
+    "aio_pika": logging.CRITICAL,
+    "aiormq": logging.CRITICAL,
+    "asyncio": logging.ERROR,
+    "pamqp": logging.CRITICAL,
+    "psycopg": logging.CRITICAL,
+    "starlette": logging.ERROR,
+    "uvicorn": logging.ERROR,
+}
+
+
+def configure(*, level: str, log_format: str | None, stream: TextIO | None = None) -> None:
+    """Send log lines of this process to `stream`; a second call replaces the first.
+
+    Args:
+        level: least level of the relay's own lines: debug, info, warning, error.
+        log_format: console or json; None takes console on a terminal and json elsewhere.
+        stream: standard error if None.
+
+    """
+    stream = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(stream, log_format))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("relay").setLevel(LEVELS[level])
+    for name, least in _FOREIGN.items():
+        logging.getLogger(name).setLevel(least)
+
+
+class LogSink:
+    """Writes events by their level; kinds that come in floods at most once a second each."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next: dict[type[events.Event], float] = {}
+        self._held: dict[type[events.Event], tuple[events.Event, int, str]] = {}
+        """Of each kind the last event that was held back, how many before it, and when it came."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._logger = structlog.wrap_logger(
+            logging.getLogger("relay"),
+            wrapper_class=structlog.stdlib.BoundLogger,
+            processors=[structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        )
+
+    def __call__(self, event: events.Event) -> None:
+        """Write the event now, or count it."""
+        kind = type(event)
+        if kind is events.Stopped:
+            self.flush()
+            self._ended = True
+        elif self._ended and event.level != "error":
+            # What components say of connections that they close themselves.
+            return
+        if self._held:
+            self._tell_held(self._clock(), but=kind)
+        if event.level == "none":
+            return
+        values = _values(event)
+        if kind in FLOODS:
+            if not self._may_speak(kind):
+                self._hold(event)
+                return
+            if kind in self._held:
+                values["suppressed"] = self._held.pop(kind)[1] + 1
+        self._logger.log(LEVELS[event.level], name_of(kind), **values)
+
+    def _hold(self, event: events.Event) -> None:
+        """Keep the event for its second's end, of which a timer tells where a loop runs."""
+        kind = type(event)
+        self._held[kind] = (
+            event,
+            self._held[kind][1] + 1 if kind in self._held else 0,
+            datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        )
+        if self._timer is None:
+            with suppress(RuntimeError):
+                self._timer = asyncio.get_running_loop().call_later(GAP, self._tell_in_time)
+
+    def _tell_in_time(self) -> None:
+        self._timer = None
+        self._tell_held(self._clock())
+        if self._held:
+            self._timer = asyncio.get_running_loop().call_later(GAP / 10, self._tell_in_time)
+
+    def flush(self) -> None:
+        """Tell at once what was held back: before the end."""
+        self._tell_held(float("inf"))
+
+    def _may_speak(self, kind: type[events.Event]) -> bool:
+        now, cause = self._clock(), SAME_CAUSE.get(kind, kind)
+        if now < self._next.get(cause, now):
+            return False
+        self._next[cause] = now + GAP
+        return True
+
+    def _tell_held(self, now: float, but: type[events.Event] | None = None) -> None:
+        for kind in [kind for kind in self._held if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
+            self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
+            event, before, came = self._held.pop(kind)
+            values = _values(event) | ({"suppressed": before} if before else {}) | {"timestamp": came}
+            self._logger.log(LEVELS[kind.level], name_of(kind), **values)
+
+
+def name_of(kind: type[events.Event]) -> str:
+    """What log lines call a kind of event: DatabaseDown is `database_down`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def _values(event: events.Event) -> dict[str, object]:
+    return {field.name: getattr(event, field.name) for field in fields(event)}
+
+
+def _formatter(stream: TextIO, log_format: str | None) -> structlog.stdlib.ProcessorFormatter:
+    terminal = stream.isatty()
+    if log_format == "console" or (log_format is None and terminal):
+        renderer: Processor = structlog.dev.ConsoleRenderer(colors=terminal)
+    else:
+        renderer = structlog.processors.JSONRenderer(default=str)
+    return structlog.stdlib.ProcessorFormatter(
+        processors=[
+            _name_and_error,
+            structlog.stdlib.add_log_level,
+            structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            _fit,
+            renderer,
+        ]
+    )
+
+
+def _name_and_error(_: object, __: str, line: EventDict) -> EventDict:
+    """Where a line does not come from an event: its logger, the first line of its text, and an exception without its words."""
+    if line["_from_structlog"]:
+        return line
+    record: logging.LogRecord = line["_record"]
+    line["event"] = str(line["event"]).split("\n", 1)[0]
+    line["logger"] = record.name
+    raised = line.pop("exc_info", None) or record.exc_info
+    line.pop("stack_info", None)
+    if isinstance(raised, tuple) and raised[1] is not None:
+        line["error"] = str(raised[1]) if isinstance(raised[1], RelayError) else type(raised[1]).__name__
+        line["where"] = " < ".join(
+            f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in reversed(traceback.extract_tb(raised[2], -5))
+        )
+    return line
+
+
+def _fit(_: object, __: str, line: EventDict) -> EventDict:
+    return {key: _fitting(value) for key, value in line.items()}
+
+
+def _fitting(value: Any) -> Any:
+    """A value of bearable length without a character that could forge a line or steer a terminal."""
+    if isinstance(value, str):
+        text = value if len(value) <= LONGEST else f"{value[:LONGEST]}… ({len(value)} characters)"
+        return text if text.isprintable() else "".join(map(_visible, text))
+    if isinstance(value, Sequence):
+        more = [f"… ({len(value)} in all)"] if len(value) > MOST else []
+        return [*map(_fitting, value[:MOST]), *more]
+    return value if value is None or isinstance(value, bool | int | float) else _fitting(str(value))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()

@@ -1,0 +1,276 @@
+"""Prometheus metrics, fed by events and, at each scrape, by what the relay holds. No id, no routing key, few label values."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from relay import events
+from relay.events import broker as broker_events
+from relay.events.contracts import ContractBroken, ContractsHeld, ContractUnusable
+from relay.events.inbox import BatchReceived, HandlerFailed, HandlerOverdue, ReceiveFailed
+from relay.events.schedules import KeysFolded
+from relay.message import Result
+from relay.observability.queue_gauges import GAUGES, named
+
+MOST_LABELS = 50
+"""Values of one label; what comes later is counted under `other`, for error codes and exchanges are named by messages."""
+OTHER = "other"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """One registry of its own; `sink` takes events, `render` gives the page."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        self._watched = _Watched()
+        registry.register(self._watched)
+        ProcessCollector(registry=registry)
+        self._info = Gauge("relay_info", "The relay, always 1.", ["name", "schema", "version"], registry=registry)
+        self._messages = Counter(
+            "relay_messages", "Settled messages by result; also retry, released, kept, lost.", ["result"], registry=registry
+        )
+        self._claimed = Counter("relay_messages_claimed", "Claimed messages by kind of claim.", ["source"], registry=registry)
+        self._batches = Counter("relay_batches_claimed", "Claims that found something, by kind.", ["source"], registry=registry)
+        self._claim = Histogram("relay_claim_seconds", "Time of a claim that found something.", buckets=_SECONDS, registry=registry)
+        self._publish = Histogram("relay_publish_seconds", "From write to last confirm of a batch.", buckets=_SECONDS, registry=registry)
+        self._settle = Histogram("relay_settle_seconds", "Time of a settle.", buckets=_SECONDS, registry=registry)
+        self._broker_up = Gauge("relay_broker_up", "1 while the broker connection stands.", registry=registry)
+        self._broker_blocked = Gauge("relay_broker_blocked", "1 while the broker has a resource alarm.", registry=registry)
+        self._channels = Gauge("relay_broker_channel_limit", "Channels granted where more are needed, else 0.", registry=registry)
+        self._database_up = Gauge("relay_database_up", "1 while the database answers.", registry=registry)
+        self._listen_up = Gauge("relay_listen_up", "1 while LISTEN has proved itself alive.", registry=registry)
+        self._lost = Counter("relay_lock_lost", "Messages that another relay took over before they were settled.", registry=registry)
+        self._swept = Counter("relay_swept", "Expired locks by where their message went.", ["to"], registry=registry)
+        self._stranded = Counter("relay_stranded", "Messages found below every head; should stay 0.", registry=registry)
+        self._dead = Counter("relay_dead", "Messages archived dead, by code.", ["code"], registry=registry)
+        self._received = Counter("relay_received", "Deliveries: new, known already, rejected.", ["outcome"], registry=registry)
+        self._folded = Counter("relay_keys_folded", "Messages with a key by what a fold made of them.", ["outcome"], registry=registry)
+        self._failures = Counter("relay_failures", "Steps that failed and are tried again.", ["step"], registry=registry)
+        self._contracts = Gauge("relay_contracts", "Message contracts by what becomes of what breaks them.", ["mode"], registry=registry)
+        self._broken = Counter(
+            "relay_contract_warnings", "Checks in which a message broke a contract whose mode is warn.", ["exchange"], registry=registry
+        )
+        self._codes = _Known()
+        self._exchanges = _Known()
+        self._takes = self._handlers()
+        self._begin_at_zero()
+
+    def sink(self, event: events.Event) -> None:
+        """Count an event; see `relay.events.Sink`."""
+        take = self._takes.get(type(event))
+        if take is not None:
+            take(event)
+
+    def watch(
+        self,
+        *,
+        in_flight: Callable[[], int],
+        silent: Callable[[], Mapping[str, float]],
+        apart: Callable[[], int] = lambda: 0,
+        behind: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Ask these at each scrape: messages in hand, seconds without a confirm by exchange, exchanges apart, and behind their limits."""
+        self._watched.in_flight = in_flight
+        self._watched.silent = silent
+        self._watched.apart = apart
+        self._watched.behind = behind
+
+    def queue(self, status: Mapping[str, float | None]) -> None:
+        """Take the newest row of `queue_message_status`; columns that are no metric are left out."""
+        self._watched.status = {name: float(value) for name, value in status.items() if name in GAUGES and value is not None}
+        self._watched.read_at = time.time()
+
+    def present(self, *, name: str, schema: str, version: str) -> None:
+        """Name the relay."""
+        self._info.labels(name, schema, version).set(1)
+
+    async def page(self, accept: str = "") -> tuple[bytes, str]:
+        """`render` in a thread: the loop goes on meanwhile."""
+        self._watched.look()
+        return await asyncio.to_thread(self._encode, accept)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its content type, in the format that the Accept header asks for."""
+        self._watched.look()
+        return self._encode(accept)
+
+    def _encode(self, accept: str) -> tuple[bytes, str]:
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    def _begin_at_zero(self) -> None:
+        """A rate or an alert needs the series before the first message of its kind."""
+        for word in (*(result.value for result in Result), "retry", "released", "kept", "lost"):
+            self._messages.labels(word)
+        for place in ("queue", "archive"):
+            self._swept.labels(place)
+        self._failures.labels("settle")
+
+    def _handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
+        broker, blocked, database, listen = self._broker_up, self._broker_blocked, self._database_up, self._listen_up
+        return {
+            events.BatchClaimed: self._on_claimed,
+            events.BatchSettled: self._on_settled,
+            events.MessageDead: self._on_dead,
+            events.LockLost: self._on_lost,
+            events.LocksSwept: self._on_swept,
+            events.StrandedFound: self._on_stranded,
+            events.SettleFailed: lambda _: self._failures.labels("settle").inc(),
+            BatchReceived: self._on_received,
+            ReceiveFailed: lambda _: self._failures.labels("receive").inc(),
+            HandlerFailed: lambda _: self._failures.labels("handler").inc(),
+            HandlerOverdue: lambda _: self._failures.labels("handler_overdue").inc(),
+            KeysFolded: self._on_folded,
+            events.MaintenanceFailed: self._on_failed,
+            ContractBroken: self._on_contract_broken,
+            ContractsHeld: self._on_contracts_held,
+            ContractUnusable: lambda _: self._contracts.labels("unusable").inc(),
+            broker_events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
+            events.Started: lambda _: database.set(1),
+            events.DatabaseUp: lambda _: database.set(1),
+            events.DatabaseDown: lambda _: database.set(0),
+            broker_events.BrokerUp: lambda _: _set_all({broker: 1, blocked: 0}),
+            broker_events.BrokerDown: lambda _: _set_all({broker: 0, blocked: 0}),
+            broker_events.BrokerBlocked: lambda _: blocked.set(1),
+            broker_events.BrokerUnblocked: lambda _: blocked.set(0),
+            broker_events.ChannelsLimited: self._on_channels_limited,
+            broker_events.ChannelsUnlimited: lambda _: self._channels.set(0),
+            events.ListenUp: lambda _: listen.set(1),
+            events.ListenDown: lambda _: listen.set(0),
+        }
+
+    def _on_channels_limited(self, event: events.Event) -> None:
+        assert isinstance(event, broker_events.ChannelsLimited)
+        self._channels.set(event.channels)
+
+    def _on_claimed(self, event: events.Event) -> None:
+        assert isinstance(event, events.BatchClaimed)
+        self._batches.labels(event.source).inc()
+        self._claimed.labels(event.source).inc(event.messages)
+        self._claim.observe(event.seconds)
+
+    def _on_settled(self, event: events.Event) -> None:
+        assert isinstance(event, events.BatchSettled)
+        for result, messages in event.outcomes.items():
+            self._messages.labels(result).inc(messages)
+        self._settle.observe(event.seconds)
+        self._publish.observe(event.publish_seconds)
+
+    def _on_received(self, event: events.Event) -> None:
+        assert isinstance(event, BatchReceived)
+        for outcome, deliveries in (("new", event.new), ("known", event.known), ("rejected", event.rejected)):
+            self._received.labels(outcome).inc(deliveries)
+
+    def _on_folded(self, event: events.Event) -> None:
+        """What was refused at the fold counts as sent, and is dead."""
+        assert isinstance(event, KeysFolded)
+        sent = max(event.messages - event.superseded - event.bundled, 0)
+        for outcome, messages in (("sent", sent), ("superseded", event.superseded), ("bundled", event.bundled)):
+            self._folded.labels(outcome).inc(messages)
+
+    def _on_dead(self, event: events.Event) -> None:
+        assert isinstance(event, events.MessageDead)
+        self._dead.labels(self._codes.label(event.code)).inc()
+
+    def _on_contract_broken(self, event: events.Event) -> None:
+        assert isinstance(event, ContractBroken)
+        self._broken.labels(self._exchanges.label(event.exchange)).inc()
+
+    def _on_contracts_held(self, event: events.Event) -> None:
+        """Those that cannot be read follow, one by one."""
+        assert isinstance(event, ContractsHeld)
+        for mode, contracts in (("enforce", event.enforced), ("warn", event.warned), ("unusable", 0)):
+            self._contracts.labels(mode).set(contracts)
+
+    def _on_lost(self, event: events.Event) -> None:
+        assert isinstance(event, events.LockLost)
+        self._lost.inc(len(event.ids))
+
+    def _on_swept(self, event: events.Event) -> None:
+        assert isinstance(event, events.LocksSwept)
+        self._swept.labels("queue").inc(event.released)
+        self._swept.labels("archive").inc(event.archived)
+
+    def _on_stranded(self, event: events.Event) -> None:
+        assert isinstance(event, events.StrandedFound)
+        self._stranded.inc(event.messages)
+
+    def _on_failed(self, event: events.Event) -> None:
+        assert isinstance(event, events.MaintenanceFailed)
+        self._failures.labels(event.step).inc()
+
+
+class _Known:
+    """Values of a label, up to a number of them."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+
+    def label(self, value: str) -> str:
+        if value not in self._values:
+            if len(self._values) >= MOST_LABELS:
+                return OTHER
+            self._values.add(value)
+        return value
+
+
+class _Watched(Collector):
+    """Gauges that are asked for at the scrape."""
+
+    def __init__(self) -> None:
+        self.in_flight: Callable[[], int] | None = None
+        self.silent: Callable[[], Mapping[str, float]] | None = None
+        self.apart: Callable[[], int] = lambda: 0
+        self.behind: Callable[[], int] = lambda: 0
+        self.status: Mapping[str, float] = {}
+        self.read_at = 0.0
+        self._seen: Sequence[Metric] = ()
+
+    def look(self) -> None:
+        """Ask what holds now; the loop's own data are safe only on the loop."""
+        self._seen = list(self._asked())
+
+    def collect(self) -> Sequence[Metric]:
+        """What was seen last; the queue as it was last read."""
+        return self._seen
+
+    def _asked(self) -> Iterator[Metric]:
+        if self.in_flight is not None:
+            yield GaugeMetricFamily("relay_in_flight", "Messages claimed and not yet settled.", value=self.in_flight())
+        yield GaugeMetricFamily(
+            "relay_exchanges_apart", "Exchanges claimed apart: paused, silent, flooding or limited.", value=self.apart()
+        )
+        yield GaugeMetricFamily("relay_exchanges_behind", "Exchanges whose limits keep messages waiting.", value=self.behind())
+        if self.silent is not None:
+            yield _silent(self.silent())
+        for name, value in self.status.items():
+            yield GaugeMetricFamily(named(name), GAUGES[name], value=value)
+        yield GaugeMetricFamily("relay_queue_read_timestamp_seconds", "When the queue was last looked at, 0 for never.", value=self.read_at)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names are known at the scrape."""
+        return []
+
+
+def _silent(seconds: Mapping[str, float]) -> Metric:
+    """The exchanges that have been silent longest."""
+    family = GaugeMetricFamily(
+        "relay_silent_exchange_seconds", "Oldest write without a confirm, or check without an end, by exchange.", labels=["exchange"]
+    )
+    for exchange in sorted(seconds, key=lambda name: -seconds[name])[:MOST_LABELS]:
+        family.add_metric([exchange], seconds[exchange])
+    return family
+
+
+def _set_all(values: Mapping[Gauge, float]) -> None:
+    for gauge, value in values.items():
+        gauge.set(value)

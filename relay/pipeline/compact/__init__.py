@@ -1,0 +1,1 @@
+"""`relay pipeline compact`: small files of a day written as one."""

@@ -1,0 +1,50 @@
+"""Which files of days that are over become one; decided from what the table's log says of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import date
+from typing import NamedTuple
+
+from relay.pipeline.lake.delta_log import File
+
+FULL = 256 << 20
+"""Bytes that a file has at the most where it is made of others. Spark's tasks and object stores read files of 128 to 512 MB well."""
+
+
+class Pack(NamedTuple):
+    """Files of one day that become one."""
+
+    day: date
+    files: tuple[File, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all of them."""
+        return sum(file.rows for file in self.files)
+
+
+def packs(files: Iterable[File], today: date, full: int = FULL) -> list[Pack]:
+    """What is worth rewriting of the days before `today`, the oldest first: files of less than half of `full` bytes, side by side."""
+    small: defaultdict[date, list[File]] = defaultdict(list)
+    for file in files:
+        if file.day is not None and file.day < today and file.size < full // 2:
+            small[file.day].append(file)
+    return [pack for day in sorted(small) for pack in _of_day(day, small[day], full)]
+
+
+def _of_day(day: date, files: list[File], full: int) -> Iterator[Pack]:
+    """In the order of their transactions, so that each result is of one stretch of time."""
+    held: list[File] = []
+    for file in sorted(files, key=lambda file: (file.oldest or 0, file.path)):
+        if held and sum(one.size for one in held) + file.size > full:
+            yield from _worth(day, held)
+            held = []
+        held.append(file)
+    yield from _worth(day, held)
+
+
+def _worth(day: date, held: list[File]) -> Iterator[Pack]:
+    if len(held) > 1:
+        yield Pack(day, tuple(held))

@@ -1,0 +1,1 @@
+"""`relay pipeline export`: the archive's rows into the lake."""

@@ -1,0 +1,181 @@
+"""Days again: what PostgreSQL has of a day and the lake lacks, though the export is past it, is added; what differs besides is named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from relay.errors import LakeError
+from relay.pipeline.export.commits import Commits, Copied
+from relay.pipeline.export.distribute import Written
+from relay.pipeline.lake import added_columns, damage, witness
+from relay.pipeline.lake.day_ranges import ROWS, Plan
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.lake.target_table import Prepared, check_prepared, linked, prepare, tie
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.partitions import Partition, Range
+from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.spark.items import Carrier
+from relay.pipeline.text import many
+from relay.pipeline.verify.comparison import Comparison, Finding, Found, difference, together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Day:
+    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and what differs besides; up to 20 rows are named."""
+
+    day: date
+    added: int
+    rows: int
+    difference: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the days; `unseen` is why the lake was not seen afterwards.
+
+    `exit_code` is 5 where a day differs, else that of the look that failed.
+    """
+
+    days: tuple[Day, ...]
+    seconds: float
+    unseen: str | None = None
+    exit_code: int = 0
+
+    @property
+    def added(self) -> int:
+        """Rows that the lake lacked."""
+        return sum(one.added for one in self.days)
+
+
+def run(
+    *, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, days: Iterable[date], rows: int = ROWS
+) -> Added:
+    """Compare each of these days with the lake, all results of them, and add what is missing there; a second time adds nothing.
+
+    Files that are lost or damaged count as missing with all their rows. Rows that were archived since the last export are
+    left to the next one.
+
+    Args:
+        lake: where to.
+        database: the primary.
+        spark: starts, or returns, the session in which rows are copied; not called where nothing is missing and little is compared.
+        say: hears of each day.
+        days: of UTC.
+        rows: about how many rows are compared at once.
+
+    Raises:
+        ConflictError: another export was faster.
+        LakeError: nothing was exported yet, or the lake is not readable here.
+        UnreachableError, PipelineError: as `relay.pipeline.export.job.run`.
+    """
+    begin = time.monotonic()
+    cluster = clusters.primary(database)
+    handle, _ = linked(lake, database)
+    if not offset_of(handle):
+        raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
+    prepared = prepare(lake, handle, database.columns(), cluster)
+    tie(lake, database, cluster, prepared)
+    job = _Again(Commits(lake, database, cluster, spark, prepared.columns), prepared, say, rows)
+    chosen, found = sorted(set(days)), []
+    job.forget_damaged(chosen)
+    for day in chosen:
+        found.append(job.add(day))
+        say(_line(found[-1]))
+    look = witness.run_afterwards(lake, database, say, spark)
+    code = witness.DIFFERS if any(one.difference for one in found) else look.exit_code
+    return Added(tuple(found), round(time.monotonic() - begin, 3), look.failure, code)
+
+
+@dataclass(frozen=True)
+class _Again:
+    commits: Commits
+    prepared: Prepared
+    say: Progress
+    rows: int
+
+    def add(self, day: date) -> Day:
+        """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
+        daily, dropped = Partition.of_day(witness.partition_of(day), day), self._is_dropped(day)
+        added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
+        both = together(found)
+        return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
+
+    def forget_damaged(self, days: Sequence[date]) -> None:
+        """Let the table forget what is lost or damaged of the files of these days: their rows are then missing there, and are added.
+
+        Until they are, PostgreSQL knows that the log names fewer rows than before, and drops nothing.
+
+        Raises:
+            LakeError: PostgreSQL has dropped such a day, or a file cannot be reached; nothing is forgotten then.
+        """
+        handle = self._handle()
+        damaged = damage.of_files(self.commits.lake.place, [file for file in files(handle) if file.day in days], self._carrier())
+        for file, words in damaged.items():
+            if file.day and self._is_dropped(file.day):
+                raise LakeError(f"PostgreSQL has dropped the day {file.day}, of which {words}: put it back from a copy of the lake.")
+            self.say(f"{file.day}: {words}: its rows are taken from PostgreSQL again")
+        if damaged:
+            self.commits.forget(handle, list(damaged))
+
+    def _is_dropped(self, day: date) -> bool:
+        database = self.commits.database
+        return bool(database.one("read_gone", {"schema": database.schema, "partition": witness.partition_of(day)})[0])
+
+    def _complete(self, partition: Partition) -> tuple[int, Found]:
+        """How many rows were added to a partition, and what it comes to then."""
+        handle = self._handle()
+        ranges = list(Plan(self.commits.database, files(handle), offset_of(handle), self.rows).ranges(partition))
+        found = self._compared(handle, ranges)
+        short = [one for one, what in zip(ranges, found, strict=True) if what.differs]
+        if not short:
+            return 0, together(found)
+        written = self._copied(handle, partition, [Cut(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short])
+        new = tuple(file.path for file in written.files)
+        # The others are the same, and stay so.
+        later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
+        return written.rows, together(next(later) if what.differs else what for what in found)
+
+    def _handle(self) -> DeltaTable:
+        """The table of this server's lake as it is now, if it still is as it was prepared."""
+        handle, _ = linked(self.commits.lake, self.commits.database)
+        check_prepared(handle, self.commits.cluster, self.prepared)
+        return handle
+
+    def _compared(self, handle: DeltaTable, ranges: Sequence[Range]) -> list[Found]:
+        database = self.commits.database
+        columns = tuple(added_columns.compared(handle, self.prepared.columns))
+        conninfo = database.complete_conninfo("export")
+        comparison = Comparison(conninfo, database.schema, columns, self.commits.lake.place, seconds=database.snapshot_seconds)
+        return list(self._carrier().each(comparison.compare, ranges))
+
+    def _carrier(self) -> Carrier:
+        return Carrier(self.commits.spark, self.say, self.commits.database.connections)
+
+    def _copied(self, handle: DeltaTable, partition: Partition, cuts: Sequence[Cut]) -> Written:
+        """Copy what the lake lacks of a partition, wherever the lake may have it."""
+        results = ", ".join(f"'{result}'" for result in partition.results)
+        values = {"results": results, "since": str(partition.since), "last": str(partition.last)}
+        database = self.commits.database
+        [(oldest,)] = database.fetch("read_oldest_xid", partition.values()) or [(0,)]
+        return self.commits.make(database, handle, Copied("read_range", cuts, offset_of(handle), int(oldest), values), always=False)
+
+
+def _line(one: Day) -> str:
+    if one.difference:
+        return f"{one.day} DIFFERS: {one.difference}"
+    return f"{one.day}: {many(one.added, 'row')} added; the lake has all {many(one.rows, 'row')} of PostgreSQL"

@@ -1,0 +1,102 @@
+"""One commit to the lake's archive: Spark's tasks copy rows, which become part of the table with an epoch that PostgreSQL expects."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from relay.pipeline.export import distribute
+from relay.pipeline.export.distribute import Written
+from relay.pipeline.lake import epoch as link
+from relay.pipeline.lake.already_exported import known_from
+from relay.pipeline.lake.data_files import DataFile
+from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.epoch import EPOCH, OFFSET, epoch_of, offset_of
+from relay.pipeline.lake.range_writer import Reading
+from relay.pipeline.lake.target_table import check_same
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.cluster import Cluster
+from relay.pipeline.source.columns import TABLE, Column, fault, select_list
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import Cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a commit adds: rows of these cuts, as a statement gives them, up to the transaction `end`.
+
+    Args:
+        statement: name of the statement of a cut; `values` are put into it.
+        position: the lake may have rows from this transaction on already.
+
+    """
+
+    statement: str
+    cuts: Sequence[Cut]
+    end: int
+    position: int
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Commits:
+    """All that commits of one job share."""
+
+    lake: Lake
+    database: Database
+    cluster: Cluster
+    spark: Callable[[], SparkSession]
+    columns: Sequence[Column]
+
+    def make(self, source: Database, handle: DeltaTable, copied: Copied, *, always: bool = True) -> Written:
+        """Copy rows from `source` and commit them through the handle that all of it was planned by; without rows only `always`.
+
+        Raises:
+            ConflictError: another export was faster.
+            PipelineError: a task failed, or PostgreSQL was replaced by another server meanwhile; nothing is in the lake.
+            UnreachableError, LakeError: as `Lake.commit`.
+        """
+        written = distribute.copy(self.spark(), self._reading(source, handle, copied), self.database.connections)
+        if not (written.files or always):
+            return written
+        self._commit(handle, copied.end, written.files)
+        return written
+
+    def forget(self, handle: DeltaTable, files: Sequence[File]) -> None:
+        """Commit that these files are no part of the table any more; errors as `make`."""
+        self._commit(handle, offset_of(handle), (), files)
+
+    def _commit(self, handle: DeltaTable, end: int, added: Sequence[DataFile], removed: Sequence[File] = ()) -> None:
+        try:
+            check_same(self.cluster, clusters.read(self.database))
+            epoch = link.begin(self.database, handle, epoch_of(handle))
+        except BaseException:
+            self.lake.discard(TABLE, added)
+            raise
+        self.lake.commit(handle, TABLE, added, offsets=[(OFFSET, end), (EPOCH, epoch)], removed=removed)
+
+    def _reading(self, source: Database, handle: DeltaTable, copied: Copied) -> Reading:
+        select = source.statement(copied.statement).decode().replace("%%", "%")
+        values = {"columns": select_list(self.columns).as_string(None), "fault": fault(self.columns).as_string(None), **copied.values}
+        for name, text in values.items():
+            select = select.replace(f"@{name}@", text)
+        return Reading(
+            conninfo=source.complete_conninfo("export"),
+            check=self.database.statement("read_cluster").decode(),
+            expected=(self.cluster.system_identifier, self.cluster.timeline, self.cluster.database, copied.end),
+            select=select,
+            place=self.lake.place,
+            table=TABLE,
+            schema=schema_of(handle),
+            name=f"part-{uuid.uuid4()}",
+            cuts=tuple(copied.cuts),
+            known=known_from(handle, self.lake.place, copied.position),
+        )

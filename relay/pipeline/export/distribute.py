@@ -1,0 +1,52 @@
+"""Spreads the cuts of a batch over Spark's tasks and brings back what they wrote; no row passes the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from relay.pipeline.lake.data_files import DataFile, delete_written
+from relay.pipeline.lake.range_writer import RESULT_DDL, Reading, task
+from relay.pipeline.spark.tasks import collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files that stand in the lake's folder uncommitted, and how many rows of the batch the lake had already."""
+
+    files: tuple[DataFile, ...]
+    known: int
+    differing: int
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files."""
+        return sum(file.rows for file in self.files)
+
+
+def copy(spark: SparkSession, reading: Reading, most: int) -> Written:
+    """Copy every cut, in at most so many tasks; after a failure none of its files is left.
+
+    Raises:
+        PipelineError: with the sentence of the task that failed, or Spark's first line.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    try:
+        rows = collected(spark, len(reading.cuts), task(reading), RESULT_DDL, most=most)
+    except BaseException:
+        delete_written(reading.place, reading.table, reading.name)
+        raise
+    files = tuple(_file(row) for row in rows if row.path is not None)
+    return Written(files, sum(row.known or 0 for row in rows), sum(row.differing or 0 for row in rows))
+
+
+def slots(spark: SparkSession) -> int:
+    """Tasks that run at a time."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def _file(row: Row) -> DataFile:
+    return DataFile(row.path, row.day, row.size, row.rows, row.stats)

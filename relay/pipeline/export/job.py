@@ -1,0 +1,275 @@
+"""The export: the archive into the lake, each row exactly once, in bounded batches of whole transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from relay.errors import PipelineError
+from relay.pipeline.export import distribute
+from relay.pipeline.export import skipped_rows as left_out
+from relay.pipeline.export.commits import Commits, Copied
+from relay.pipeline.export.skipped_rows import Found, LeftOut
+from relay.pipeline.lake import epoch, witness
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import Link, offset_of
+from relay.pipeline.lake.target_table import Prepared, announce, check_lake, check_prepared, prepare, take_over, tie
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source import replica
+from relay.pipeline.source.cluster import Cluster
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import STEP, Batch, batch_of, cuts, whole
+from relay.pipeline.source.replica import Replica
+from relay.pipeline.text import many
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+BATCH_ROWS = 2_000_000
+FILE_ROWS = 500_000
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export did.
+
+    `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again and left out: the
+    lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
+    rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
+    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files, `unseen` is why the lake was
+    not seen afterwards. `exit_code` is 5 where files are lost, else that of the look that failed.
+    """
+
+    rows: int
+    files: int
+    batches: int
+    start: int
+    end: int
+    seconds: float
+    lag_seconds: float
+    known: int
+    differing: int
+    left_out: int
+    left_out_rows: tuple[LeftOut, ...]
+    adopted: tuple[str, ...]
+    registered: bool
+    damaged: tuple[str, ...] = ()
+    unseen: str | None = None
+    exit_code: int = 0
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    spark: Callable[[], SparkSession],
+    say: Progress,
+    register: bool = False,
+    adopt: bool = False,
+    new_lake: bool = False,
+    batch_rows: int = BATCH_ROWS,
+    file_rows: int = FILE_ROWS,
+) -> Exported:
+    """Export everything that was safe to export when this began.
+
+    Args:
+        lake: where to.
+        database: where from: the primary, with the replica that rows are read from, if there is one.
+        spark: starts, or returns, the session in which rows are copied; not called where nothing is new.
+        say: hears of each batch.
+        register: let the core drop only verified days from now on.
+        adopt: let the lake follow this server, though until now it followed another one, or a copy of either was put back.
+        new_lake: begin another lake than until now, of which nothing counts as verified.
+        batch_rows: about how many rows one commit adds; a larger transaction is one commit all the same.
+        file_rows: about how many rows one file holds.
+
+    Raises:
+        ConflictError: another export was faster.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        LakeError, PipelineError: the lake is none of this archive's, or something was refused; committed batches stay.
+
+    A look at the lake that fails when all is committed is part of the result.
+    """
+    to_register = register and _is_to_be_registered(database)
+    handle, known = epoch.both(lake, database)
+    cluster = clusters.primary(database)
+    adopted = _adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
+    if handle is None or adopted:
+        spark()  # what cannot be filled is not made, and an adoption that cannot begin leaves the lake to whom it followed
+    prepared = prepare(lake, handle, database.columns(), cluster, adopted=adopted)
+    standby = replica.read(database, cluster)
+    if standby:
+        say(str(standby))
+    job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
+    _tie(lake, database, cluster, prepared, new_lake=new_lake)
+    job.work()
+    if prepared.adopted:
+        take_over(lake, cluster)
+    if to_register:
+        database.fetch("register_export")
+    return job.result(witness.run_afterwards(lake, database, say, spark))
+
+
+def _adopted(
+    lake: Lake, database: Database, handle: DeltaTable | None, known: Link, cluster: Cluster, *, adopt: bool, new_lake: bool
+) -> tuple[str, ...]:
+    """What the lake says otherwise than this server, and is to follow it in; PipelineError where nobody said that it should."""
+    if new_lake:
+        if handle is not None and offset_of(handle):
+            raise epoch.refusal("there", known, lake.place.url, handle)
+        return ()
+    found, error = check_lake(handle, cluster, known, lake.place.url)
+    if error and not (adopt and handle):
+        raise epoch.distrust(database, error)
+    return found
+
+
+def _tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared, *, new_lake: bool) -> None:
+    """Let lake and server know each other; the lake follows nobody while an adoption is under way."""
+    if prepared.adopted:
+        announce(lake, cluster)
+    if prepared.adopted or new_lake:
+        epoch.follow(database, lake.opened(TABLE))
+    tie(lake, database, cluster, prepared)
+
+
+def _is_to_be_registered(database: Database) -> bool:
+    """Asked before anything is done, so that a missing permission costs nothing."""
+    registered, allowed = database.one("may_register", {"schema": database.schema})
+    if not (registered or allowed):
+        raise PipelineError(
+            "The pipeline's login may not register an export: let an operator run `relay config set export_registered true`."
+        )
+    return not registered
+
+
+@dataclass
+class _Export:
+    """One export on its way."""
+
+    lake: Lake
+    database: Database
+    spark: Callable[[], SparkSession]
+    say: Progress
+    cluster: Cluster
+    prepared: Prepared
+    batch_rows: int
+    file_rows: int
+    standby: Replica | None = None
+    began: float = field(default_factory=time.monotonic)
+    rows: int = 0
+    files: int = 0
+    batches: int = 0
+    known: int = 0
+    differing: int = 0
+    left_out: Found = field(default_factory=Found)
+    start: int | None = None
+    end: int = 0
+
+    def work(self) -> None:
+        """Batch after batch, up to what was safe in the beginning."""
+        while self._next():
+            rate = self.rows / max(time.monotonic() - self.began, 0.001)
+            self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
+
+    def result(self, look: witness.Afterwards) -> Exported:
+        """The summary, with what the lake looked like afterwards."""
+        [[registered]] = self.database.fetch("read_registered")
+        return Exported(
+            rows=self.rows,
+            files=self.files,
+            batches=self.batches,
+            start=self.start or 0,
+            end=self.end,
+            seconds=round(time.monotonic() - self.began, 3),
+            lag_seconds=self._lag(),
+            known=self.known,
+            differing=self.differing,
+            left_out=self.left_out.rows,
+            left_out_rows=self.left_out.named,
+            adopted=self.prepared.adopted,
+            registered=registered,
+            damaged=look.damaged,
+            unseen=look.failure,
+            exit_code=witness.DIFFERS if look.damaged else look.exit_code,
+        )
+
+    def _next(self) -> bool:
+        """One batch from its plan to its commit, all through one handle; False where there is nothing to do.
+
+        PostgreSQL hears of the commit before it, where a job that was killed there goes on from too.
+        """
+        handle = self._handle()
+        offset = offset_of(handle)
+        begin = self.prepared.begin if self.batches == 0 else None
+        start = offset if begin is None else begin
+        self.start = start if self.start is None else self.start
+        self.end = max(self.end, start)
+        # Rows of a dump, which are taken at the beginning alone, the standby may not have yet.
+        first = begin is not None or offset == 0
+        source, safe = (self.database, self.cluster.safe) if first or not self.standby else (self.standby.database, self.standby.safe)
+        if start >= safe:
+            return False
+        batch = self._plan(source, start, safe)
+        foreign = self._foreign() if first else 0
+        if not (batch.rows or foreign or begin is not None):
+            return False
+        self._carry(source, handle, batch, foreign)
+        return True
+
+    def _handle(self) -> DeltaTable:
+        """The table as it is now, if it is as it was prepared and still the one that PostgreSQL knows."""
+        handle, known = epoch.both(self.lake, self.database)
+        if handle is not None:
+            check_prepared(handle, self.cluster, self.prepared)
+        if (why := epoch.contradiction(known, handle)) or handle is None:
+            raise epoch.distrust(self.database, epoch.refusal(why or "gone", known, self.lake.place.url, handle))
+        epoch.settle(self.database, handle, known)
+        return handle
+
+    def _plan(self, source: Database, start: int, safe: int) -> Batch:
+        values = {"start": str(start), "safe": str(safe), "most": self.batch_rows, "step": STEP}
+        rows, before_last, marks = source.one("plan_batch", values)
+        batch = batch_of(start, safe, (rows, before_last, marks), self.batch_rows)
+        if batch.rows <= self.batch_rows:
+            return batch
+        [[rows]] = source.fetch("count_range", {"low": str(marks[0]), "high": str(marks[0] + 1)})
+        return Batch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
+
+    def _foreign(self) -> int:
+        """Rows with ids of the future came with a dump of another cluster. All are there already: the lake takes them at its beginning."""
+        [[rows]] = self.database.fetch("count_range", {"low": str(self.cluster.next), "high": None})
+        return int(rows)
+
+    def _carry(self, source: Database, handle: DeltaTable, batch: Batch, foreign: int) -> None:
+        """Copy a batch and commit it with its offset, through the handle that the offset was read from."""
+        if batch.end <= batch.start:
+            raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
+        chosen = cuts(batch, slots=distribute.slots(self.spark()), largest=self.file_rows)
+        chosen += whole(self.cluster.next, foreign, self.file_rows)
+        commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns)
+        # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
+        position = batch.start if self.prepared.begin is None else self.prepared.begin
+        written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position))
+        self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
+        self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
+        if written.rows + written.known < batch.rows + foreign:
+            self._name_left_out(batch, foreign)
+
+    def _name_left_out(self, batch: Batch, foreign: int) -> None:
+        """Say which rows were counted and cannot be in the lake, if it was not retention that deleted some dead messages meanwhile."""
+        ranges = [(batch.start, batch.end), *([(self.cluster.next, None)] if foreign else [])]
+        found = sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), Found())
+        self.left_out += found
+        if found.rows:
+            self.say(str(found))
+
+    def _lag(self) -> float:
+        [[seconds]] = self.database.fetch("read_lag", {"end": str(self.end)})
+        return round(max(0.0, float(seconds)), 3)

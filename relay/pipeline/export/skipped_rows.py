@@ -1,0 +1,48 @@
+"""Rows of the archive that no lake can hold: an export leaves them out and names them, and PostgreSQL keeps their days."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relay.pipeline.source.columns import Column, fault
+from relay.pipeline.source.database import Database
+from relay.pipeline.text import many
+
+NAMED = 20
+"""How many rows one export names."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A row by its identity, and the code that says why no lake can hold it."""
+
+    xid: int
+    seq: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """How many rows of a range no lake can hold, and the first of them."""
+
+    rows: int = 0
+    named: tuple[LeftOut, ...] = ()
+
+    def __add__(self, other: Found) -> Found:
+        return Found(self.rows + other.rows, (*self.named, *other.named)[:NAMED])
+
+    def __str__(self) -> str:
+        """What an export says of them."""
+        names = ", ".join(f"({one.xid}, {one.seq}) {one.code}" for one in self.named)
+        more = ", …" if self.rows > len(self.named) else ""
+        return f"{many(self.rows, 'row')} left out, because no lake can hold such values: (xid, seq) {names}{more}"
+
+
+def find(database: Database, columns: Sequence[Column], low: int, high: int | None) -> Found:
+    """Rows of the transactions from `low` to below `high` that no lake can hold; errors as `Database.fetch`."""
+    statement = database.statement("list_left_out").replace(b"@fault@", fault(columns).as_string(None).replace("%", "%%").encode())
+    values = {"low": str(low), "high": None if high is None else str(high), "most": NAMED}
+    with database.connection() as connection:
+        found = connection.execute(statement, values).fetchall()
+    return Found(found[0][3] if found else 0, tuple(LeftOut(int(xid), seq, code) for xid, seq, code, _ in found))

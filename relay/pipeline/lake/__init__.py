@@ -1,0 +1,1 @@
+"""The lake side of the pipeline: Delta tables and their files."""

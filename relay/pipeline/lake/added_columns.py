@@ -1,0 +1,71 @@
+"""Columns that the archive has gained since rows were exported: what PostgreSQL shows of them in those rows, and the lake never got.
+
+`ALTER TABLE … ADD COLUMN … DEFAULT` fills no row: PostgreSQL remembers the value, and shows it in rows that are older. In the lake these
+have null. So that both are still the same, the table remembers that value too, and the newest transaction whose rows it had by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.errors import sentence
+from relay.pipeline.source.columns import Column
+from relay.pipeline.source.ranges import BEYOND
+
+_PROPERTY = "outbox_relay.gained"
+_Older = tuple[str, int]
+"""What older rows show, and the transaction below which all of them are."""
+
+
+def properties(columns: Iterable[Column], below: int = 0, known: Mapping[str, _Older] | None = None) -> dict[str, str]:
+    """What a table is told of columns that show a value in older rows, beside what it knows; nothing where there is none."""
+    told = {column.name: (column.older, below) for column in columns if column.older is not None}
+    return {_PROPERTY: json.dumps({**told, **(known or {})})} if told else {}
+
+
+def note(lake: Lake, table: str, columns: Iterable[Column]) -> None:
+    """Let the table know of each such column that it has not met yet; before any of its rows arrive with a value of their own.
+
+    Raises:
+        LakeError, UnreachableError: the lake cannot be written.
+    """
+    handle = lake.opened(table)
+    known = _read(handle)
+    new = [column for column in columns if column.older is not None and column.name not in known]
+    if not new:
+        return
+    try:
+        handle.alter.set_table_properties(properties(new, _newest(handle) + 1, known), raise_if_not_exists=False)
+    except (DeltaError, OSError) as error:
+        # Another export may have done it meanwhile.
+        if not {column.name for column in new} <= _read(lake.opened(table)).keys():
+            raise sentence(error, lake.place) from error
+
+
+def compared(handle: DeltaTable, columns: Iterable[Column]) -> list[Column]:
+    """The columns as this table's rows are to be compared with PostgreSQL's."""
+    known, there = _read(handle), set(schema_of(handle).names)
+
+    def of(column: Column) -> Column:
+        if column.name not in there:
+            return column._replace(below=BEYOND)
+        older, below = known.get(column.name, (None, 0))
+        return column._replace(older=older, below=below)
+
+    return [of(column) for column in columns]
+
+
+def _read(handle: DeltaTable) -> dict[str, _Older]:
+    found = json.loads(handle.metadata().configuration.get(_PROPERTY) or "{}")
+    return {name: (older, below) for name, (older, below) in found.items()}
+
+
+def _newest(handle: DeltaTable) -> int:
+    """The newest transaction of the table's rows: rows with ids of the future, of another cluster's dump, are among those that it had."""
+    return max((file.newest for file in files(handle) if file.newest is not None), default=-1)

@@ -1,0 +1,82 @@
+"""What is wrong with files of the archive's table: missing, of another size than they were written with, or not to be decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from relay.errors import DamagedError, LakeError, PipelineError
+from relay.pipeline.lake.data_files import rows_of, sizes
+from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.location import Place
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.spark.items import Carrier
+from relay.pipeline.text import many
+
+
+def lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File, str]]:
+    """Files that are missing or of another size, and that in words; `found` has the bytes of those that are there, by path."""
+    for file in there:
+        if (size := found.get(file.path)) is None:
+            yield file, f"the file {file.path} is missing"
+        elif size != file.size:
+            yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
+
+
+def unreadable(place: Place, there: Sequence[File], carrier: Carrier) -> Iterator[tuple[File, str]]:
+    """Files that have not all their rows, and that in words; each is read whole, with the checksums of its pages.
+
+    This process reads again what a task could not read: the trouble may be the task's own.
+
+    Raises:
+        UnreachableError: the object store does not answer.
+        LakeError: this process cannot reach a file either, which says nothing of its bytes.
+        PipelineError: Spark could not run it, or its tasks cannot read what this process reads.
+    """
+    for file, trouble in zip(there, carrier.each(_Reading(place), there), strict=True):
+        if trouble:
+            yield file, _confirmed(place, file, trouble)
+
+
+def of_files(place: Place, there: Iterable[File], carrier: Carrier) -> dict[File, str]:
+    """All of these files that are lost or damaged, and how; errors as `sizes` and `unreadable`."""
+    there = list(there)
+    wrong = dict(lost(there, sizes(place, TABLE))) if there else {}
+    return wrong | dict(unreadable(place, [file for file in there if file not in wrong], carrier))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Reads files. Small, and travels to the tasks."""
+
+    place: Place
+
+    def __call__(self, file: File) -> str | None:
+        """Why a file could not be read here with all its rows; None where it could."""
+        try:
+            return _flaw(self.place, file)
+        except LakeError as error:
+            return str(error)
+
+
+def _flaw(place: Place, file: File) -> str | None:
+    """What is wrong with a file; None where it has all its rows.
+
+    Raises:
+        LakeError, UnreachableError: this process cannot reach it.
+    """
+    try:
+        rows = rows_of(place, TABLE, file.path)
+    except DamagedError as error:
+        return f"the file {file.path} cannot be read: {error}"
+    return None if rows == file.rows else f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"
+
+
+def _confirmed(place: Place, file: File, trouble: str) -> str:
+    """What is wrong with a file that a task could not read; errors as `unreadable`."""
+    if words := _flaw(place, file):
+        return words
+    raise PipelineError(
+        f"The file {file.path} could not be read, and this process then read it well: see that each of Spark's hosts reaches the lake,"
+        f" and run this again ({trouble.rstrip('.')})."
+    )

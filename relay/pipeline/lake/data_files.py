@@ -1,0 +1,238 @@
+"""Files of the lake: written by day with what the table must know of them, and looked at again before they are committed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+from pyarrow import fs
+
+from relay.errors import LakeError
+from relay.pipeline.lake.errors import decoding, sentences
+from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.stored_file import stored_file
+from relay.pipeline.source.columns import DAY, without_day
+
+_BIG = frozenset({"content", "body"})
+"""Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""
+_UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
+FOOTERS_AT_ONCE = 16
+"""An object store answers each request late, and many at a time."""
+_BUFFER, _BYTES_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 32 << 20, 8192
+"""What is held of a file that is read back: contents and bodies may be of megabytes."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that stands in the lake's folder; nobody reads it before it is committed. `path` is relative to the table."""
+
+    path: str
+    day: date | None
+    size: int
+    rows: int
+    stats: str
+
+    def action(self, *, data_change: bool = True) -> AddAction:
+        """What the table's log says of it; without `data_change` its rows were there before, in other files."""
+        days = {} if self.day is None else {DAY.name: self.day.isoformat()}
+        return AddAction(self.path, self.size, days, int(time.time() * 1000), data_change=data_change, stats=self.stats)
+
+
+class DayWriter:
+    """Writes batches of one table's schema (with the column `day`, if that is how it is partitioned) to one new file a day.
+
+    Args:
+        place: root of the lake.
+        table: the table's name.
+        schema: its schema; each batch is brought to it.
+        name: beginning of the files' names, different for every writer there ever is.
+    """
+
+    def __init__(self, place: Place, table: str, schema: pa.Schema, name: str) -> None:
+        self._place = place
+        self._root = place.path(place.table(table))
+        self._filesystem = place.filesystem()
+        self._schema = schema
+        self._name = name
+        self._by_day = DAY.name in schema.names
+        self._files: dict[date | None, _File] = {}
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch; LakeError or UnreachableError where the lake does not take it."""
+        with sentences(self._place):
+            days: list[date | None] = pc.unique(batch.column(DAY.name)).to_pylist() if self._by_day else [None]
+            for day in days:
+                part = batch if len(days) == 1 else batch.filter(pc.equal(batch.column(DAY.name), day))
+                self._file(day).write(part)
+
+    def close(self) -> list[DataFile]:
+        """Finish every file and describe it; errors as `write`."""
+        with sentences(self._place):
+            return [file.close() for file in self._files.values()]
+
+    def abort(self) -> None:
+        """Remove every file, as far as the lake lets us; what stays belongs to no table, and a vacuum takes it."""
+        for file in self._files.values():
+            file.abort()
+
+    def _file(self, day: date | None) -> _File:
+        if day not in self._files:
+            folder = "" if day is None else f"{DAY.name}={day.isoformat()}/"
+            self._files[day] = _File(self._filesystem, self._root, f"{folder}{self._name}.parquet", day, without_day(self._schema))
+        return self._files[day]
+
+
+class _File:
+    """One Parquet file while it is written, and the statistics of its rows."""
+
+    def __init__(self, filesystem: fs.FileSystem, root: str, path: str, day: date | None, schema: pa.Schema) -> None:
+        self._filesystem, self._full, self._path, self._day, self._schema = filesystem, f"{root}/{path}", path, day, schema
+        if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may let nobody look for its bucket
+            filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
+        small = [field.name for field in schema if field.name not in _BIG]
+        self._writer = pq.ParquetWriter(
+            self._full,
+            schema,
+            filesystem=filesystem,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[name for name in small if name not in _UNIQUE],
+            write_statistics=small,
+            write_page_checksum=True,
+        )
+        self._rows = 0
+        self._statistics = Statistics()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        batch = batch.select(self._schema.names).cast(self._schema)
+        self._writer.write_batch(batch)
+        self._rows += batch.num_rows
+        self._statistics.add(batch)
+
+    def close(self) -> DataFile:
+        self._writer.close()
+        size = self._filesystem.get_file_info(self._full).size
+        return DataFile(self._path, self._day, size, self._rows, self._statistics.as_json())
+
+    def abort(self) -> None:
+        with suppress(OSError):
+            self._writer.close()
+        with suppress(OSError):
+            self._filesystem.delete_file(self._full)
+
+
+class Statistics:
+    """Least and greatest value of the columns by which readers leave files out: whole numbers, times and dates."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._ranges: dict[str, tuple[Any, Any]] = {}
+        self._nulls: dict[str, int] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch into account."""
+        self._rows += batch.num_rows
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type) or pa.types.is_date(field.type):
+                self._nulls[field.name] = self._nulls.get(field.name, 0) + column.null_count
+                least_and_greatest = pc.min_max(column).as_py()
+                self._widen(field.name, least_and_greatest["min"], least_and_greatest["max"])
+
+    def as_json(self) -> str:
+        """The statistics as Delta's log holds them."""
+        least = {name: _plain(low) for name, (low, _) in self._ranges.items()}
+        greatest = {name: _plain(high) for name, (_, high) in self._ranges.items()}
+        return json.dumps({"numRecords": self._rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls})
+
+    def _widen(self, name: str, low: Any, high: Any) -> None:
+        if low is not None:
+            known = self._ranges.get(name, (low, high))
+            self._ranges[name] = (min(low, known[0]), max(high, known[1]))
+
+
+def _plain(value: Any) -> Any:
+    """A value in Delta's notation; times in UTC."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def check_footers(place: Place, table: str, schema: pa.Schema, files: Iterable[DataFile]) -> None:
+    """Read each file's footer back, several at a time: the table library takes wrong types and short files unseen.
+
+    Raises:
+        LakeError: a file is not what it was said to be.
+    """
+    filesystem, root = place.filesystem(), place.path(place.table(table))
+    expected = _types(without_day(schema))
+
+    def check(file: DataFile) -> None:
+        with sentences(place), filesystem.open_input_file(f"{root}/{file.path}") as opened:
+            footer = pq.ParquetFile(opened)
+            right = _types(footer.schema_arrow) == expected and footer.metadata.num_rows == file.rows
+        if not right:
+            raise LakeError(f"The file {file.path} of the table {table} is not of its schema: nothing was committed; run this again.")
+
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        deque(pool.map(check, files), maxlen=0)
+
+
+def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
+    return {field.name: field.type for field in schema}
+
+
+def sizes(place: Place, table: str) -> dict[str, int]:
+    """Bytes of every file below a table's root, by its path relative to it; LakeError or UnreachableError where that cannot be read."""
+    filesystem, root = place.filesystem(), place.path(place.table(table))
+    with sentences(place):
+        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    return {info.path.removeprefix(f"{root}/"): info.size for info in found if info.is_file}
+
+
+def rows_of(place: Place, table: str, path: str) -> int:
+    """Read a file whole and return how many rows it has; errors as `batches_of`."""
+    return sum(batch.num_rows for batch in batches_of(place, table, path))
+
+
+def batches_of(place: Place, table: str, path: str) -> Iterator[pa.RecordBatch]:
+    """A file's rows, some at a time, with the checksums of its pages where it was written with any.
+
+    Raises:
+        DamagedError: it is missing, or its bytes cannot be decoded.
+        LakeError: this process cannot read it.
+        UnreachableError: the object store does not answer.
+    """
+    with decoding(place), stored_file(place, f"{place.path(place.table(table))}/{path}") as stored:
+        file = pq.ParquetFile(stored, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+        at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))
+        yield from file.iter_batches(at_once, use_threads=False)
+
+
+def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:
+    """Remove files that were not committed, as far as the lake lets us."""
+    filesystem, root = place.filesystem(), place.path(place.table(table))
+    for file in files:
+        with suppress(OSError):
+            filesystem.delete_file(f"{root}/{file.path}")
+
+
+def delete_written(place: Place, table: str, name: str) -> None:
+    """Remove the files of a writer that failed somewhere, by the beginning of their names, as far as the lake lets us."""
+    filesystem, root = place.filesystem(), place.path(place.table(table))
+    with suppress(OSError):
+        for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
+            if info.base_name.startswith(name):
+                filesystem.delete_file(info.path)

@@ -1,0 +1,255 @@
+"""The lake: Delta tables below one root, read and written without a JVM; data and offset are one commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from relay.errors import ConflictError, LakeError
+from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, delete_files, sizes
+from relay.pipeline.lake.delta_log import File, files
+from relay.pipeline.lake.errors import sentence, sentences
+from relay.pipeline.lake.location import Place
+from relay.pipeline.source.columns import DAY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READER_VERSION = 1
+"""The only version of Delta's reader protocol that every reader of this lake knows, Spark's plain Parquet reader among them."""
+REPLACED = {"outbox_relay.replaced": "true"}
+"""What the log says of a commit that puts files in the place of others with the same rows."""
+Offset = tuple[str, int]
+"""An application's id and how far it is, committed with the data."""
+
+
+class Lake:
+    """Tables below `url`; `options` are deltalake's storage options and are never shown.
+
+    Raises:
+        LakeError: the URL names no kind of store that there is, or holds what a table's path cannot hold.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        self.place = Place.of(url, options or {})
+        self.place.check_tables()
+
+    def __repr__(self) -> str:
+        return f"Lake({self.place.url!r})"
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable | None:
+        """A handle of the table as it is now, or was in a version; None where there is none yet.
+
+        Raises:
+            LakeError: it needs a reader that is not known here, or its log has no such version any more.
+            UnreachableError: the object store does not answer.
+        """
+        with sentences(self.place):
+            try:
+                handle = DeltaTable(self.place.table(table), version, storage_options=dict(self.place.options))
+            except TableNotFoundError:
+                return None
+        if (needed := handle.protocol().min_reader_version) != READER_VERSION:
+            raise LakeError(
+                f"The table {table} of {self.place.url} needs reader version {needed}, this one knows {READER_VERSION}: upgrade."
+            )
+        return handle
+
+    def opened(self, table: str) -> DeltaTable:
+        """As `open`, but LakeError where there is no such table."""
+        if (handle := self.open(table)) is None:
+            raise LakeError(f"The lake {self.place.url} has no table {table} yet: run `relay pipeline export`, then `metrics`.")
+        return handle
+
+    def create(self, table: str, schema: pa.Schema, *, properties: Mapping[str, str] | None = None) -> DeltaTable:
+        """Make an empty table, partitioned by `day` if the schema has it; LakeError, UnreachableError, ConflictError where it fails."""
+        try:
+            return DeltaTable.create(
+                self.place.table(table),
+                Schema.from_arrow(schema),
+                partition_by=[DAY.name] if DAY.name in schema.names else None,
+                configuration={**_statistics(schema), **(properties or {})},
+                storage_options=dict(self.place.options),
+                raise_if_key_not_exists=False,
+            )
+        except Exception as error:
+            if self.open(table) is not None:
+                raise ConflictError(f"Another job made the table {table} at the same moment: run this again.") from error
+            raise sentence(error, self.place) from error
+
+    def append(self, handle: DeltaTable, table: str, rows: Iterable[pa.RecordBatch], *, offsets: Sequence[Offset] = ()) -> list[DataFile]:
+        """Write rows from this process and commit them through the handle; errors as `commit`."""
+        writer = DayWriter(self.place, table, schema_of(handle), f"part-{uuid.uuid4()}")
+        try:
+            for batch in rows:
+                writer.write(batch)
+            files = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        self.commit(handle, table, files, offsets=offsets)
+        return files
+
+    def commit(
+        self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offsets: Sequence[Offset] = (), removed: Sequence[File] = ()
+    ) -> None:
+        """Make written files part of the table, and others none of it, in one commit through a handle that was not loaded since.
+
+        The offsets are committed with them. What cannot be committed is removed again.
+
+        Raises:
+            ConflictError: somebody committed an offset of the same application, or changed the table, since the handle was loaded.
+            LakeError: a file is not what it should be, or the commit was refused.
+            UnreachableError: the object store does not answer.
+        """
+        self._check(handle, table, files)
+        actions: list[AddAction | RemoveAction] = [*(file.action() for file in files), *(file.removal() for file in removed)]
+        try:
+            _write(handle, actions, offsets, alone=bool(removed))
+        except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
+            self._refused(handle, table, files, error)
+
+    def replace(self, table: str, files: Sequence[DataFile], removed: Sequence[File]) -> None:
+        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile.
+
+        Raises:
+            ConflictError: one of the others is no part of the table any more; nothing was changed.
+            LakeError: a file is not what it should be, or the commit was refused.
+            UnreachableError: the object store does not answer.
+        """
+        actions: list[AddAction | RemoveAction] = [file.action(data_change=False) for file in files]
+        actions += [file.removal(data_change=False) for file in removed]
+        self._check(self.opened(table), table, files)
+        while True:
+            handle = self.opened(table)
+            there = set(_paths(handle))
+            if files[0].path in there:
+                return  # the answer to an earlier try was lost
+            if not {file.path for file in removed} <= there:
+                delete_files(self.place, table, files)
+                raise ConflictError("Another job rewrote the same files: nothing of this one is in the lake; run it again.")
+            try:
+                _write(handle, actions, (), alone=True, metadata=REPLACED)
+            except Exception as error:
+                # The files stay: a commit that an object store answers too late may be in the log a moment after this look.
+                if self.opened(table).version() == handle.version():
+                    raise sentence(error, self.place) from error
+
+    def _check(self, handle: DeltaTable, table: str, files: Sequence[DataFile]) -> None:
+        """Look at files that were written; LakeError where one is not what it should be, and all are removed again."""
+        try:
+            check_footers(self.place, table, schema_of(handle), files)
+        except BaseException:
+            delete_files(self.place, table, files)
+            raise
+
+    def discard(self, table: str, files: Sequence[DataFile]) -> None:
+        """Remove files that are not to be committed."""
+        delete_files(self.place, table, files)
+
+    def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], error: Exception) -> None:
+        """Find out what became of a commit that failed; its answer alone may have been lost."""
+        now = self.opened(table)
+        if files and {file.path for file in files} <= set(_paths(now)):
+            return
+        delete_files(self.place, table, files)
+        if now.version() > handle.version():
+            raise ConflictError(
+                "Another export was faster: nothing of this one is in the lake; the next run goes on from there."
+            ) from error
+        raise sentence(error, self.place) from error
+
+    def dataset(self, table: str, *, days: Iterable[date] | None = None) -> ds.Dataset:
+        """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves other partitions out. LakeError without it."""
+        handle = self.opened(table)
+        with sentences(self.place):
+            return handle.to_pyarrow_dataset(file_pruning_predicate=_of_days(days))
+
+    def dataframe(
+        self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None, columns: Sequence[str] | None = None
+    ) -> DataFrame:
+        """The table in Spark, of the days and the columns alone where they are given; nothing else is read. LakeError without it."""
+        from relay.pipeline.lake.spark_reader import dataframe  # noqa: PLC0415 - Spark only where it is used
+
+        handle = self.opened(table)
+        root = self.place.path(self.place.table(table))
+        schema = schema_of(handle)
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        return dataframe(spark, self.place, wanted, root, _paths(handle, days))
+
+    def check_files(self, table: str) -> list[str]:
+        """The table's files, relative to it, each of which is there with the size that it was committed with.
+
+        Raises:
+            LakeError: there is no such table, or a file of it is missing or of another size.
+            UnreachableError: the object store does not answer.
+        """
+        committed = {file.path: file.size for file in files(self.opened(table))}
+        found = sizes(self.place, table)
+        if wrong := sorted(path for path, size in committed.items() if found.get(path) != size):
+            raise LakeError(
+                f"Of {len(committed)} files of the table {table} in {self.place.url} {len(wrong)} are missing or of another size than they"
+                f" were written with, {wrong[0]} among them: put them back from a copy."
+            )
+        return list(committed)
+
+    def days(self, table: str) -> list[date]:
+        """The days that have files, oldest first; none without the table."""
+        if (handle := self.open(table)) is None:
+            return []
+        return sorted({date.fromisoformat(each[DAY.name]) for each in handle.partitions()})
+
+
+def _write(
+    handle: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    offsets: Sequence[Offset],
+    *,
+    alone: bool,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Commit; `alone` only as the next version after the handle's: the library refuses nobody who removes what another has removed."""
+    handle.create_write_transaction(
+        list(actions),
+        "append",
+        handle.schema(),
+        [DAY.name] if handle.metadata().partition_columns else None,
+        commit_properties=CommitProperties(
+            custom_metadata=dict(metadata or {}),
+            app_transactions=[Transaction(*offset) for offset in offsets] or None,
+            max_commit_retries=0 if alone else None,
+        ),
+    )
+
+
+def schema_of(handle: DeltaTable) -> pa.Schema:
+    """The table's schema in Arrow's own types."""
+    return pa.schema(handle.schema().to_arrow())
+
+
+def _paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
+    """Its files relative to the table, of some days only."""
+    wanted = None if days is None else set(days)
+    return [file.path for file in files(handle) if wanted is None or file.day in wanted]
+
+
+def _statistics(schema: pa.Schema) -> dict[str, str]:
+    """Whose least and greatest value readers may use: whole numbers and times that are never null.
+
+    Where a file says nothing of a column, the library tells Arrow that it is null throughout, and a filter on it finds no row.
+    """
+    sure = (field for field in schema if not field.nullable and field.name != DAY.name)
+    names = [field.name for field in sure if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)]
+    return {"delta.dataSkippingStatsColumns": ",".join(names)} if names else {"delta.dataSkippingNumIndexedCols": "0"}
+
+
+def _of_days(days: Iterable[date] | None) -> list[tuple[str, str, object]] | None:
+    return None if days is None else [(DAY.name, "in", sorted(days))]

@@ -1,0 +1,66 @@
+"""What a version of a table says of its files."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from relay.pipeline.source.columns import DAY
+
+
+class File(NamedTuple):
+    """One file, by its path relative to the table as the log names it: `file_uris` escapes blanks and follows symbolic links."""
+
+    path: str
+    day: date | None
+    """None where the table is not cut by days."""
+    size: int
+    rows: int
+    newest: int | None
+    """Its highest `archived_xid`; None where the log does not say."""
+    oldest: int | None = None
+    """And its lowest."""
+    written: datetime | None = None
+    """When it was written, by the clock of the machine that did; None of a file that the log does not know yet."""
+
+    def removal(self, *, data_change: bool = True) -> RemoveAction:
+        """What the table's log says where it is no part of it any more; without `data_change` its rows stay, in other files."""
+        days: dict[str, str | None] = {} if self.day is None else {DAY.name: self.day.isoformat()}
+        return RemoveAction(self.path, data_change, int(time.time() * 1000), self.size, days)
+
+
+def files(handle: DeltaTable) -> list[File]:
+    """The files of the version that the handle holds, in no order."""
+    actions = pa.table(handle.get_add_actions(flatten=True))
+
+    def column(name: str) -> Sequence[Any]:
+        return actions[name].to_pylist() if name in actions.column_names else [None] * actions.num_rows
+
+    days = map(_day, column(f"partition.{DAY.name}"))
+    fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"), column("min.archived_xid"))
+    return list(map(File._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
+
+
+def files_by_day(handle: DeltaTable) -> Mapping[date, list[File]]:
+    """The files of the version that the handle holds, by their days; in the order of their paths."""
+    found: defaultdict[date, list[File]] = defaultdict(list)
+    for file in sorted(files(handle), key=lambda file: file.path):
+        if file.day is not None:
+            found[file.day].append(file)
+    return found
+
+
+def _day(value: date | str | None) -> date | None:
+    """A day as the library gives it: a date, or its text."""
+    return date.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,0 +1,143 @@
+"""Errors of files, object stores and the table library as one sentence."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from relay.errors import DamagedError, LakeError, PipelineError, UnreachableError
+
+if TYPE_CHECKING:
+    from relay.pipeline.lake.location import Place
+
+_IN_STORES: tuple[tuple[str, type[PipelineError], str], ...] = (
+    (
+        r"(?i)no_?such_?bucket|bucket '[^']*' not found",
+        LakeError,
+        "The bucket of {url} does not exist: make it, or correct RELAY_LAKE_URL",
+    ),
+    (
+        r"URL scheme is not allowed",
+        LakeError,
+        'The endpoint of {url} is http://: give an https:// one, or add "AWS_ALLOW_HTTP": "true" to RELAY_LAKE_OPTIONS',
+    ),
+    (
+        (
+            r"(?i)error sending request|connection (refused|reset|closed)|network_connection|timed? ?out|dns error|resolve host"
+            r"|internal_?(failure|error)|slow_?down|service_?unavailable|\b(429|50[0234]) [a-z]|status 50[0234]"
+        ),
+        UnreachableError,
+        "The object store of {url} does not answer: check that it runs, and the endpoint in RELAY_LAKE_OPTIONS",
+    ),
+)
+"""What a text of the libraries means, of several the first."""
+_DAMAGED = "A file of the lake {url} is missing or damaged: put it back from a copy, or correct RELAY_LAKE_URL"
+_ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
+    (
+        (
+            r"(?i)access[ _]?denied|forbidden|permission|unauthorized|privileges|\b40[13] [a-z]|status 40[13]"
+            r"|invalid_?access_?key|signature_?does_?not_?match|(expired|invalid)_?token"
+        ),
+        LakeError,
+        "The lake {url} refuses access: correct RELAY_LAKE_OPTIONS or the permissions there",
+    ),
+    (r"(?i)no space left|quota", LakeError, "There is no space left for the lake {url}: make room and run this again"),
+    (
+        (
+            r"(?i)not found|no such (file|key)|no_?such_?key|not a parquet|magic bytes|parquet error|requested range|corrupt"
+            r"|page integrity|thrift|decompress"
+        ),
+        LakeError,
+        _DAMAGED,
+    ),
+)
+_PLACES = r"https?://\S+|\bpath \S+|\S+\.(parquet|json)\b"
+"""Names, whose letters and digits say nothing of what happened."""
+_COLOURS = r"\x1b\[[0-9;]*m"
+_ANSWER = r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?"
+"""What an object store says itself; the rest of its answer may repeat keys."""
+_HIDDEN = r"(?i)(://)[^/@\s]*@|((?:secret|password|token|signature|credential|access_key)[^=:\s]*\s*[=:]\s*)\S+"
+_HELD_BACK = r"(?i)key|secret|password|token|account|credential"
+
+
+@contextmanager
+def sentences(place: Place) -> Iterator[None]:
+    """Turn errors of files, object stores and the table library into one sentence.
+
+    Raises:
+        UnreachableError: the object store does not answer.
+        LakeError: anything else.
+    """
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise sentence(error, place) from error
+
+
+@contextmanager
+def decoding(place: Place) -> Iterator[None]:
+    """Turn errors of what decodes a file's bytes into one sentence; those of reading the bytes must be sentences already.
+
+    Raises:
+        DamagedError: the bytes are not what was written.
+        LakeError: there is no memory for them.
+    """
+    try:
+        yield
+    except pa.ArrowMemoryError as error:
+        raise sentence(error, place) from error
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise damaged(error, place) from error
+
+
+def damaged(error: Exception, place: Place) -> DamagedError:
+    """The error of a file that is missing or cannot be decoded, in one sentence."""
+    return DamagedError(_said(_DAMAGED.format(url=place.url), error, place))
+
+
+def sentence(error: Exception, place: Place) -> PipelineError:
+    """The error in one sentence with what to do, without what could be a secret."""
+    kind, advice = _judged(error, re.sub(_PLACES, "", _line(error)), place)
+    return kind(_said(advice, error, place))
+
+
+def _said(advice: str, error: Exception, place: Place) -> str:
+    return f"{advice} ({_words(_line(error), place) or type(error).__name__})."
+
+
+def _line(error: Exception) -> str:
+    return " ".join(re.sub(_COLOURS, "", str(error)).split())
+
+
+def _judged(error: Exception, line: str, place: Place) -> tuple[type[PipelineError], str]:
+    """What kind of error it is, and what to do."""
+    if isinstance(error, OSError) and (known := _of_errno(error.errno, place.url)):
+        return LakeError, known
+    for pattern, kind, advice in (*(() if place.is_local else _IN_STORES), *_ANYWHERE):
+        if re.search(pattern, line):
+            return kind, advice.format(url=place.url)
+    return LakeError, f"The lake {place.url} cannot be used: check RELAY_LAKE_URL and RELAY_LAKE_OPTIONS"
+
+
+def _of_errno(number: int | None, url: str) -> str | None:
+    if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return f"There is no space left for the lake {url}: make room and run this again"
+    if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return f"The lake {url} cannot be written or read: give this user the permission"
+    return None
+
+
+def _words(line: str, place: Place) -> str:
+    """The library's or the store's own words, as few as say what happened, without what could be a secret."""
+    said = re.search(_ANSWER, line)
+    words = ": ".join(filter(None, said.groups())) if said else ": ".join(line.split(" \u21b3 ")[-2:])
+    for name, value in place.options.items():
+        if value and re.search(_HELD_BACK, name):
+            words = words.replace(value, "***")
+    return re.sub(_HIDDEN, lambda found: (found[1] or found[2] or "") + "***", words)[:400].rstrip(". ")

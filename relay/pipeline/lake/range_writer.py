@@ -1,0 +1,119 @@
+"""One cut of the archive, read by ADBC and written to files of the lake; runs inside Spark's tasks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.errors import PipelineError
+from relay.pipeline.lake.already_exported import Known
+from relay.pipeline.lake.data_files import DataFile, DayWriter
+from relay.pipeline.lake.location import Place
+from relay.pipeline.source import adbc
+from relay.pipeline.source.columns import DAY
+from relay.pipeline.source.ranges import Cut
+from relay.pipeline.spark.tasks import Read
+
+RESULT = pa.schema([
+    ("path", pa.string()), ("day", pa.date32()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string()),
+    ("known", pa.int64()), ("differing", pa.int64()),
+])  # fmt: skip
+"""What a task tells the driver: a row for each file, and one of nulls with how many rows the lake had already."""
+RESULT_DDL = "path string, day date, size long, rows long, stats string, known long, differing long"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All that tasks need, small and picklable; nothing of it is ever printed.
+
+    Args:
+        conninfo: complete, with its password.
+        check: statement that gives system identifier, timeline, database and safe bound of the server that answers.
+        expected: what it must give; the bound at least.
+        select: statement of a cut with `@low@`, `@high@`, `@part@` and `@parts@`.
+        name: beginning of the names of the files of this batch.
+        known: rows that the lake has already, None if it cannot have any.
+    """
+
+    conninfo: str = field(repr=False)
+    check: str
+    expected: tuple[str, int, str, int]
+    select: str = field(repr=False)
+    place: Place
+    table: str
+    schema: pa.Schema
+    name: str
+    cuts: tuple[Cut, ...]
+    known: Known | None = None
+
+
+def task(reading: Reading) -> Read:
+    """What a task does for the number of a cut."""
+
+    def copy(number: int) -> Iterator[pa.RecordBatch]:
+        yield _copy(reading, number)
+
+    return copy
+
+
+def _copy(reading: Reading, number: int) -> pa.RecordBatch:
+    """Copy a cut, and say which files that made."""
+    # Spark may run a cut twice at once (speculation, an executor that was only thought lost): the one must not undo the other's file.
+    writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}-{uuid.uuid4()}")
+    known = differing = 0
+    try:
+        for batch in _rows(reading, reading.cuts[number]):
+            found = batch if reading.known is None else reading.known.without(reading.place, batch)
+            if reading.known is not None:
+                known, differing = known + batch.num_rows - found.num_rows, differing + reading.known.differing
+            writer.write(found)
+        files = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return _result(files, known, differing)
+
+
+def _result(files: Iterable[DataFile], known: int, differing: int) -> pa.RecordBatch:
+    nothing = dict.fromkeys(RESULT.names)
+    return pa.RecordBatch.from_pylist([*map(asdict, files), {**nothing, "known": known, "differing": differing}], schema=RESULT)
+
+
+def _rows(reading: Reading, cut: Cut) -> Iterator[pa.RecordBatch]:
+    """The rows of a cut in the table's schema; refuses another server than the one that was asked for the cuts."""
+    with adbc.connected(reading.conninfo) as connection:
+        _check(connection.one(reading.check), reading)
+        for batch in connection.batches(statement(reading.select, cut)):
+            yield complete(batch, reading.schema)
+
+
+def statement(select: str, cut: Cut) -> str:
+    """The statement `read_cut` for one cut."""
+    for name, value in asdict(cut).items():
+        select = select.replace(f"@{name}@", str(int(value)))
+    return select
+
+
+def _check(found: Sequence[Any], reading: Reading) -> None:
+    """The server that answers a task may be another than the driver's, if there are several behind one name."""
+    if tuple(found[:3]) != reading.expected[:3] or found[3] < reading.expected[3]:
+        raise PipelineError(
+            "Another server answered than the one that this export began with, or it is behind: "
+            "name a single server in RELAY_PIPELINE_DATABASE_URL and run this again."
+        )
+
+
+def complete(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in the table's schema: with its day, and nulls for columns that the archive no longer has."""
+
+    def column(field: pa.Field) -> Any:
+        if field.name == DAY.name:
+            return pc.cast(batch.column("archived_at"), DAY.type)
+        return batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)

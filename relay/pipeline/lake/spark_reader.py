@@ -1,0 +1,64 @@
+"""The lake's tables in Spark without a connector's jars: the log's files, pruned by day, with the table's schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.location import Place
+from relay.pipeline.source.columns import DAY
+from relay.pipeline.spark.tasks import Read, by_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS = 16_384
+_PATTERN = r"[{}\[\]*?\\]"
+"""Letters that Spark takes for a pattern of paths: a copy of a lake beside it must not be read with it."""
+
+
+def dataframe(spark: SparkSession, place: Place, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:
+    """The files below a table's root as one DataFrame: by Spark's own reader from folders, by Arrow's in its tasks from object stores."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark only where it is used
+
+    columns = from_arrow_schema(schema)
+    if not paths:
+        return spark.createDataFrame([], columns)
+    if place.is_local:
+        literal = [re.sub(_PATTERN, r"\\\g<0>", f"{root}/{path}") for path in paths]
+        return spark.read.schema(columns).option("basePath", root).parquet(*literal).select(*schema.names)
+    full = [f"{root}/{path}" for path in paths]
+    return by_number(spark, len(full), _reader(place, full, schema), columns)
+
+
+def _reader(place: Place, paths: Sequence[str], schema: pa.Schema) -> Read:
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        with sentences(place):
+            yield from _rows(place.filesystem(), paths[number], schema)
+
+    return read
+
+
+def _rows(filesystem: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    file = pq.ParquetFile(filesystem.open_input_file(path))
+    there = [name for name in file.schema_arrow.names if name in schema.names]
+    for batch in file.iter_batches(_ROWS, columns=there):
+        yield _completed(batch, path, schema)
+
+
+def _completed(batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in the table's schema: the day from its path, and nulls where the file is older than a column."""
+    day = path.rpartition(f"{DAY.name}=")[2].partition("/")[0]
+
+    def column(field: pa.Field) -> Any:
+        if field.name == DAY.name:
+            return pa.repeat(pa.scalar(day).cast(DAY.type), batch.num_rows)
+        return batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)

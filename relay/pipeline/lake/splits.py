@@ -1,0 +1,74 @@
+"""The archive's files in the lake, in parts of about as many rows for Spark's tasks, which read them by column with Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.location import Place
+from relay.pipeline.spark.tasks import Read, by_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 250_000
+"""About how many rows a task reads, as far as the files' row groups let it."""
+_ROWS_AT_ONCE = 131_072
+
+
+class Part(NamedTuple):
+    """One of `shares` shares of a file's row groups; `path` is relative to the table."""
+
+    path: str
+    day: date
+    share: int = 0
+    shares: int = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What each task reads of a table's files. Small, and travels to the tasks."""
+
+    place: Place
+    table: str
+    tasks: tuple[tuple[Part, ...], ...]
+
+    @classmethod
+    def of(cls, place: Place, table: str, files: Iterable[File], *, rows: int = ROWS) -> Self:
+        """Some files of days: large ones cut, small ones together."""
+        tasks: list[list[Part]] = []
+        room = 0
+        for day, path, count in sorted((file.day, file.path, file.rows) for file in files if file.day is not None):
+            shares = max(1, -(-count // rows))
+            for share in range(shares):
+                if not tasks or room < count // shares:
+                    tasks.append([])
+                    room = rows
+                tasks[-1].append(Part(path, day, share, shares))
+                room -= count // shares
+        return cls(place, table, tuple(map(tuple, tasks)))
+
+    def batches(self, task: int, columns: Sequence[str]) -> Iterator[tuple[date, pa.RecordBatch]]:
+        """The rows of one task, each batch with its day; LakeError or UnreachableError where a file cannot be read."""
+        for part in self.tasks[task]:
+            for batch in self._read(part, list(columns)):
+                yield part.day, batch
+
+    def dataframe(self, spark: SparkSession, read: Read, ddl: str) -> DataFrame:
+        """What `read` gives for each task's number, in Spark; see `relay.pipeline.spark.tasks` for its errors."""
+        return by_number(spark, len(self.tasks), read, ddl)
+
+    def _read(self, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        full = self.place.path(f"{self.place.table(self.table)}/{part.path}")
+        with sentences(self.place), self.place.filesystem().open_input_file(full) as opened:
+            file = pq.ParquetFile(opened)
+            low, high = (file.num_row_groups * share // part.shares for share in (part.share, part.share + 1))
+            if low < high:
+                yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=range(low, high), columns=columns, use_threads=False)

@@ -1,0 +1,65 @@
+"""A file of the lake for a decoder: errors of its store become sentences here, so each other error is one of the file's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from relay.pipeline.lake.errors import damaged, sentences
+from relay.pipeline.lake.location import Place
+
+
+@contextmanager
+def stored_file(place: Place, path: str) -> Iterator[StoredFile]:
+    """Open a file by its path in the lake's file system.
+
+    Raises:
+        DamagedError: it is missing.
+        LakeError: this process may not, or cannot, read it.
+        UnreachableError: the object store does not answer.
+    """
+    with sentences(place):
+        try:
+            opened = place.filesystem().open_input_file(path)
+        except FileNotFoundError as error:
+            raise damaged(error, place) from error
+    with opened:
+        yield StoredFile(place, opened)
+
+
+class StoredFile:
+    """Reads as Python's binary files do, which is what Arrow takes; errors as of `stored_file`."""
+
+    def __init__(self, place: Place, opened: pa.NativeFile) -> None:
+        self._place = place
+        self._opened = opened
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return bool(self._opened.closed)
+
+    def read(self, count: int | None = None) -> bytes:
+        """The next bytes, or all that are left."""
+        with sentences(self._place):
+            return bytes(self._opened.read(count))
+
+    def read_buffer(self, count: int | None = None) -> pa.Buffer:
+        """As `read`, without a copy: Arrow prefers it."""
+        with sentences(self._place):
+            return self._opened.read_buffer(count)
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        """Move to a position; with `whence` 1 from here, with 2 from the end."""
+        with sentences(self._place):
+            return int(self._opened.seek(position, whence))
+
+    def tell(self) -> int:
+        """The position."""
+        return int(self._opened.tell())
+
+    def close(self) -> None:
+        """Free what it holds; legal twice."""
+        self._opened.close()

@@ -1,0 +1,170 @@
+"""The lake's table of the archive before an export: made, of this cluster, and with every column that the archive has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Transaction
+from deltalake.exceptions import DeltaError
+
+from relay.errors import ConflictError, LakeError, PipelineError
+from relay.pipeline.lake import added_columns
+from relay.pipeline.lake import epoch as link
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_lake import schema_of as schema_of_table
+from relay.pipeline.lake.epoch import EPOCH, Link, offset_of
+from relay.pipeline.lake.errors import sentence, sentences
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.cluster import Cluster
+from relay.pipeline.source.columns import NOT_NULL, TABLE, Column, check_names, schema_of
+from relay.pipeline.source.database import Database
+
+MARGIN = 1_000_000
+"""Transactions that are read again after a change of timeline; after another change it is everything."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What an export has to know of its table: both sides' columns, where to begin if not at its own offset, what was adopted."""
+
+    columns: Sequence[Column]
+    names: frozenset[str]
+    begin: int | None = None
+    adopted: tuple[str, ...] = ()
+
+
+def check_lake(handle: DeltaTable | None, cluster: Cluster, known: Link, url: str) -> tuple[tuple[str, ...], PipelineError | None]:
+    """In what a lake is not the one that this server exports to, and the sentence about it; nothing and None where it is.
+
+    Raises:
+        LakeError: the table is none of the relay's.
+    """
+    if handle is not None:
+        properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
+        clusters.check_form(properties)
+        if found := clusters.differences(properties, cluster) or clusters.gone_back(offset_of(handle), cluster):
+            return tuple(found), clusters.refusal(found)
+    why = link.contradiction(known, handle)
+    return ((why,), link.refusal(why, known, url, handle)) if why else ((), None)
+
+
+def linked(lake: Lake, database: Database) -> tuple[DeltaTable, Link]:
+    """The table as it is now, and the link, which are the same in both; a commit that was cut short is completed.
+
+    Raises:
+        PipelineError: this server exports to another lake, or the lake follows another server; PostgreSQL remembers that.
+        LakeError: there is no table, or it is none of the relay's.
+    """
+    handle, known = link.both(lake, database)
+    _, error = check_lake(handle, clusters.read(database), known, lake.place.url)
+    if error:
+        raise link.distrust(database, error)
+    return (handle, link.settle(database, handle, known)) if handle else (lake.opened(TABLE), known)
+
+
+def prepare(
+    lake: Lake, handle: DeltaTable | None, columns: Sequence[Column], cluster: Cluster, *, adopted: tuple[str, ...] = ()
+) -> Prepared:
+    """Make the table where there is none, or see that it fits; nothing is changed where it does not.
+
+    `handle` was loaded before the cluster was asked; `adopted` is what it says otherwise than this server.
+
+    Raises:
+        LakeError: a column has another type.
+        ConflictError: another export made it at the same moment.
+    """
+    if handle is None:
+        schema = schema_of(columns)
+        lake.create(TABLE, schema, properties={**cluster.properties, **added_columns.properties(columns)})
+        return Prepared(columns, frozenset(schema.names))
+    _evolve(lake, handle, columns)
+    added_columns.note(lake, TABLE, columns)
+    names = frozenset([*schema_of_table(handle).names, *(column.name for column in columns)])
+    return Prepared(columns, names, _begin(adopted, offset_of(handle), cluster) if adopted else None, adopted)
+
+
+def _begin(found: Iterable[str], offset: int, cluster: Cluster) -> int:
+    """Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
+
+    A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is.
+    """
+    if set(found) != {"timeline"} or offset - cluster.next > MARGIN:
+        return 0
+    return max(0, min(offset, cluster.next) - MARGIN)
+
+
+def announce(lake: Lake, cluster: Cluster) -> None:
+    """From now until `take_over` the lake follows nobody: its offset is one of both clusters, so neither may go on from there unseen."""
+    with sentences(lake.place):
+        lake.opened(TABLE).alter.set_table_properties(clusters.unfinished(cluster), raise_if_not_exists=False)
+
+
+def tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared) -> None:
+    """Give the lake an epoch where it has none yet, or none of this server's; complete a commit that was cut short.
+
+    Raises:
+        ConflictError: another export was faster.
+    """
+    handle, known = link.both(lake, database)
+    if handle is None or link.settle(database, handle, known).epoch is not None:
+        return
+    properties = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
+    commit = CommitProperties(app_transactions=[Transaction(EPOCH, link.begin(database, handle, None))])
+    try:
+        handle.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=commit)
+    except (DeltaError, OSError) as error:
+        if lake.opened(TABLE).version() > handle.version():
+            raise ConflictError("Another export was faster: the next run goes on from there.") from error
+        raise sentence(error, lake.place) from error
+
+
+def take_over(lake: Lake, cluster: Cluster) -> None:
+    """From now on the lake follows this cluster and timeline."""
+    with sentences(lake.place):
+        lake.opened(TABLE).alter.set_table_properties(cluster.properties, raise_if_not_exists=False)
+
+
+def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[Column]) -> None:
+    """Add what the archive has gained; LakeError where a column is of another type than the lake's, or differs from one in case only."""
+    known = {field.name: field.type for field in schema_of_table(handle)}
+    check_names(columns, known)
+    wrong = [column.name for column in columns if known.get(column.name, column.field.type) != column.field.type]
+    if wrong or not known.keys() >= NOT_NULL:
+        what = f"column {wrong[0]} has another type" if wrong else f"it lacks one of {', '.join(sorted(NOT_NULL))}"
+        raise LakeError(f"The lake's table {TABLE} is of another schema than the archive ({what}): name a new RELAY_LAKE_URL.")
+    if missing := [column for column in columns if column.name not in known]:
+        _add(lake, handle, missing)
+
+
+def _add(lake: Lake, handle: DeltaTable, missing: Sequence[Column]) -> None:
+    fields = [Field.from_arrow(pa.field(column.name, column.field.type)) for column in missing]
+    try:
+        handle.alter.add_columns(fields)
+    except (DeltaError, OSError) as error:
+        # Another export may have added them meanwhile.
+        if not {column.name for column in missing} <= set(schema_of_table(lake.opened(TABLE)).names):
+            raise sentence(error, lake.place) from error
+
+
+def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> None:
+    """See that the table is still as it was prepared; before each batch, for a commit fails only by what comes after this handle.
+
+    Raises:
+        ConflictError: it has been adopted, so that its offset is another server's or was taken back; or it has gained a column: rows that
+            are read without it would be null in it.
+    """
+    wanted = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
+    if not wanted.items() <= {name: str(value) for name, value in handle.metadata().configuration.items()}.items():
+        raise ConflictError("Another export has adopted the lake meanwhile: the next run goes on from there, or says what is to be done.")
+    if not set(schema_of_table(handle).names) <= prepared.names:
+        raise ConflictError("Another export was faster, and added a column: the next run goes on from there.")
+
+
+def check_same(before: Cluster, now: Cluster) -> None:
+    """PipelineError where the server is another one than at the beginning, as after a failover in between."""
+    if (before.system_identifier, before.timeline, before.database) != (now.system_identifier, now.timeline, now.database):
+        raise PipelineError(
+            "PostgreSQL was replaced by another server during this export: nothing of this batch is in the lake; run it again."
+        )

@@ -1,0 +1,201 @@
+"""Looks at the lake as it is, and lets PostgreSQL know: only what a living lake holds may be dropped.
+
+Each look lists the files of the table's version once, and holds the rows that its log names for a day against what they were. It reads the
+files whose turn has come, in Spark's tasks where they are many. Each has its turn once within the days of the setting `lake_reread_days`;
+nothing is remembered of a single file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+from deltalake import DeltaTable
+
+from relay.errors import ConflictError, LakeError, PipelineError
+from relay.pipeline.lake import damage, epoch
+from relay.pipeline.lake.data_files import sizes
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import File, files
+from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.target_table import linked
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Carrier, Start
+from relay.pipeline.text import many
+
+DIFFERS = 5
+"""Exit code of a job that found a difference, or damage."""
+_DAY = 86_400.0
+_PREFIX = "queue_message_archive_"
+_LOOKS = 3
+"""Times that a look is tried beside other jobs."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look found: the table's files, how many of them were read whole, and what is wrong with which partition's."""
+
+    files: int
+    read: int
+    damage: Mapping[str, str]
+
+
+class Afterwards(NamedTuple):
+    """What a look behind a commit has found: damaged partitions; or why it failed, and the exit code of that."""
+
+    damaged: tuple[str, ...] = ()
+    failure: str | None = None
+    exit_code: int = 0
+
+
+class _Look(NamedTuple):
+    """What one look has found, the server's time at its beginning, and the rows of each partition that the lake's log names."""
+
+    seen: Seen
+    began: datetime
+    rows: Mapping[str, int]
+
+
+class _Turn(NamedTuple):
+    """When the lake was seen before, the server's time, and within how many days each file is read."""
+
+    seen_at: datetime | None
+    now: datetime
+    days: int
+
+
+class _Known(NamedTuple):
+    """What PostgreSQL knows of a day from earlier looks: how many rows the lake must have of it at the least, and whether it is damaged."""
+
+    rows: int
+    damaged: bool
+
+
+def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> Seen:
+    """Look at the lake, and tell PostgreSQL that it was seen, and what is wrong with which day.
+
+    Args:
+        lake: that the server exports to.
+        database: the server.
+        say: hears of each day that is damaged.
+        spark: starts, or returns, the session whose tasks read files where there are many; without it this process does.
+
+    Raises:
+        PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
+        LakeError: it cannot be read at all; neither then.
+        ConflictError: other jobs went on with the lake during each look.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    looker = _Looker(lake, database, Carrier(spark, say, database.connections))
+    for _ in range(_LOOKS):
+        handle, _ = linked(lake, database)
+        try:
+            found = looker.look(handle)
+            counts = looker.note(handle, found)
+        except LakeError as error:
+            raise epoch.distrust(database, error) from error
+        if counts:
+            for partition, words in found.seen.damage.items():
+                say(f"{partition} IS DAMAGED in the lake: {words}")
+            return found.seen
+    raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
+
+
+def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> Afterwards:
+    """Look at the lake behind a commit, which stays whatever comes of it: what fails is said, and returned with its exit code."""
+    try:
+        return Afterwards(tuple(run(lake, database, say, spark).damage))
+    except PipelineError as error:
+        say(f"the lake was not seen after the commit: {error}")
+        return Afterwards(failure=str(error), exit_code=error.exit_code)
+
+
+@dataclass(frozen=True)
+class _Looker:
+    """Looks at a lake, again where other jobs went on with it.
+
+    A handle reads the table's log again for some answers, whose errors become sentences about the lake. Spark's start is not among them.
+    """
+
+    lake: Lake
+    database: Database
+    carrier: Carrier
+    well: set[File] = field(default_factory=set)
+    """Files that an earlier look has read whole: no look reads them again."""
+
+    def look(self, handle: DeltaTable) -> _Look:
+        """Find what is wrong with the version of the table that the handle holds."""
+        turn = _Turn._make(self.database.one("read_turn"))
+        with sentences(self.lake.place):
+            there, lake = files(handle), str(handle.metadata().id)
+        known = {name: _Known(rows, damaged) for name, rows, damaged in self.database.fetch("list_seen_days", {"lake": lake})}
+        rows = Counter[str]()
+        for file in there:
+            rows[partition_of(file.day)] += file.rows
+        wrong = self._lost(there, rows, known)
+        chosen = _chosen(turn, there, known, wrong)
+        for file, words in self._unreadable(chosen):
+            wrong[partition_of(file.day)].append(words)
+        found = {name: _sentence(every) for name, every in sorted(wrong.items())}
+        return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
+
+    def note(self, handle: DeltaTable, found: _Look) -> bool:
+        """Let PostgreSQL know what a look has found; False where other jobs went on with the lake meanwhile."""
+        with sentences(self.lake.place):
+            # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
+            return epoch.epoch_of(handle) is None or epoch.seen(self.database, handle, found.began, found.rows, found.seen.damage)
+
+    def _lost(self, there: Sequence[File], rows: Mapping[str, int], known: Mapping[str, _Known]) -> defaultdict[str, list[str]]:
+        """What the folder lacks of the files, and the log of rows that it named before, by partition."""
+        wrong = defaultdict[str, list[str]](list)
+        for file, words in damage.lost(there, sizes(self.lake.place, TABLE)):
+            wrong[partition_of(file.day)].append(words)
+        for name, before in known.items():
+            if rows[name] < before.rows and name not in wrong:
+                wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
+        return wrong
+
+    def _unreadable(self, chosen: Sequence[File]) -> list[tuple[File, str]]:
+        """What is wrong with those of the files that no look has read well yet."""
+        unread = [file for file in chosen if file not in self.well]
+        found = list(damage.unreadable(self.lake.place, unread, self.carrier))
+        self.well.update(set(unread).difference(file for file, _ in found))
+        return found
+
+
+def _chosen(turn: _Turn, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
+    """The files to read now: whose turn it is, and those of days that were damaged and may be mended; none that is known to be lost."""
+    mended = {name for name, before in known.items() if before.damaged}
+    whole = [file for file in there if partition_of(file.day) not in wrong]
+    return [file for file in whole if partition_of(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
+
+
+def is_due(path: str, since: datetime | None, now: datetime, period: float) -> bool:
+    """Whether a file's turn, which comes once in a period (seconds), has come after the last look, `since`; None before any."""
+    if since is None:
+        return False
+    turn = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64 * period
+    return (now.timestamp() - turn) // period > (since.timestamp() - turn) // period
+
+
+def _sentence(words: Sequence[str]) -> str:
+    """The first of what is wrong with a day, and how much more there is."""
+    more = len(words) - 1
+    return words[0] + (f", and {more} more like it" if more else "")
+
+
+def day_of(partition: str) -> date:
+    """The day of a damaged partition."""
+    return datetime.strptime(partition.removeprefix(_PREFIX), "%Y%m%d").date()  # noqa: DTZ007 - a day has no zone
+
+
+def partition_of(day: date | None) -> str:
+    """The table in PostgreSQL whose rows a day's files hold, beside dead ones."""
+    return f"{_PREFIX}{day:%Y%m%d}" if day else TABLE

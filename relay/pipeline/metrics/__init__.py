@@ -1,0 +1,1 @@
+"""`relay pipeline metrics`: counts by hour, exchange and code."""

@@ -1,0 +1,208 @@
+"""Computes the numbers of days that changed in the lake's archive, and writes them to the lake and to PostgreSQL.
+
+A day is computed when the lake has another number of its rows than the numbers count: rows are never changed or removed, so an open day is
+computed as long as rows come, a closed one once, and again when rows come late. Of an open day only new files are counted, if the windows
+in the lake are known to count the others. Nothing else is remembered, so a run that was killed, a compaction and a lost statistics table
+leave nothing to repair by hand, and a run without new rows writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from relay.errors import ConflictError, PipelineError
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files_by_day
+from relay.pipeline.lake.splits import Parts
+from relay.pipeline.metrics import aggregate, file_choice, lake_sink, lake_state, postgres_sink, transforms
+from relay.pipeline.metrics import top_keys as named_keys
+from relay.pipeline.metrics.file_choice import Count, Numbers
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.tasks import failure
+from relay.pipeline.text import many
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+
+TARGET_MS = 1000
+"""Within how many milliseconds from when it was due a message should be confirmed, unless somebody says otherwise."""
+TOP_KEYS = 20
+"""How many routing keys a day names for each exchange, unless somebody says otherwise."""
+SPANS = {"window": aggregate.WINDOW_SECONDS, "hour": aggregate.HOUR_SECONDS, "day": aggregate.DAY_SECONDS}
+"""Seconds of each grain, in the order in which they are written: numbers of the day, by which days are judged, come last."""
+_ROWS_AT_ONCE = 2_000_000
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a run did: days computed, messages counted, windows written to PostgreSQL, days that PostgreSQL got from the lake."""
+
+    days: int
+    messages: int
+    windows: int
+    copied_days: int
+    first_day: date | None
+    last_day: date | None
+    archive_version: int | None
+    seconds: float
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    spark: Callable[[], SparkSession],
+    say: Progress,
+    target_ms: int = TARGET_MS,
+    top_keys: int = TOP_KEYS,
+    again: Collection[date] = (),
+    now: datetime | None = None,
+) -> Computed:
+    """Compute every day whose rows changed, and those of `again` (after a change of target or keys) in any case, whole.
+
+    A day has one target: a run with another one leaves the days that it does not compute as they are. `now` replaces PostgreSQL's time.
+
+    Raises:
+        PipelineError: Spark, the lake or PostgreSQL refused.
+        ConflictError: another run was faster, or a day ended while its new files were counted.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    began = time.monotonic()
+    if target_ms < 1 or top_keys < 1:
+        raise PipelineError("Target and number of routing keys must be at least 1.")
+    work = _Work.of(lake, lambda: _today(database, now), again, target_ms)
+    windows = 0
+    for counts in work.groups():
+        say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
+        numbers = _compute(lake, counts, spark, target_ms, top_keys)
+        windows += _write(lake, database, work, counts, numbers)
+    copied = _copy(lake, database, say)
+    lake_state.record(lake, database)
+    days = [count.day for count in work.counts]
+    return Computed(
+        days=len(days),
+        messages=sum(count.rows for count in work.counts),
+        windows=windows,
+        copied_days=copied,
+        first_day=min(days, default=None),
+        last_day=max(days, default=None),
+        archive_version=work.version,
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _today(database: Database, now: datetime | None) -> date:
+    today: date
+    (today,) = database.one("read_today", {"now": now})
+    return today
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What to count, as one version of the archive has it; `numbers` are those that there are, `today` asks PostgreSQL."""
+
+    version: int | None
+    today: Callable[[], date]
+    counts: Sequence[Count]
+    numbers: Mapping[date, Numbers]
+
+    @classmethod
+    def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], target_ms: int) -> _Work:
+        """Days that are due, and of `again` those that the archive has."""
+        today = clock()
+        archive = lake.open("archive")
+        files = {} if archive is None else files_by_day(archive)
+        numbers = lake_sink.numbers_by_day(lake)
+        due = [day for day in sorted(files) if day in again or file_choice.is_due(day, files[day], numbers.get(day), today)]
+        bases = lake_sink.bases(lake, [day for day in due if day >= today and day in numbers and day not in again])
+        counts = [file_choice.choose(day, files[day], bases.get(day), today=today, target_ms=target_ms) for day in due]
+        return cls(None if archive is None else archive.version(), clock, counts, numbers)
+
+    def groups(self) -> Iterator[list[Count]]:
+        """Days that are computed at once: as many as have few rows together."""
+        group: list[Count] = []
+        for count in self.counts:
+            if group and sum(one.rows for one in [*group, count]) > _ROWS_AT_ONCE:
+                yield group
+                group = []
+            group.append(count)
+        if group:
+            yield group
+
+    def closes(self, counts: Iterable[Count], today: date) -> bool:
+        """Whether one of these days is counted for the first time since it was over."""
+        return any(file_choice.is_early(count.day, self.numbers.get(count.day), today) for count in counts)
+
+
+def _compute(lake: Lake, counts: Sequence[Count], spark: Callable[[], SparkSession], target_ms: int, top_keys: int) -> dict[str, pa.Table]:
+    """Numbers by grain: of the files to count, added to the windows that count the other ones."""
+    held = {count.day: count.windows for count in counts if count.windows is not None}
+    named = {day: named_keys.of_numbers(windows) for day, windows in held.items()}
+    parts = Parts.of(lake.place, "archive", [file for count in counts for file in count.files])
+    counted = aggregate.empty()
+    if parts.tasks:
+        session = spark()
+        with _sentences(counts):
+            counted = transforms.windows(session, parts, target_ms=target_ms, top_keys=top_keys, named=named)
+    windows = aggregate.merge(pa.concat_tables([counted, *held.values()]))
+    return {grain: windows if grain == "window" else aggregate.merge(windows, seconds=seconds) for grain, seconds in SPANS.items()}
+
+
+@contextmanager
+def _sentences(counts: Sequence[Count]) -> Iterator[None]:
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - the JVM is only for this
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        if (known := failure(error)) is not None:
+            raise known from error
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise PipelineError(
+            f"Spark could not count the messages of {_named(counts)}: see its logs and run this again ({words})."
+        ) from error
+
+
+def _write(lake: Lake, database: Database, work: _Work, counts: Sequence[Count], numbers: dict[str, pa.Table]) -> int:
+    """The lake's table of days comes last, after PostgreSQL: whatever fails before, the days stay due."""
+    replace = partial(lake_sink.replace, lake, days=[count.day for count in counts], archive_version=work.version or 0)
+    with postgres_sink.replacing(database, [count.day for count in counts], numbers) as written:
+        today = work.today()
+        _check_open(counts, today)
+        for grain in ("window", "hour"):
+            replace(grain, numbers[grain])
+    replace("day", numbers["day"], though_equal=work.closes(counts, today))
+    return written
+
+
+def _check_open(counts: Iterable[Count], today: date) -> None:
+    """Refuse to write what was counted in parts when its day is over: later runs would take it for a day that was counted whole."""
+    if over := [count.day for count in counts if count.windows is not None and count.day < today]:
+        raise ConflictError(f"{over[0]} was over before its new messages were counted: the next run counts it whole.")
+
+
+def _copy(lake: Lake, database: Database, say: Progress) -> int:
+    """Bring to PostgreSQL the days that it lacks, as after a restore or a failure; days that only PostgreSQL has stay."""
+    here, there = lake_sink.numbers_by_day(lake), postgres_sink.messages_by_day(database)
+    lacking = sorted(day for day, numbers in here.items() if there.get(day) != numbers.messages)
+    for day in lacking:
+        say(f"{day}: copied to PostgreSQL, which had other numbers")
+        with postgres_sink.replacing(database, [day], {grain: lake_sink.read(lake, grain, [day]) for grain in SPANS}):
+            pass
+    return len(lacking)
+
+
+def _named(counts: Sequence[Count]) -> str:
+    first, last = counts[0].day, counts[-1].day
+    return str(first) if first == last else f"{first} to {last}"

@@ -1,0 +1,107 @@
+"""The numbers in the lake: tables stats_window, stats_hour and stats_day, each replaced by whole days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from relay.errors import ConflictError, LakeError
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files_by_day
+from relay.pipeline.lake.errors import sentence, sentences
+from relay.pipeline.metrics import aggregate as stats
+from relay.pipeline.metrics.file_choice import Base, Numbers
+from relay.pipeline.source.columns import DAY
+
+APPLICATION = "outbox-relay/metrics"
+"""Its transaction in each table's log: the version of the table `archive` that was last computed."""
+SCHEMA = stats.SCHEMA.append(DAY)
+_GRAINS = ("window", "hour", "day")
+_FASTER = "Another run of the metrics was faster: the next one computes what is left."
+
+
+def numbers_by_day(lake: Lake) -> dict[date, Numbers]:
+    """What the table of days says of each day; nothing where one of the tables is missing. Errors as `Lake.open`."""
+    *others, handle = (lake.open(_table(grain)) for grain in _GRAINS)
+    if handle is None or None in others:
+        return {}
+    with sentences(lake.place):
+        found = handle.to_pyarrow_dataset().to_table(columns=[*stats.RESULTS, DAY.name])
+    counted = pa.table({DAY.name: found[DAY.name], "messages": stats.messages(found)}).group_by(DAY.name).aggregate([("messages", "sum")])
+    written = {day: min(file.written for file in files if file.written) for day, files in files_by_day(handle).items()}
+    pairs = zip(counted[DAY.name].to_pylist(), counted["messages_sum"].to_pylist(), strict=True)
+    return {day: Numbers(messages, written[day]) for day, messages in pairs}
+
+
+def bases(lake: Lake, days: Iterable[date]) -> dict[date, Base]:
+    """The windows of some days, and the files of the archive's version that was last computed; nothing where that is gone."""
+    days = sorted(days)
+    handle = lake.open(_table("window")) if days else None
+    if handle is None or (version := handle.transaction_version(APPLICATION)) is None:
+        return {}
+    try:
+        archive = lake.open("archive", version)
+    except LakeError:  # its log was cleaned up, or the archive is another one
+        return {}
+    files = {} if archive is None else files_by_day(archive)
+    with sentences(lake.place):
+        return {day: Base(_read(handle, [day]), files.get(day, [])) for day in days}
+
+
+def read(lake: Lake, grain: str, days: Iterable[date]) -> pa.Table:
+    """Numbers of some days, in the order of `stats.merge`; errors as `Lake.open`."""
+    return _read(lake.opened(_table(grain)), days)
+
+
+def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, archive_version: int, though_equal: bool = False) -> bool:
+    """Make the numbers those of the days, in one commit; whether there was something to change.
+
+    Numbers that are there already are written again where `though_equal` says so: then the log tells when.
+
+    Raises:
+        ConflictError: another run changed the table meanwhile, or counted a later version of the archive.
+        LakeError, UnreachableError: the lake cannot be written.
+    """
+    days = sorted(days)
+    named = ", ".join(f"'{day}'" for day in days)
+    handle = lake.open(_table(grain)) or lake.create(_table(grain), SCHEMA)
+    if archive_version < (handle.transaction_version(APPLICATION) or 0) <= _newest(lake):
+        raise ConflictError(_FASTER)
+    with sentences(lake.place):
+        if not though_equal and _read(handle, days).equals(numbers):
+            return False
+    try:
+        # The handle is the one that was compared: whoever committed since then makes this one fail.
+        write_deltalake(
+            handle,
+            numbers.append_column(DAY, numbers["start"].cast(pa.timestamp("us")).cast(DAY.type)),
+            mode="overwrite",
+            predicate=f"{DAY.name} IN ({named})",
+            commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, archive_version)]),
+        )
+    except CommitFailedError as error:
+        raise ConflictError(_FASTER) from error
+    except (DeltaError, OSError) as error:
+        raise sentence(error, lake.place) from error
+    return True
+
+
+def _newest(lake: Lake) -> int:
+    """Version of the archive now; one that was made anew counts from 0 again, and says nothing of numbers from before."""
+    archive = lake.open("archive")
+    return 0 if archive is None else archive.version()
+
+
+def _table(grain: str) -> str:
+    return f"stats_{grain}"
+
+
+def _read(handle: DeltaTable, days: Iterable[date]) -> pa.Table:
+    chosen = handle.to_pyarrow_dataset(file_pruning_predicate=[(DAY.name, "in", sorted(days))])
+    found = chosen.to_table(columns=stats.SCHEMA.names).cast(stats.SCHEMA)
+    return found.take(pc.sort_indices(found, sort_keys=[(name, "ascending") for name in stats.KEY])).combine_chunks()

@@ -1,0 +1,1 @@
+"""`relay pipeline reconcile`: the lake compared with consumers' receipts."""

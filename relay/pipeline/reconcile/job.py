@@ -1,0 +1,240 @@
+"""Reconciliation: what the archive says was published against what consumers say they received, by day and exchange.
+
+There is one way, by Spark: two would have to agree on every rule, and where less would do the start of Spark is all that it costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from relay.errors import PipelineError
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.location import Place
+from relay.pipeline.reconcile import classify, receipts
+from relay.pipeline.reconcile.classify import Rules
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.tasks import failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+DIFFERS = 5
+"""Exit code where more was lost or duplicated than is allowed."""
+EXAMPLES = 20
+"""Lost, duplicated and unknown ones that are named, each."""
+MARGIN = timedelta(days=1)
+"""How far around the time asked for receipts and messages are looked for: by so much may one be received before the other is archived."""
+_ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to compare with what, and how much may be wrong.
+
+    A message with success that no queue has received is lost, and one that a queue has received twice is duplicated there. Where `queues`
+    names an exchange, `orders=billing,mail` or `orders=*`, its messages must come to each of these queues, or to each that was seen with
+    the same routing key; that needs bindings that stay the same.
+
+    Args:
+        since: messages archived at this time or later.
+        until: messages archived before this time; now if left out. For files give one up to which they are complete.
+        files: a file or folder with the receipts; by default they are those of `queue_message_receipt`.
+        queues: see above.
+        grace: so long after it was archived a message may still come.
+        late: received so long after its confirm, a message is late.
+        most_lost: more lost messages than these are an exit code.
+        most_duplicated: as `most_lost`.
+        may_lack_receipts: compare even if there is not one receipt, which is refused otherwise: it is a wrong place almost always.
+    """
+
+    since: datetime
+    until: datetime | None = None
+    files: str | None = None
+    queues: tuple[str, ...] = ()
+    grace: timedelta = timedelta(hours=1)
+    late: timedelta = timedelta(minutes=5)
+    most_lost: int = 0
+    most_duplicated: int = 0
+    may_lack_receipts: bool = False
+
+    def rules(self, now: datetime) -> Rules:
+        """What messages and receipts are judged by; PipelineError if that makes no sense."""
+        rules = Rules(
+            since=self.since, until=self.until or now, as_of=now, queues=parse_queues(self.queues), grace=self.grace, late=self.late
+        )
+        Selection(since=rules.since, until=rules.until)
+        if rules.since >= rules.until:
+            raise PipelineError("The time to compare is empty: its end must be after its beginning.")
+        if min(rules.grace, rules.late) < timedelta(0):
+            raise PipelineError("Grace and the limit for late receipts must not be negative.")
+        return rules
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of messages.
+
+    `messages` were published with success; the others count deliveries, a message in a queue, but for `dead`: messages that were received
+    although they are archived as dead. `pending` may still come; `late` are among `received`.
+    """
+
+    messages: int
+    received: int
+    lost: int
+    pending: int
+    duplicated: int
+    late: int
+    dead: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    day: date
+    exchange: str
+
+
+@dataclass(frozen=True)
+class Line(Counts, _Group):
+    """Messages of one day (UTC, of their archiving) and exchange; the fields of a later base come first."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One finding: `lost`, `duplicated` or `unknown`; `queue` is None if no queue has got it; `at` is when it was archived or received."""
+
+    kind: str
+    id: str
+    exchange: str | None
+    queue: str | None
+    at: datetime
+
+
+@dataclass(frozen=True)
+class _Time:
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Reconciled(Counts, _Time):
+    """What was compared and how it came out: sums, then by day and exchange. `unknown` are receipts of no message."""
+
+    unknown: int
+    lines: tuple[Line, ...]
+    unknown_days: tuple[tuple[date, int], ...]
+    examples: tuple[Example, ...]
+    most_lost: int
+    most_duplicated: int
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """5 if more was lost or duplicated than is allowed, else 0."""
+        return DIFFERS if self.lost > self.most_lost or self.duplicated > self.most_duplicated else 0
+
+
+_SUMS = [field.name for field in fields(Counts)]
+
+
+def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, question: Question) -> Reconciled:
+    """Compare messages of the lake with what consumers say they received.
+
+    Raises:
+        PipelineError: the question makes no sense, or there are no receipts, or they cannot be read.
+        LakeError: there is no archive in the lake.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark only where it is used
+
+    began = time.monotonic()
+    rules = question.rules(*database.one("read_now"))
+    say(f"comparing messages archived from {rules.since:%Y-%m-%d %H:%M} to {rules.until:%Y-%m-%d %H:%M}")
+    try:
+        session = spark()
+        archive = _archive(lake, session, rules)
+        pairs = classify.matched(archive, _received(lake, database, session, question), rules)
+        return _result(pairs, rules, question, began)
+    except PySparkException as error:
+        if (known := failure(error)) is not None:
+            raise known from None
+        raise PipelineError(f"Spark failed: {(str(error).splitlines() or [''])[0][:200]}.") from error
+
+
+def parse_queues(words: Iterable[str]) -> dict[str, list[str]]:
+    """Queues by exchange from `exchange=queue,queue` or `exchange=*`; PipelineError if one is not of that form."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        exchange, equals, names = word.partition("=")
+        queues = [name for name in names.split(",") if name]
+        if not equals or not queues or exchange in found or (classify.SEEN in queues and len(queues) > 1):
+            raise PipelineError(f"The queues of an exchange are given once, as exchange=queue1,queue2 or exchange=*; this is {word!r}.")
+        found[exchange] = list(dict.fromkeys(queues))
+    return found
+
+
+def _archive(lake: Lake, spark: SparkSession, rules: Rules) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    around = Selection(since=rules.since - MARGIN, until=rules.until + MARGIN)
+    rows = lake.dataframe(spark, "archive", days=around.days(lake.days("archive")), columns=_ARCHIVE)
+    return rows.where((f.col("archived_at") >= f.lit(around.since)) & (f.col("archived_at") < f.lit(around.until)))
+
+
+def _received(lake: Lake, database: Database, spark: SparkSession, question: Question) -> DataFrame:
+    first = question.since - MARGIN
+    if question.files is None:
+        found = receipts.of_table(spark, database, since=first)
+    else:
+        found = receipts.of_files(spark, Place.of(question.files, lake.place.options), since=first)
+    if found is None and not question.may_lack_receipts:
+        raise PipelineError(
+            f"There is no receipt from {first:%Y-%m-%d %H:%M} on in {question.files or 'queue_message_receipt'}, so every message would "
+            "count as lost: correct --receipts or --from, or say --allow-no-receipts."
+        )
+    return found if found is not None else receipts.none(spark)
+
+
+def _result(pairs: DataFrame, rules: Rules, question: Question, began: float) -> Reconciled:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    messages, strangers = classify.judged(pairs, rules).persist(), classify.unknown(pairs, rules).persist()
+    try:
+        by_day = messages.groupBy(f.to_date("archived_at").alias("day"), "exchange")
+        counts = [f.count_if(f.col("result") == "success").alias("messages"), *(f.sum(name).alias(name) for name in _SUMS[1:])]
+        lines = [Line(**row.asDict()) for row in by_day.agg(*counts).orderBy("day", "exchange").collect()]
+        days = strangers.groupBy(f.to_date("received_at").alias("day")).count().orderBy("day").collect()
+        sums: dict[str, Any] = {name: sum(getattr(line, name) for line in lines) for name in _SUMS}
+        return Reconciled(
+            rules.since, rules.until, **sums, unknown=sum(row[1] for row in days), lines=tuple(lines),
+            unknown_days=tuple((row[0], row[1]) for row in days), examples=tuple(_examples(messages, strangers)),
+            most_lost=question.most_lost, most_duplicated=question.most_duplicated, seconds=time.monotonic() - began,
+        )  # fmt: skip
+    finally:
+        messages.unpersist()
+        strangers.unpersist()
+
+
+def _examples(messages: DataFrame, strangers: DataFrame) -> list[Example]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    nothing = f.lit(None).cast("string")
+    found = [
+        *_first("lost", messages.where("lost > 0").withColumn("queue", f.explode("missing")), "id", f.col("exchange"), "archived_at"),
+        *_first("duplicated", messages.where("duplicated > 0").withColumn("queue", nothing), "id", f.col("exchange"), "archived_at"),
+        *_first("unknown", strangers, "message_id", nothing, "received_at"),
+    ]
+    return [Example(kind, id_, exchange, queue, _EPOCH + timedelta(microseconds=at)) for kind, id_, exchange, queue, at in found]
+
+
+def _first(kind: str, rows: DataFrame, id_: str, exchange: Column, at: str) -> Iterable[Any]:
+    """The oldest; times as numbers, because Spark hands them out in the zone of this machine."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return rows.orderBy(at, id_).limit(EXAMPLES).select(f.lit(kind), id_, exchange, "queue", f.unix_micros(at)).collect()

@@ -1,0 +1,1 @@
+"""`relay pipeline replay`: messages of the lake sent again."""

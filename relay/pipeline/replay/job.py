@@ -1,0 +1,243 @@
+"""Replay from the lake: messages that a filter selects go back into the queue, each once a job, at a rate. Needs no JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+
+from relay.errors import PipelineError
+from relay.message import LONGEST_JOB, SHOWN
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.replay.lake_source import Source
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.database import GONE, Database
+from relay.pipeline.text import many
+
+Progress = Callable[[str], None]
+Row = dict[str, Any]
+BATCH = 500
+"""Messages of one transaction; fewer at a low rate."""
+BATCH_BYTES = 8 << 20
+"""Contents of one transaction, but at least one message."""
+BATCHES_A_SECOND = 4
+"""Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+_SAY_EVERY = 2.0
+
+
+class Refusal(NamedTuple):
+    """A message that the queue does not take today, and why; it is not in the ledger, so the job tries it again when it is run again."""
+
+    xid: int
+    seq: int
+    id: str
+    exchange: str
+    reason: str
+
+
+class Count(NamedTuple):
+    """Messages to replay of one exchange and result."""
+
+    exchange: str
+    result: str
+    messages: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`, the last by a limit, a dry run or another run."""
+
+    job: str
+    dry_run: bool
+    found: int
+    done_before: int
+    enqueued: int
+    refused: int
+    left: int
+    counts: tuple[Count, ...]
+    refusals: tuple[Refusal, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a message was refused, so that a script hears of it."""
+        return 1 if self.refused else 0
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Progress,
+    selection: Selection,
+    job: str | None = None,
+    rate: float | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    same_id: bool = False,
+) -> Replayed:
+    """Enqueue what the lake has of a selection, in the order of archiving; with `dry_run` only count it.
+
+    A job enqueues a message once, however often it is run or killed: its ledger is written in the transaction that enqueues. Without a name
+    the job is the filter, so the same filter with the same times does nothing twice. What the job itself made is never replayed by it.
+
+    Args:
+        lake: where the archive is.
+        database: where the queue and the ledger are.
+        say: gets the progress, one line at a time.
+        selection: which messages.
+        job: name of the ledger, 1 to 255 bytes.
+        rate: at most so many messages a second.
+        limit: at most so many messages; what is refused takes no place, or those that stand first would use it up in each run.
+        dry_run: change nothing.
+        same_id: keep the messages' ids, for consumers that drop what they had.
+
+    Raises:
+        PipelineError: the filter is empty, an id of it is not in the lake, a bad argument, or PostgreSQL refused.
+        LakeError: there is no archive in the lake, or it cannot be read.
+        UnreachableError: PostgreSQL or the object store does not answer; run the job again, it goes on.
+    """
+    if selection.is_everything:
+        raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
+    job = _name(job, selection, same_id=same_id)
+    began = time.monotonic()
+    ledger = database.fetch("read_replay_ledger", {"job": job})
+    source = Source.of(lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run)
+    _refuse_missing(source.missing)
+    todo = source.found if limit is None else min(source.found, limit)
+    say(_beginning(source, todo))
+    work = _Work(database, say, job, same_id=same_id, found=source.found, todo=todo)
+    if not dry_run:
+        work.go(source.rows(todo), rate)
+    return work.replayed(source, dry_run=dry_run, seconds=time.monotonic() - began)
+
+
+def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
+    if job is None:
+        return selection.job(same_id=same_id)
+    if not 1 <= len(job.encode()) <= LONGEST_JOB:
+        raise PipelineError(f"The job's name must have 1 to {LONGEST_JOB} bytes.")
+    return job
+
+
+def _refuse_missing(ids: Sequence[str]) -> None:
+    """All or nothing: who names messages means these."""
+    if ids:
+        more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
+        raise PipelineError(
+            f"Nothing matches {', '.join(ids[:SHOWN])}{more}: the lake has no such message that meets the rest of the filter, and nothing "
+            "was enqueued; correct it, or export first."
+        )
+
+
+def _beginning(source: Source, todo: int) -> str:
+    """What was found, in a sentence."""
+    found = source.found + source.done_before
+    if not found:
+        return "Nothing matches: the lake has no such message; correct the filter, or export first"
+    beyond = f", {source.found - todo:,} left for another run by the limit" if todo < source.found else ""
+    return f"{many(found, 'message')} found, {source.done_before:,} of them enqueued by this job before{beyond}"
+
+
+class _Work:
+    """Enqueues rows batch by batch, and counts."""
+
+    def __init__(self, database: Database, say: Progress, job: str, *, same_id: bool, found: int, todo: int) -> None:
+        self._database, self._say, self._job, self._same_id = database, say, job, same_id
+        self._found, self._todo = found, todo
+        self._began = self._said = time.monotonic()
+        self.tried = self.enqueued = self.refused = 0
+        self.refusals: list[Refusal] = []
+
+    def go(self, rows: Iterator[Row], rate: float | None) -> None:
+        """Enqueue as many as are to do, at most `rate` a second counted from the beginning."""
+        most = BATCH if rate is None else max(1, int(min(BATCH, rate / BATCHES_A_SECOND)))
+        batches = _batches(rows, lambda: min(most, self._todo - self.enqueued))
+        while self._left and (batch := next(batches, None)):
+            self._enqueue(batch)
+            self.tried += len(batch)
+            self._tell()
+            if rate is not None:
+                time.sleep(max(0.0, self._began + self.enqueued / rate - time.monotonic()))
+
+    @property
+    def _left(self) -> int:
+        """Messages that this run may still enqueue."""
+        return min(self._todo - self.enqueued, self._found - self.tried)
+
+    def replayed(self, source: Source, *, dry_run: bool, seconds: float) -> Replayed:
+        """What came of it; a dry run counts what is to do."""
+        counts = source.counts(self._todo if dry_run else self.tried)
+        return Replayed(
+            self._job, dry_run, source.found + source.done_before, source.done_before, self.enqueued, self.refused,
+            source.found - self.enqueued - self.refused, tuple(Count(*key, messages) for key, messages in sorted(counts.items())),
+            tuple(self.refusals), seconds,
+        )  # fmt: skip
+
+    def _enqueue(self, rows: Sequence[Row]) -> None:
+        """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""
+        try:
+            self.enqueued += len(self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
+        except PipelineError as error:
+            words = self._words(error.__cause__)
+            if words is None:
+                raise
+            if len(rows) == 1:
+                self._refuse(rows[0], words)
+                return
+            middle = len(rows) // 2
+            self._enqueue(rows[:middle])
+            self._enqueue(rows[middle:])
+
+    def _words(self, error: BaseException | None) -> str | None:
+        """Why one of the messages is refused; None where that is no fault of its own, and its neighbours would not pass without it."""
+        if not isinstance(error, psycopg.Error) or error.sqlstate is None or error.sqlstate.startswith(GONE):
+            return None
+        found: str | None
+        [found] = self._database.one("read_refusal", {"state": error.sqlstate, "words": error.diag.message_primary})
+        return found
+
+    def _refuse(self, row: Row, words: str) -> None:
+        self.refused += 1
+        if len(self.refusals) < SHOWN:
+            self.refusals.append(Refusal(row["xid"], row["seq"], row["id"], row["exchange"], words))
+            self._say(f"Message {row['id']} was refused: {words}")
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now - self._said >= _SAY_EVERY or not self._left:
+            self._said = now
+            speed = self.enqueued / max(now - self._began, 1e-3)
+            self._say(f"{many(self.enqueued, 'message')} enqueued, {speed:,.0f} a second, {self._left:,} to go")
+
+
+def _batches(rows: Iterator[Row], room: Callable[[], int]) -> Iterator[list[Row]]:
+    """Rows in lists of at most BATCH_BYTES and of as many as there is room for when a list begins."""
+    batch: list[Row] = []
+    held = most = 0
+    for row in rows:
+        size = len(row["content"] or "") + len(row["body"] or b"")
+        if batch and held + size > BATCH_BYTES:
+            yield batch
+            batch = []
+        if not batch:
+            held, most = 0, room()
+        batch.append(row)
+        held += size
+        if len(batch) >= most:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Rows as the arrays of the statement."""
+    plural = {
+        "seq": "seqs", "id": "ids", "exchange": "exchanges", "routing_key": "routing_keys", "content": "contents", "body": "bodies",
+        "options": "options", "ordering_key": "ordering_keys", "expires_at": "expires_ats",
+    }  # fmt: skip
+    return {"xids": [str(row["xid"]) for row in rows], **{many: [row[one] for row in rows] for one, many in plural.items()}}

@@ -1,0 +1,144 @@
+"""The lake's side of a replay: finds what a selection has, without contents, then reads it in the order of archiving, piece by piece."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from relay.errors import LakeError
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.location import Place
+from relay.pipeline.replay.selection import Selection
+
+COLUMNS = ("xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "expires_at")
+PIECE = 10_000
+"""Messages that are read at once."""
+PIECE_BYTES = 32 << 20
+"""Their contents, but at least one message."""
+_GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
+"""Contents of neighbours that are not wanted are not held."""
+Position = tuple[int, int]
+
+
+class Source:
+    """Where each message of a selection is in one state of the lake, less what a job has done.
+
+    Args:
+        place: for errors.
+        dataset: the state of the archive that both looks read.
+        found: `xid`, `seq`, `archived_at`, `size`, `exchange`, `result` of each message, in the order of archiving.
+        done_before: messages that were left out.
+        missing: ids that the selection names, and of which there is no message that meets it.
+    """
+
+    def __init__(self, place: Place, dataset: ds.Dataset, found: pa.Table, done_before: int, missing: list[str]) -> None:
+        self._place = place
+        self._dataset = dataset
+        self._places = found
+        self.found = found.num_rows
+        self.done_before = done_before
+        self.missing = missing
+
+    @classmethod
+    def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> Source:
+        """Look for a selection's messages, without those of `done` and without what the job has `made`; sizes are for reading them only.
+
+        Raises:
+            LakeError: there is no archive, or it cannot be read.
+            UnreachableError: the object store does not answer.
+        """
+        dataset = lake.dataset("archive", days=selection.days(lake.days("archive")))
+        columns = {name: pc.field(name) for name in ("xid", "seq", "id", "replay_of", "archived_at", "archived_xid", "exchange", "result")}
+        columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body")
+        batches, done_before, missing = [], 0, {each.lower() for each in selection.ids}
+        with sentences(lake.place):
+            scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
+            for batch in scanner.to_batches():
+                missing.difference_update(batch["id"].to_pylist() if missing else ())
+                others = _others(batch, made)
+                left = _without(others, done)
+                done_before += others.num_rows - left.num_rows
+                batches.append(left.drop_columns(["id", "replay_of"]))
+        schema = pa.schema([field for field in scanner.projected_schema if field.name not in {"id", "replay_of"}])
+        found = pa.Table.from_batches(batches, schema).sort_by([(name, "ascending") for name in _ORDER])
+        return cls(lake.place, dataset, found, done_before, sorted(missing))
+
+    def counts(self, most: int) -> Counter[tuple[str, str]]:
+        """Messages by exchange and result among the first `most`."""
+        grouped = self._places.slice(0, most).group_by(["exchange", "result"]).aggregate([([], "count_all")]).to_pylist()
+        return Counter({(row["exchange"], row["result"]): row["count_all"] for row in grouped})
+
+    def rows(self, wanted: int) -> Iterator[dict[str, Any]]:
+        """All messages with their contents, in order; not many more are read than `wanted` if these are taken. Errors as `of`."""
+        for piece in _pieces(self._places, wanted):
+            yield from self._read(piece)
+
+    def _read(self, piece: pa.Table) -> list[dict[str, Any]]:
+        places = {position: number for number, position in enumerate(_positions(piece))}
+        rows: dict[int, dict[str, Any]] = {}
+        largest = max(1, pc.max(piece["size"]).as_py())
+        scanner = self._dataset.scanner(
+            columns=list(COLUMNS), filter=_around(piece), batch_size=max(1, min(4096, PIECE_BYTES // largest)), batch_readahead=1,
+            fragment_readahead=1, fragment_scan_options=_GENTLE,
+        )  # fmt: skip
+        with sentences(self._place):
+            for batch in scanner.to_batches():
+                mine = [number for number, position in enumerate(_positions(batch)) if position in places]
+                for row in batch.take(pa.array(mine, pa.int64())).to_pylist():
+                    rows[places[row["xid"], row["seq"]]] = row
+        if len(rows) != len(places):
+            raise LakeError("Messages went out of the lake while they were read: run this again.")
+        return [rows[number] for number in sorted(rows)]
+
+
+_ORDER = ("archived_at", "archived_xid", "xid", "seq")
+"""Archiving keeps the order of a key, and its times hold across clusters, which transaction ids do not."""
+
+
+def _length(column: str) -> pc.Expression:
+    return pc.coalesce(pc.binary_length(pc.field(column)), 0)
+
+
+def _positions(batch: pa.RecordBatch | pa.Table) -> Iterator[Position]:
+    return zip(batch["xid"].to_pylist(), batch["seq"].to_pylist(), strict=True)
+
+
+def _others(batch: pa.RecordBatch, made: Collection[str]) -> pa.RecordBatch:
+    """What a job has not made: with the same id both the message and its replay are in the ledger, and the replay alone has an origin."""
+    if not made:
+        return batch
+    pairs = zip(batch["id"].to_pylist(), batch["replay_of"].to_pylist(), strict=True)
+    return batch.filter(pa.array([origin is None or id_ not in made for id_, origin in pairs], pa.bool_()))
+
+
+def _without(batch: pa.RecordBatch, done: Collection[Position]) -> pa.RecordBatch:
+    if not done:
+        return batch
+    return batch.filter(pa.array([position not in done for position in _positions(batch)], pa.bool_()))
+
+
+def _pieces(places: pa.Table, first: int) -> Iterator[pa.Table]:
+    """What may be in memory at once; after the first piece twice as many each time, as who wants few seldom needs more."""
+    start, most = 0, max(1, min(first, PIECE))
+    while start < places.num_rows:
+        sizes = accumulate(places["size"].slice(start, most).to_pylist())
+        piece = places.slice(start, max(1, sum(size <= PIECE_BYTES for size in sizes)))
+        yield piece
+        start, most = start + piece.num_rows, min(2 * most, PIECE)
+
+
+def _around(piece: pa.Table) -> pc.Expression:
+    """What files and row groups are chosen by; a little more than the piece may come."""
+    between = None
+    for name in ("archived_at", "xid", "seq"):
+        ends = pc.min_max(piece[name])
+        inside = (pc.field(name) >= ends["min"]) & (pc.field(name) <= ends["max"])
+        between = inside if between is None else between & inside
+    return between

@@ -1,0 +1,104 @@
+"""Which PostgreSQL a lake was filled from: transaction ids mean nothing in another cluster, or on another timeline of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relay.errors import LakeError, PipelineError
+from relay.pipeline.source.columns import FORMAT, OLDER_FORMATS
+from relay.pipeline.source.database import Database
+
+_PREFIX = "outbox_relay."
+_ADOPT = "if this server's archive is what the lake is to follow from now on, run `relay pipeline export --adopt`, else correct"
+_UNFINISHED = " (not yet adopted whole)"
+_NAMES = {"system_identifier": "cluster", "database": "database", "schema": "schema", "timeline": "timeline"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A server's archive: cluster, timeline, database and schema, what is safe to export, the next transaction's id, if it is a standby."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+    schema: str
+    safe: int
+    next: int
+    standby: bool
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the lake's table says of where it comes from."""
+        named = {name: str(getattr(self, name)) for name in _NAMES}
+        return {f"{_PREFIX}{name}": value for name, value in {**named, "format": FORMAT}.items()}
+
+
+def unfinished(cluster: Cluster) -> dict[str, str]:
+    """What the lake's table says while it is between two clusters: none is called so, and ids that cannot be compared are read from 0."""
+    return {**cluster.properties, f"{_PREFIX}system_identifier": f"{cluster.system_identifier}{_UNFINISHED}"}
+
+
+def read(database: Database) -> Cluster:
+    """The cluster as it is now; errors as `Database.fetch`."""
+    system, timeline, name, safe, following, standby = database.one("read_cluster")
+    return Cluster(system, timeline, name, database.schema, safe, following, standby)
+
+
+def primary(database: Database) -> Cluster:
+    """The server that is told how far the export is; PipelineError where it is a standby, which cannot be told."""
+    if (cluster := read(database)).standby:
+        raise PipelineError("RELAY_PIPELINE_DATABASE_URL names a standby: name the primary, and the standby in RELAY_PIPELINE_REPLICA_URL.")
+    return cluster
+
+
+def check_form(properties: Mapping[str, str]) -> None:
+    """LakeError where the table is none of the relay's, or of a form that this version does not know."""
+    if (form := properties.get(f"{_PREFIX}format")) not in {FORMAT, *OLDER_FORMATS}:
+        what = "was not made by `relay pipeline export`" if form is None else f"is of form {form}, this version knows {FORMAT}"
+        raise LakeError(f"The lake's table archive {what}: correct RELAY_LAKE_URL, or use the version that made it.")
+
+
+def refuses_older(properties: Mapping[str, str]) -> bool:
+    """Whether versions that know only older forms refuse the lake, which they do from the next export on."""
+    return properties.get(f"{_PREFIX}format") == FORMAT
+
+
+def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """What the lake and the server say otherwise of where the rows come from: name, the lake's word, the server's word."""
+    pairs = {name: (properties.get(f"{_PREFIX}{name}", "none"), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was put back."""
+    return {"position": (str(position), str(cluster.next))} if position > cluster.next else {}
+
+
+def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
+    """The sentence about another cluster, timeline, database, schema or position."""
+    if _is_unfinished(found):
+        return _cut_short(found)
+    name, (lake, server) = next(iter(found.items()))
+    if name == "timeline":
+        what = f"PostgreSQL is on timeline {server} and the lake on {lake}, so a standby was promoted or a backup restored"
+        return PipelineError(f"{what}: {_ADOPT} RELAY_PIPELINE_DATABASE_URL.")
+    if name == "position":
+        what = f"The lake is at transaction {lake} and PostgreSQL only at {server}, so a backup or a copy of its disk was put back"
+        return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")
+    what = f"The lake holds the archive of {_NAMES[name]} {lake}, and this is {_NAMES[name]} {server}"
+    return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")
+
+
+def _is_unfinished(found: Mapping[str, tuple[str, str]]) -> bool:
+    return found.get("system_identifier", ("", ""))[0].endswith(_UNFINISHED)
+
+
+def _cut_short(found: Mapping[str, tuple[str, str]]) -> PipelineError:
+    """The sentence about an adoption that was not finished: by this very archive, or by which other one."""
+    pairs = {name: (lake.removesuffix(_UNFINISHED), server) for name, (lake, server) in found.items()}
+    other = [f"{_NAMES[name]} {lake} (this is {server})" for name, (lake, server) in pairs.items() if lake != server]
+    if not other:
+        return PipelineError("An adoption of the lake by this archive was cut short: run `relay pipeline export --adopt` again.")
+    what = f"An adoption of the lake by the archive of {', '.join(other)} was cut short"
+    return PipelineError(f"{what}: run it again there; {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")

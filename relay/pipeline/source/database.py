@@ -1,0 +1,168 @@
+"""The pipeline's connection to PostgreSQL for all that is small: one statement at a time, errors as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any, Self
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from relay.errors import PipelineError, UnreachableError
+from relay.pipeline.source.columns import Column, check_names
+from relay.postgres.errors import no_connection, reason, untranslatable
+from relay.postgres.session_settings import ENCODING, pin
+
+NAME = "outbox-relay pipeline"
+"""What the pipeline's connections are called in pg_stat_activity, unless the conninfo has a name."""
+_USUAL = {
+    "application_name": NAME,
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+"""A dead peer is noticed within half a minute; a conninfo that says otherwise holds."""
+_OUTDATED = "The schema is missing or too old: run `relay migrate`, or correct RELAY_PIPELINE_DATABASE_URL and RELAY_SCHEMA"
+_SENTENCES: Mapping[type[psycopg.Error], str] = {
+    errors.UndefinedTable: _OUTDATED,
+    errors.UndefinedColumn: _OUTDATED,
+    errors.UndefinedFunction: _OUTDATED,
+    errors.InvalidSchemaName: _OUTDATED,
+    errors.InsufficientPrivilege: "The pipeline's login lacks a permission: let the schema's owner run `relay grant {role} LOGIN`",
+    errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_PIPELINE_DATABASE_URL to the primary for this job",
+    errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
+}
+_ETL = "etl"
+_ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed", "read_refusal"), "replayer")
+"""Statements that need another role."""
+GONE = ("57P", "08", "53300")
+"""SQLSTATEs, or their beginnings, of a server that goes away or takes no more connections."""
+
+
+class Database:
+    """PostgreSQL with the archive in `schema`; connects when it is asked, again after a loss. Never shows its conninfo.
+
+    Args:
+        conninfo: a URL or conninfo of libpq; empty leaves everything to `PG*`.
+        schema: where the queue's tables live.
+        connections: how many a job's tasks have open at a time, whatever their number; this one is apart.
+        snapshot_seconds: how long a verification's statement may see what it saw at its beginning, and so hold up the queue's clean-up.
+        replica: conninfo of a standby that rows are read from.
+    """
+
+    def __init__(
+        self, conninfo: str, *, schema: str = "public", connections: int = 8, snapshot_seconds: float = 30, replica: str | None = None
+    ) -> None:
+        self.schema = schema
+        self.connections = connections
+        self.snapshot_seconds = snapshot_seconds
+        self.replica = None if replica is None else Database(replica, schema=schema)
+        self._conninfo = conninfo
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def fetch(self, name: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of the statement `queries/<name>.sql`, none for a statement without a result; committed at once.
+
+        Raises:
+            UnreachableError: PostgreSQL does not answer.
+            PipelineError: it refused the statement.
+        """
+        with self.connection(role=_ROLES.get(name, _ETL)) as connection:
+            cursor = connection.execute(self.statement(name), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def one(self, name: str, values: Mapping[str, object] | None = None) -> tuple[Any, ...]:
+        """The only row of the statement `queries/<name>.sql`; errors as `fetch`."""
+        [row] = self.fetch(name, values)
+        return row
+
+    @contextmanager
+    def connection(self, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
+        """The autocommit connection, for transactions (`with connection.transaction()`) and COPY.
+
+        Driver errors become sentences; `role` is what to be granted where a permission is missing.
+        """
+        try:
+            yield self._connected()
+        except psycopg.Error as error:
+            if error.sqlstate is None or error.sqlstate.startswith(GONE):
+                self.close()
+            raise sentence(error, role) from error
+
+    def statement(self, name: str) -> bytes:
+        """The text of `queries/<name>.sql` for this schema."""
+        return rendered(name, self.schema)
+
+    def columns(self) -> list[Column]:
+        """The archive's columns in catalog order; errors as `fetch`, and PipelineError where no lake can have them all."""
+        columns = [Column(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
+        check_names(columns)
+        return columns
+
+    def complete_conninfo(self, job: str) -> str:
+        """Conninfo for the tasks of a job, also on another machine: what `PG*`, a service or a password file said is written out."""
+        with self.connection() as connection:
+            info = connection.info
+            secret = {"password": info.password} if info.password else {}
+            known = {**info.get_parameters(), "application_name": f"{NAME} {job}", **_parts(self._conninfo), **secret}
+            return make_conninfo(
+                "", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | {"client_encoding": ENCODING}
+            )
+
+    def close(self) -> None:
+        """Close the connection, and the replica's; the next statement opens a new one."""
+        if self.replica is not None:
+            self.replica.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Database(schema={self.schema!r})"
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            conninfo = make_conninfo("", **{**_USUAL, **_parts(self._conninfo), "client_encoding": ENCODING})
+            # Nothing is prepared, and nothing is set but what a PgBouncer in transaction mode, which may stand in between, minds.
+            connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+            pin(connection)
+            self._connection = connection
+        return self._connection
+
+
+def sentence(error: psycopg.Error, role: str = _ETL) -> PipelineError:
+    """A driver's error in one sentence with what to do, without passwords and values of rows."""
+    primary = reason(error)
+    advice = untranslatable(error) or next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
+    if advice:
+        return PipelineError(f"{advice.format(role=role)} ({primary}).")
+    if error.sqlstate is None or error.sqlstate.startswith(GONE):
+        return UnreachableError(no_connection(error).replace("RELAY_DATABASE_URL", "RELAY_PIPELINE_DATABASE_URL"))
+    return PipelineError(f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate} ({primary}).")
+
+
+def _parts(conninfo: str) -> dict[str, str]:
+    return {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
+
+
+def rendered(name: str, schema: str) -> bytes:
+    """The statement `queries/<name>.sql` of this package for a schema."""
+    quoted = sql.Identifier(schema).as_string(None).replace("%", "%%")
+    return _text(name).replace("@schema@", quoted).encode()
+
+
+@cache
+def _text(name: str) -> str:
+    return (files("relay.pipeline") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,48 @@
+"""A standby that rows are read from, so that the primary need not hand them out: how far it is decides how far an export goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relay.errors import PipelineError
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.cluster import Cluster
+from relay.pipeline.source.database import Database
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A standby as it is now. What was archived below `safe` is there whole, and nothing will be added to it."""
+
+    database: Database
+    safe: int
+    behind_bytes: int
+    paused: bool
+
+    def __str__(self) -> str:
+        """How far it is."""
+        behind = f"{self.behind_bytes:,} bytes of log behind the primary" if self.behind_bytes else "where the primary is"
+        return f"rows are read from the replica, which is {behind}" + (", and its replay is paused" if self.paused else "")
+
+
+def read(database: Database, primary: Cluster) -> Replica | None:
+    """The replica of the settings, None without one.
+
+    Raises:
+        PipelineError: it is no standby of this primary.
+        UnreachableError: it does not answer.
+    """
+    if (replica := database.replica) is None:
+        return None
+    (position,) = database.one("read_log_position")
+    found = clusters.read(replica)
+    if not found.standby:
+        raise PipelineError("RELAY_PIPELINE_REPLICA_URL names no standby: name one, or leave it out.")
+    if _server(found) != _server(primary):
+        raise PipelineError("RELAY_PIPELINE_REPLICA_URL names a standby of another server than RELAY_PIPELINE_DATABASE_URL: correct one.")
+    behind, paused = replica.one("read_replay", {"position": position})
+    return Replica(replica, found.safe, max(behind, 0), paused)
+
+
+def _server(cluster: Cluster) -> tuple[str, int, str]:
+    return cluster.system_identifier, cluster.timeline, cluster.database

@@ -1,0 +1,1 @@
+"""Spark's session and work in its tasks."""

@@ -1,0 +1,69 @@
+"""Work on items, one after the other in this process, or by Spark's tasks where there are enough of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from relay.errors import PipelineError
+from relay.pipeline.spark.session import started
+from relay.pipeline.spark.tasks import collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WORTH_STARTING = 8
+"""Items from which on a session is started, which takes as long as some of them."""
+_DDL = "number long, result binary"
+_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
+
+Start = Callable[[], "SparkSession"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass
+class Carrier:
+    """Carries work to items; without `spark`, or where it does not start, in this process.
+
+    Args:
+        spark: starts, or returns, the session.
+        say: hears why there is none.
+        most: tasks at a time.
+    """
+
+    spark: Start | None
+    say: Callable[[str], None]
+    most: int
+
+    def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
+        """What becomes of each item, in their order. `work`, items and results travel; they are small and can be pickled.
+
+        Raises:
+            PipelineError, UnreachableError, LakeError: as `work` does, or Spark could not run it.
+        """
+        session = self._session(len(items))
+        if session is None:
+            return map(work, items)
+        rows = collected(session, len(items), partial(_done, work, tuple(items)), _DDL, most=self.most)
+        return [pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)]  # noqa: S301 - from tasks of this job
+
+    def _session(self, items: int) -> SparkSession | None:
+        if self.spark is None or items < (2 if started() else _WORTH_STARTING):
+            return None
+        try:
+            return self.spark()
+        except PipelineError as error:
+            self.say(f"without Spark, one after the other: {error}")
+            self.spark = None
+            return None
+
+
+def _done(work: Callable[[Any], Any], items: Sequence[Any], number: int) -> Iterator[pa.RecordBatch]:
+    """One item in a task."""
+    yield pa.RecordBatch.from_pylist([{"number": number, "result": pickle.dumps(work(items[number]))}], schema=_SCHEMA)

@@ -1,0 +1,196 @@
+"""The live archive in Spark: `spark.read.format("queue_message_archive")`, once `register` has made the name known to the session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from relay.config.settings import load
+from relay.errors import PipelineError
+from relay.pipeline.lake.range_writer import complete, statement
+from relay.pipeline.source import adbc
+from relay.pipeline.source.columns import Column, guarded_list, schema_of
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.ranges import BEYOND, Cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "queue_message_archive"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_DIGITS = 6
+"""Of a number of tasks; no cluster has more."""
+_COMPARED = {EqualTo: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
+_PUSHED = frozenset({"text", "int2", "int4", "int8", "timestamptz", "uuid", "bool"})
+"""Types whose order and equality are the same in Spark and, by the collation "C", in PostgreSQL."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to the session.
+
+    Options: `url`, which Spark never shows, by default the driver's RELAY_PIPELINE_DATABASE_URL or RELAY_DATABASE_URL; `schema`, by default
+    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it. What is
+    wrong with an option is one sentence in what Spark says of it.
+    """
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushingArchive if pushes else Archive)
+
+
+class Given(NamedTuple):
+    """What the options say, or where they say nothing the settings of this process."""
+
+    url: str
+    schema: str
+    partitions: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Given:
+        """Read the options; PipelineError, SettingsError where one is unknown or wrong, or no database is named at all."""
+        given = {name.lower(): text for name, text in options.items()}
+        if unknown := sorted(given.keys() - set(cls._fields)):
+            raise PipelineError(f"{NAME} has no option {unknown[0]}: it takes {', '.join(cls._fields)}.")
+        chosen = None if given.get("url") and given.get("schema") else load(os.environ)
+        url = given.get("url") or (chosen.pipeline_conninfo if chosen else "")
+        if not url and not os.environ.keys() & {"PGHOST", "PGSERVICE", "PGDATABASE"}:
+            raise PipelineError(
+                f'{NAME} knows no database: set RELAY_PIPELINE_DATABASE_URL before the session begins, or .option("url", …).'
+            )
+        return cls(url, given.get("schema") or (chosen.schema_name if chosen else ""), _tasks(given.get("partitions", "1")))
+
+
+def _tasks(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) and len(text) <= _DIGITS):
+        raise PipelineError(f"The option partitions of {NAME} is {text!r}: give a whole number from 1 on.")
+    return int(text)
+
+
+class Archive(DataSource):
+    """The archive with all of its columns, as the lake has them; `.schema(…)` names the ones that are wanted."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return NAME
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._given = Given.of(options)
+
+    def schema(self) -> StructType:
+        """Every column of the archive, and `day`."""
+        with self._database() as database:
+            return from_arrow_schema(schema_of(database.columns()))
+
+    def reader(self, schema: StructType) -> ArchiveReader:
+        """A reader of these columns."""
+        return ArchiveReader(*self._asked(), {field.name: field.nullable for field in schema}, self._given.partitions)
+
+    def _database(self) -> Database:
+        return Database(self._given.url, schema=self._given.schema)
+
+    def _asked(self) -> tuple[str, str, list[Column]]:
+        with self._database() as database:
+            return database.complete_conninfo("archive"), database.statement("read_live").decode().replace("%%", "%"), database.columns()
+
+
+class PushingArchive(Archive):
+    """As Archive, where Spark hands filters over."""
+
+    def reader(self, schema: StructType) -> ArchiveReader:
+        """A reader that takes filters."""
+        return PushingReader(*self._asked(), {field.name: field.nullable for field in schema}, self._given.partitions)
+
+
+class Range(InputPartition):
+    """One task's share."""
+
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(cut)
+        self.cut = cut
+
+
+class ArchiveReader(DataSourceReader):
+    """Reads what is committed now, by ADBC in each task; rows that come meanwhile may be in some tasks and not in others."""
+
+    def __init__(self, conninfo: str, query: str, columns: list[Column], wanted: Mapping[str, bool], tasks: int) -> None:
+        known = schema_of(columns)
+        if unknown := [name for name in wanted if name not in known.names]:
+            raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
+        self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, tasks
+        # What the user calls nullable has to be, also where the archive never has a null.
+        self._schema = pa.schema([known.field(name).with_nullable(nullable) for name, nullable in wanted.items()])
+        self._conditions: list[str] = []
+
+    def partitions(self) -> list[Range]:
+        """Shares by number, so that no statement is needed to find them."""
+        return [Range(Cut(0, BEYOND, part, self._tasks)) for part in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one share, as Arrow batches."""
+        assert isinstance(partition, Range)
+        needed = {*self._schema.names, "xid", "seq", "archived_at"}
+        columns = guarded_list([column for column in self._columns if column.name in needed]).as_string(None)
+        # The condition comes last: its values may hold anything.
+        query = (
+            statement(self._query, partition.cut)
+            .replace("@columns@", columns)
+            .replace("@condition@", " AND ".join(self._conditions) or "true")
+        )
+        with adbc.connected(self._conninfo) as connection:
+            for batch in connection.batches(query):
+                yield complete(batch, self._schema)
+
+
+class PushingReader(ArchiveReader):
+    """Filters that PostgreSQL judges as Spark does become part of the statement; the others stay with Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
+        """Take what can be taken; return the rest."""
+        kinds = {column.name: column.kind for column in self._columns}
+        for one in filters:
+            condition = _condition(one, kinds)
+            if condition is None:
+                yield one
+            else:
+                self._conditions.append(condition)
+
+
+def _condition(found: Filter, kinds: Mapping[str, str]) -> str | None:
+    """A filter as SQL, None where PostgreSQL might judge otherwise; values are quoted, never put in as they are."""
+    path: tuple[str, ...] = getattr(found, "attribute", ())
+    kind = kinds.get(path[0]) if len(path) == 1 else None
+    operator = "=" if isinstance(found, In) else _COMPARED.get(type(found))
+    if kind not in _PUSHED or operator is None or (kind == "uuid" and operator != "="):
+        return None
+    values = [_literal(value) for value in (found.value if isinstance(found, In) else [getattr(found, "value", None)])]
+    if None in values:
+        return None
+    name = sql.Identifier(path[0]).as_string(None) + ("::text" if kind == "uuid" else ' COLLATE "C"' if kind == "text" else "")
+    return "(" + " OR ".join(f"{name} {operator} {value}" for value in values) + ")" if values else "false"
+
+
+def _literal(value: Any) -> str | None:
+    if isinstance(value, str) and "\0" in value:
+        return None
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return None
+    return sql.Literal(value).as_string(None) if isinstance(value, bool | int | str | datetime) else None

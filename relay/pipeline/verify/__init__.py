@@ -1,0 +1,1 @@
+"""`relay pipeline verify`: the archive compared with the lake."""

@@ -1,0 +1,206 @@
+"""One range of the archive compared with the lake: both sides' sums and, where those differ, the rows. Small, and travels to the tasks.
+
+Each statement sees what is committed when it begins. That is the same for all of them: rows that a transaction below the export's bound has
+archived stay as they are and none comes, except that retention drops a day or deletes dead messages, which the lake keeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from psycopg import Connection, errors
+
+from relay.errors import PipelineError
+from relay.pipeline.lake.location import Place
+from relay.pipeline.source.columns import Column
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.partitions import DEAD, Range
+from relay.pipeline.spark.tasks import named
+from relay.pipeline.text import many
+from relay.pipeline.verify import lake_rows
+from relay.pipeline.verify.checksum import Sum, add_up, digest_expression, digests, total
+
+FINDINGS = 20
+"""Rows that are named."""
+_LISTED = 20_000
+"""Rows that are looked at together where sums differ."""
+_Digests = Counter[tuple[int, int, int]]
+"""xid, seq and digest of rows."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`."""
+
+    kind: str
+    xid: int
+    seq: int
+
+
+class Found(NamedTuple):
+    """What a range came to: its sums here and there, whether that is a difference, and rows that differ."""
+
+    ours: Sum
+    theirs: Sum
+    differs: bool
+    findings: tuple[Finding, ...] = ()
+
+
+class _TooLongError(PipelineError):
+    """A statement was ended because its snapshot held up the queue's clean-up for long enough."""
+
+
+def together(found: Iterable[Found]) -> Found:
+    """What several ranges came to."""
+    every = list(found)
+    findings = islice((finding for one in every for finding in one.findings), FINDINGS)
+    sums = (total(one.ours for one in every), total(one.theirs for one in every))
+    return Found(*sums, any(one.differs for one in every), tuple(findings))
+
+
+def difference(found: Found) -> str:
+    """One sentence on what differs."""
+    rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
+    kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
+    named = [
+        f"{words}: {', '.join(f'({one.xid}, {one.seq})' for one in found.findings if one.kind == kind)}"
+        for kind, words in kinds.items()
+        if any(one.kind == kind for one in found.findings)
+    ]
+    return "; ".join([rows, *named])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that is needed to compare a range.
+
+    Args:
+        conninfo: complete, with its password.
+        schema: where the queue's tables live.
+        columns: of the archive, as this lake's rows are to be compared.
+        place: root of the lake.
+        seconds: how long one statement may hold its snapshot.
+    """
+
+    conninfo: str = field(repr=False)
+    schema: str
+    columns: tuple[Column, ...]
+    place: Place
+    seconds: float
+
+    def compare(self, one: Range) -> Found:
+        """Compare a range, on a connection of its own.
+
+        Raises:
+            UnreachableError: PostgreSQL or the object store does not answer.
+            LakeError: a file of the lake cannot be read.
+            PipelineError: PostgreSQL refused, or one transaction's index entries cannot be counted in time.
+        """
+        with Database(named(self.conninfo), schema=self.schema) as database:
+            return _Sides(self, database).compare(one)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """PostgreSQL and the lake."""
+
+    job: Comparison
+    database: Database
+
+    def compare(self, one: Range, *, limited: bool = True) -> Found:
+        try:
+            ours, theirs = self._sums(one, limited=limited)
+            findings = () if ours == theirs else tuple(self._findings(one, max(ours.rows, theirs.rows), limited=limited))
+        except _TooLongError:
+            return self._smaller(one)
+        # What the lake alone has of dead messages is what retention has deleted.
+        return Found(ours, theirs, bool(findings) if one.partition.name == DEAD else ours != theirs, findings)
+
+    def _sums(self, one: Range, *, limited: bool) -> tuple[Sum, Sum]:
+        """Both sides at work at once; but what is foreign only the server can say."""
+        # Connected before there are two threads, which would each open one.
+        with self.database.connection() as connection, ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self._rows, "sum_range", one, limited=limited)
+            with _cancelled(connection):
+                there = one.beyond(asked.result()[0][2]) if one.foreign else one
+                theirs = add_up(self._batches(there), self.job.columns)
+                [(rows, checksum, _)] = asked.result()
+                return Sum(rows, int(checksum)), theirs
+
+    def _smaller(self, one: Range) -> Found:
+        """The range in halves; a row by itself takes as long as it takes."""
+        rows, *where = self._rows("halve_range", one)[0]
+        if rows > 1:
+            return together(map(self.compare, one.halves(*map(int, where))))
+        return self.compare(one, limited=False)
+
+    def _findings(self, one: Range, rows: int, *, limited: bool) -> list[Finding]:
+        findings = list[Finding]()
+        for part in one.divided(-(-rows // _LISTED)):
+            ours, theirs = self._digests(part, limited=limited)
+            findings += [found for found in _differing(ours, theirs) if found.kind != "extra" or one.partition.name != DEAD]
+            if len(findings) >= FINDINGS:
+                break
+        return findings[:FINDINGS]
+
+    def _digests(self, one: Range, *, limited: bool) -> tuple[_Digests, _Digests]:
+        """The rows, here and there."""
+        found = self._rows("list_range", one, limited=limited)
+        ours: _Digests = Counter((int(xid), seq, digest) for xid, seq, digest in found)
+        there = one.beyond(self._rows("sum_range", one, limited=limited)[0][2]) if one.foreign else one
+        theirs: _Digests = Counter()
+        for batch in self._batches(there):
+            identities = (batch.column(name).to_pylist() for name in ("xid", "seq"))
+            theirs.update(zip(*identities, digests(batch, self.job.columns), strict=True))
+        return ours, theirs
+
+    def _batches(self, one: Range) -> Iterator[pa.RecordBatch]:
+        return lake_rows.batches(self.job.place, one, [column.name for column in self.job.columns])
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return digest_expression(self.job.columns).as_string(None).replace("%", "%%").encode()
+
+    def _rows(self, name: str, one: Range, *, limited: bool = True) -> list[tuple[Any, ...]]:
+        """A statement of the range's, with the digest's expression in its place; its snapshot ends with it, or when it takes too long."""
+        statement = self.database.statement(name).replace(b"@digest@", self._digest)
+        limit = {"milliseconds": int(self.job.seconds * 1000) if limited else 0}
+        begin = time.monotonic()
+        try:
+            with self.database.connection() as connection, connection.transaction():
+                connection.execute(self.database.statement("limit_statement"), limit)
+                return connection.execute(statement, one.values()).fetchall()
+        except PipelineError as error:
+            if isinstance(error.__cause__, errors.QueryCanceled) and limited and time.monotonic() - begin >= self.job.seconds:
+                raise _TooLongError(
+                    f"PostgreSQL could not read a range of {one.partition.name} within RELAY_PIPELINE_SNAPSHOT_SECONDS:"
+                    " see what holds it up, or set more."
+                ) from error
+            raise
+
+
+@contextmanager
+def _cancelled(connection: Connection[Any]) -> Iterator[None]:
+    """After an interrupt, or an error of the lake's, nobody waits for a statement whose answer nobody wants."""
+    try:
+        yield
+    except BaseException:
+        connection.cancel()
+        raise
+
+
+def _differing(ours: _Digests, theirs: _Digests) -> list[Finding]:
+    """Rows of one side alone, by identity; one whose identity is on both sides alone is different."""
+    here = {(xid, seq) for xid, seq, _ in ours - theirs}
+    there = {(xid, seq) for xid, seq, _ in theirs - ours}
+    kinds: Sequence[tuple[str, set[tuple[int, int]]]] = (("missing", here - there), ("extra", there - here), ("different", here & there))
+    return [Finding(kind, *identity) for kind, identities in kinds for identity in sorted(identities)]

@@ -1,0 +1,269 @@
+"""Verification: each closed day and the dead messages are compared with the lake, row by row where they differ; the core drops by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from relay.errors import LakeError
+from relay.pipeline.lake import added_columns, epoch, witness
+from relay.pipeline.lake.day_ranges import ROWS, Plan
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.lake.target_table import linked
+from relay.pipeline.source import cluster as clusters
+from relay.pipeline.source.database import Database
+from relay.pipeline.source.partitions import DEAD, Partition, Range
+from relay.pipeline.spark.items import Carrier
+from relay.pipeline.text import many
+from relay.pipeline.verify.checksum import FORM, NO_FORM, Sum, total
+from relay.pipeline.verify.comparison import Comparison, Finding, Found, difference, together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WRONG = ("differs", "damaged")
+_AT_ONCE = 64
+"""Ranges that are planned and compared before anything is said of them."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One partition; rows and checksum are PostgreSQL's, of dead messages those of what is new.
+
+    state: `verified`; `unchanged`, verified before and nothing added; `unexported`, equal but something was added that is not in the lake;
+    `differs`; or `damaged`, not compared because the lake has lost files of it.
+    """
+
+    partition: str
+    state: str
+    rows: int
+    checksum: str
+    lake_rows: int
+    lake_checksum: str
+    exported_xid: int
+    difference: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a verification found; `rows` were compared on both sides within `seconds`."""
+
+    partitions: tuple[Compared, ...]
+    rows: int
+    seconds: float
+
+    @property
+    def differing(self) -> tuple[Compared, ...]:
+        """Partitions that are not the same."""
+        return tuple(one for one in self.partitions if one.state in _WRONG)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 5 where a partition differs."""
+        return witness.DIFFERS if self.differing else 0
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Progress,
+    spark: Callable[[], SparkSession] | None = None,
+    again: bool = False,
+    now: datetime | None = None,
+    rows: int = ROWS,
+) -> Verified:
+    """Compare what is over and exported, and tell PostgreSQL; what was verified and not added to since only `again`.
+
+    Args:
+        lake: the one side.
+        database: the other.
+        say: hears of each partition.
+        spark: starts, or returns, the session whose tasks compare ranges where there are many; without it this process does.
+        again: also what was verified before.
+        now: instead of PostgreSQL's time.
+        rows: about how many rows are compared at once.
+
+    Raises:
+        LakeError: nothing was exported yet, or the lake is not readable here.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        PipelineError: the lake is of another cluster or timeline; or PostgreSQL refused, as a standby
+            does, or where the login lacks a permission.
+    """
+    begin = time.monotonic()
+    damage = witness.run(lake, database, lambda _line: None, spark).damage
+    verifier = _Verifier(lake, database, say, spark, damage, again=again, rows=rows)
+    found = []
+    try:
+        for one in verifier.compare_all(now):
+            say(_line(one))
+            found.append(one)
+    except LakeError as error:
+        raise epoch.distrust(database, error) from error
+    compared = sum(one.rows for one in found if one.state != "unchanged")
+    return Verified(tuple(found), compared, time.monotonic() - begin)
+
+
+class _Known(NamedTuple):
+    """What PostgreSQL remembers of a partition's verification; all of it is null where there was none."""
+
+    verified: bool = False
+    below: int = 0
+    rows: int = 0
+    checksum: int = 0
+    lake: str = ""
+    form: int = FORM
+
+
+class _Task(NamedTuple):
+    """A partition with the ranges of it that are to be compared; none where `known` says it all."""
+
+    partition: Partition
+    ranges: Sequence[Range]
+    known: _Known
+
+
+class _Verifier:
+    def __init__(
+        self,
+        lake: Lake,
+        database: Database,
+        say: Progress,
+        spark: Callable[[], SparkSession] | None,
+        damage: Mapping[str, str],
+        *,
+        again: bool,
+        rows: int,
+    ) -> None:
+        handle, _ = linked(lake, database)
+        if not (below := offset_of(handle)):
+            raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
+        self._lake_id = str(handle.metadata().id)
+        self._form = FORM if clusters.refuses_older(handle.metadata().configuration) else NO_FORM
+        self._below = below
+        self._damage = damage
+        self._database = database
+        self._again = again
+        self._plan = Plan(database, files(handle), below, rows)
+        columns = tuple(added_columns.compared(handle, database.columns()))
+        self._comparison = Comparison(
+            database.complete_conninfo("verify"), database.schema, columns, lake.place, seconds=database.snapshot_seconds
+        )
+        self._carrier = Carrier(spark, say, database.connections)
+
+    def compare_all(self, now: datetime | None) -> Iterator[Compared]:
+        yield from (self._damaged(name, words) for name, words in self._damage.items())
+        for tasks in _grouped(self._tasks(now)):
+            found = iter(self._carrier.each(self._comparison.compare, [one for task in tasks for one in task.ranges]))
+            for task in tasks:
+                every = [next(found) for _ in task.ranges]
+                if (compared := self._judged(task, every)) is not None:
+                    yield compared
+
+    def _tasks(self, now: datetime | None) -> Iterator[_Task]:
+        for name, day, *known in self._database.fetch("list_closed_days", {"schema": self._database.schema, "now": now}):
+            if name in self._damage:
+                continue
+            partition, before = Partition.of_day(name, day), _Known(*known)
+            holds = self._holds(before) and self._newest(partition) < before.below
+            yield _Task(partition, [] if holds else self._plan.ranges(partition), before)
+        yield self._dead()
+
+    def _damaged(self, name: str, words: str) -> Compared:
+        """What is not compared; what an earlier verification said of it holds again when the lake is mended."""
+        return Compared(name, "damaged", 0, "0", 0, "0", self._below, words)
+
+    def _dead(self) -> _Task:
+        """Dead messages stay for as long as they are kept: those that were verified before are not read again."""
+        rows = self._database.fetch("read_compared", {"partition": DEAD})
+        known = next((_Known(*row) for row in rows), _Known())
+        known = known if self._holds(known) and known.below <= self._below else _Known()
+        (oldest,) = self._database.one("read_oldest_dead", {"mark": str(known.below), "below": str(self._below)})
+        partition = Partition.of_dead(oldest)
+        lost = any(partition.touches(witness.day_of(name)) for name in self._damage)
+        return _Task(partition, [] if lost else self._plan.ranges(partition, known.below), known)
+
+    def _holds(self, known: _Known) -> bool:
+        """Whether an earlier verification still says something: one of this lake, by the same checksum."""
+        return not self._again and known.verified and known.lake == self._lake_id and known.form == FORM
+
+    def _judged(self, task: _Task, every: Sequence[Found]) -> Compared | None:
+        if task.partition.name == DEAD:
+            lost = [name for name in self._damage if task.partition.touches(witness.day_of(name))]
+            return self._damaged(DEAD, f"the lake has lost files of {lost[0]}") if lost else self._of_dead(task, every)
+        return self._of_day(task, together(every)) if task.ranges else self._unchanged(task)
+
+    def _unchanged(self, task: _Task) -> Compared:
+        rows, checksum = task.known.rows, str(int(task.known.checksum))
+        return Compared(task.partition.name, "unchanged", rows, checksum, rows, checksum, task.known.below)
+
+    def _of_day(self, task: _Task, found: Found) -> Compared | None:
+        """A day; None if retention has dropped it meanwhile."""
+        name = task.partition.name
+        if found.differs and self._database.one("read_gone", {"schema": self._database.schema, "partition": name})[0]:
+            return None
+        state = "differs" if found.differs else "verified" if self._newest(task.partition) < self._below else "unexported"
+        self._record(name, found, found.ours, self._below, verified=state == "verified")
+        return self._compared(name, state, found)
+
+    def _of_dead(self, task: _Task, every: Sequence[Found]) -> Compared:
+        """Dead messages: those below the first range that differs are verified, unless what came with a dump differs."""
+        found = together(every)
+        pairs = list(zip(task.ranges, every, strict=True))
+        border = min((one.cut.low for one, what in pairs if what.differs), default=self._below)
+        below = total(what.ours for one, what in pairs if one.cut.low < border and not one.foreign)
+        known = Sum(task.known.rows, int(task.known.checksum))
+        self._record(DEAD, found, total([known, below]), border, verified=border > 0)
+        if found.ours.rows == found.theirs.rows == 0 < task.known.below:
+            return self._unchanged(task)
+        return self._compared(DEAD, "differs" if found.differs else "verified", found)
+
+    def _newest(self, partition: Partition) -> int:
+        """The last transaction that archived something there, 0 for none."""
+        return next((xid for (xid,) in self._database.fetch("read_newest_archived", partition.values())), 0)
+
+    def _record(self, name: str, found: Found, rows: Sum, below: int, *, verified: bool) -> None:
+        values = {
+            "partition": name, "rows": rows.rows, "checksum": rows.checksum, "below": str(below), "verified": verified,
+            "difference": difference(found) if found.differs else None, "lake": self._lake_id, "form": self._form,
+        }  # fmt: skip
+        self._database.fetch("record_comparison", values)
+
+    def _compared(self, name: str, state: str, found: Found) -> Compared:
+        sums = (found.ours.rows, str(found.ours.checksum), found.theirs.rows, str(found.theirs.checksum))
+        words = difference(found) if found.differs else None
+        return Compared(name, state, *sums, self._below, words, found.findings)
+
+
+def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
+    """Partitions together until they have enough ranges."""
+    group = list[_Task]()
+    for task in tasks:
+        group.append(task)
+        if sum(len(one.ranges) for one in group) >= _AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _line(one: Compared) -> str:
+    if one.state == "differs":
+        return f"{one.partition} DIFFERS and is kept: {one.difference}"
+    if one.state == "damaged":
+        return f"{one.partition} IS DAMAGED in the lake: {one.difference}"
+    name = "dead messages" if one.partition == DEAD else one.partition
+    says = {
+        "verified": "verified",
+        "unchanged": "verified before",
+        "unexported": "equal, but not exported whole: run the export, then this again",
+    }
+    return f"{name}: {many(one.rows, 'row')}, {says[one.state]}"

@@ -1,0 +1,63 @@
+"""The rows of a range as the lake has them: row group by row group, a bounded number of bytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.location import Place
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.partitions import Range
+
+_BYTES, _ROWS = 16 << 20, 8192
+"""Of rows that are decoded together, by what a row of their group takes; a group that was exported is no larger than that and one row."""
+_FEW = 512
+"""Rows that are decoded together in a larger group, where wide rows may stand side by side among many."""
+_BUFFER = 1 << 20
+"""Else a whole column of a row group is in memory."""
+_DECIDING = ("result", "archived_at", "archived_xid", "seq")
+"""Columns that say whether a row is in a range: small ones, so a group without such a row costs little."""
+
+
+def batches(place: Place, one: Range, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The range's rows with the columns that the lake has of these; LakeError or UnreachableError where a file cannot be read."""
+    root, filesystem = place.path(place.table(TABLE)), place.filesystem()
+    for path in one.files:
+        with sentences(place):
+            yield from _of_file(filesystem, f"{root}/{path}", one, names)
+
+
+def _of_file(filesystem: fs.FileSystem, path: str, one: Range, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with filesystem.open_input_file(path) as opened:
+        file = pq.ParquetFile(opened, buffer_size=_BUFFER)
+        there = [name for name in names if name in file.schema_arrow.names]
+        for number in range(file.num_row_groups):
+            if _may_hold(file.metadata.row_group(number), one) and _holds(file, number, one):
+                for batch in _read(file, number, there):
+                    if (found := batch.filter(one.chosen(batch))).num_rows:
+                        yield found
+
+
+def _may_hold(group: pq.RowGroupMetaData, one: Range) -> bool:
+    """Whether the group's statistics leave room for a row of the range."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == "archived_xid" and column.is_stats_set and column.statistics.has_min_max:
+            return bool(column.statistics.min < one.cut.high and column.statistics.max >= one.cut.low)
+    return True
+
+
+def _holds(file: pq.ParquetFile, number: int, one: Range) -> bool:
+    names = _DECIDING if one.cut.parts > 1 else _DECIDING[:-1]
+    return any(one.chosen(batch).true_count for batch in _read(file, number, names, few=_ROWS))
+
+
+def _read(file: pq.ParquetFile, number: int, names: Sequence[str], few: int = _FEW) -> Iterator[pa.RecordBatch]:
+    group = file.metadata.row_group(number)
+    each = max(1, group.total_byte_size // max(1, group.num_rows))
+    most = _ROWS if group.total_byte_size <= 2 * _BYTES else few
+    yield from file.iter_batches(max(1, min(most, _BYTES // each)), row_groups=[number], columns=list(names), use_threads=False)

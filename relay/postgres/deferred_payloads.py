@@ -1,0 +1,117 @@
+"""Where payloads and options are that did not travel with their claim: reads them, keeps their locks, puts back what is not handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from relay.codec.option_rules import LONGEST
+from relay.engine.policy import Policy
+from relay.errors import StoreError
+from relay.events import LockLost, Sink
+from relay.message import Batch, Claim, GiveBack
+from relay.ports import Left, Row
+from relay.postgres.payload_fetcher import Completed, Fetcher, Pace, Piece
+from relay.postgres.session import Session
+from relay.queries.statements import Statements
+
+
+class Locks(Protocol):
+    """What may be done with claimed messages."""
+
+    async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
+        """Move the locks of these positions ahead; return how many are still ours. May raise StoreError."""
+
+    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+        """Put rows back into the queue; return those that were not written. May raise StoreError."""
+
+    def leave_locked(self) -> None:
+        """Something keeps its lock and is not in flight any more."""
+
+
+class Shelf:
+    """Completes claims.
+
+    Args:
+        session: where payloads are read, piece by piece; others' statements come between.
+        statements: the relay's SQL.
+        locks: renews and releases.
+        policy: says how large a payload may be, and how long a lock holds.
+        put_back: called when messages may have gone back, due at once.
+        emit: takes lost locks.
+        leaving: the relay stops: what is not there yet goes back.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        statements: Statements,
+        locks: Locks,
+        policy: Callable[[], Policy],
+        put_back: Callable[[], None],
+        emit: Sink,
+        leaving: Callable[[], bool],
+    ) -> None:
+        self._session = session
+        self._statements = statements
+        self._locks = locks
+        self._policy = policy
+        self._on_put_back = put_back
+        self._emit = emit
+        self._leaving = leaving
+        self.pace = Pace()
+
+    async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> Completed:
+        """Fetch the payloads that were left behind; see `relay.postgres.payload_fetcher`. Moves the batch's deadline.
+
+        Args:
+            claims: as the claim statement returned them.
+            left: which of them have no payload yet, or no options.
+            batch: their token and deadline.
+            half: seconds of half the time until that deadline.
+            room: bytes of memory that all of them may take together.
+
+        """
+        done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
+        await self._put_back(done, batch)
+        return done
+
+    def _fetcher(self, batch: Batch, *, half: float, room: int) -> Fetcher:
+        async def read(claim: Claim, start: int, length: int) -> Piece | None:
+            where = {"xid": str(claim.xid), "seq": claim.seq, "token": batch.token}
+            values = {**where, "start": start, "length": length, "longest": LONGEST + 1}
+            rows = await self._session.fetch(self._statements["read_payload"], values)
+            return Piece._make(rows[0]) if rows else None
+
+        async def renew(held: Sequence[Claim]) -> bool:
+            return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in held]) == len(held)
+
+        most = self._policy().max_body_bytes
+        return Fetcher(
+            read=read, renew=renew, pace=self.pace, most=most, room=room, half=half, since=batch.claimed_tick, leaving=self._leaving
+        )
+
+    async def _put_back(self, done: Completed, batch: Batch) -> None:
+        """What is not handed on goes again at once; what cannot be had keeps its lock, and counts.
+
+        What PostgreSQL itself cannot print is archived for that as soon as it is not locked.
+        """
+        rows = [Row(claim, GiveBack("", ""), None, None) for claim in done.back]
+        if done.failed and done.failure and done.failure.unprintable:
+            rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
+        lost = [claim.id for claim in done.lost]
+        try:
+            left = await self._locks.release(batch, rows, again=False) if rows else []
+        except StoreError:
+            left = [Left(row.claim.id, busy=True) for row in rows]
+        if any(one.busy for one in left):
+            # Free when their locks expire.
+            self._locks.leave_locked()
+        lost += [one.id for one in left if not one.busy]
+        if rows:
+            # Also where the answer was lost. They are not fresh any more: who looks for those alone would leave them until the next poll.
+            self._on_put_back()
+        if lost:
+            self._emit(LockLost(tuple(lost)))

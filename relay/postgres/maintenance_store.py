@@ -1,0 +1,154 @@
+"""The relay's statements beside claim and settle: its own row, sweeps, the archive, the database's policy."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from relay.engine.policy import Controls, Policy
+from relay.errors import StoreError
+from relay.maintenance.renumbering import Renumbered
+from relay.maintenance.schedules import Folded
+from relay.message import Batch
+from relay.ports import NOWHERE, Places
+from relay.postgres.schema_check import check_version, is_of, other_way
+from relay.postgres.store import Store
+
+FORGOTTEN = 3600.0
+"""Seconds after which a silent relay leaves the list; its locks were swept long before."""
+
+FAILING = 100
+"""Schedules, or keys, whose failing is told one by one."""
+
+WALKED = 10_000
+"""Messages that one transaction looks at for those of another cluster; if all of them are, it takes about half a second."""
+
+
+class Upkeep:
+    """What `relay.maintenance.maintenance` asks of the database."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        needs: int,
+        adopt: Callable[[Policy, Mapping[str, str]], None],
+        direction: str = "outbox",
+        astray: Callable[[], None] = lambda: None,
+        contracts: Callable[[list[tuple[Any, ...]]], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._direction = direction
+        self._astray = astray
+        self._contracts = contracts
+        self._contracts_read = ""
+        self._needs = needs
+        self._adopt = adopt
+
+    async def check_schema(self) -> None:
+        """See that the schema is not older than this relay; a newer one only adds to what an older relay uses.
+
+        Raises:
+            StoreError: run `relay migrate`.
+        """
+        [(version,)] = await self._store.run("read_version")
+        check_version(version, self._needs)
+
+    async def renumber(self) -> Renumbered:
+        """See `relay.maintenance.renumbering.ForeignStore`."""
+        [row] = await self._store.run("renumber", most=WALKED)
+        return Renumbered(*row)
+
+    async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
+        """Move locks ahead; return how many are still ours."""
+        return await self._store.renew(batch, positions)
+
+    async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
+        """Report that this relay lives, and where it is; one whose row was forgotten enters again."""
+        if not await self._store.heartbeat(json.dumps(state), places):
+            await self._store.register()
+
+    async def sweep_minute(self) -> tuple[int, int]:
+        """Run the sweep that pg_cron runs too; take relays off the list that fell silent long ago."""
+        await self._store.run("forget_relays", forgotten=FORGOTTEN, now=None)
+        [row] = await self._store.run("sweep_minute", now=None)
+        return row[0], row[1]
+
+    async def ensure_partitions(self) -> int:
+        """Make the days of the archive ahead; return how many. Whatever keeps retention from its work does not keep this from its own."""
+        [(created,)] = await self._store.run("ensure_partitions")
+        return int(created)
+
+    async def retain(self) -> tuple[int, int]:
+        """Drop one day and delete some dead messages that are past their retention; return how many days and messages went."""
+        [(dropped, deleted)] = await self._store.run("retain")
+        return dropped, deleted
+
+    async def renotify(self) -> None:
+        """In mode `always`, notify waiting messages again."""
+        await self._store.run("renotify")
+
+    async def read_gauges(self) -> Mapping[str, float | None]:
+        """The state of the queue: one row of `queue_message_status`, and by how much this machine's clock is wrong."""
+        asked = time.time()
+        [(status,)] = await self._store.run("read_gauges")
+        skew = ahead(asked, status["clock"], time.time())
+        return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
+
+    async def refresh_policy(self) -> Controls:
+        """Read the database's policy and hand it on; return what operators hold, limit or have scheduled."""
+        rows = await self._store.run("read_policy")
+        settings = {name: value for kind, name, value in rows if kind == "setting"}
+        try:
+            policy = Policy.of(settings)
+        except ValueError as error:
+            raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
+        if not is_of(self._direction, settings):
+            self._astray()
+            raise other_way(self._direction)
+        self._adopt(policy, settings)
+        await self._refresh_contracts("".join(value for kind, _, value in rows if kind == "contracts"))
+        return Controls(
+            paused=[name for kind, name, _ in rows if kind == "paused"],
+            limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
+            relays=sum(int(number) for kind, _, number in rows if kind == "relays"),
+            tick_in=next((float(seconds) for kind, _, seconds in rows if kind == "tick"), None),
+        )
+
+    async def run_schedules(self) -> tuple[int, float | None]:
+        """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
+        [(inserted, tick_in)] = await self._store.run("run_schedules")
+        return inserted, tick_in
+
+    async def failing_schedules(self) -> Mapping[str, str]:
+        """Why schedules fail, by name; at most so many as a log should tell of."""
+        return dict(await self._store.run("list_failing_schedules", most=FAILING))
+
+    async def fold_in(self) -> float | None:
+        """Seconds until a message that waits under its key is due; None where there is none."""
+        return next((float(seconds) for (seconds,) in await self._store.run("read_fold")), None)
+
+    async def fold_keys(self) -> Folded:
+        """Send what is due under its keys."""
+        [row] = await self._store.run("fold_keys")
+        return row
+
+    async def failing_keys(self) -> Mapping[str, str]:
+        """Why keys could not be sent, by name; at most so many as a log should tell of."""
+        return dict(await self._store.run("list_failing_keys", most=FAILING))
+
+    async def _refresh_contracts(self, fingerprint: str) -> None:
+        """Read the message contracts if they are others than those that were read last; a relay begins without any."""
+        if fingerprint != self._contracts_read:
+            self._contracts(await self._store.run("read_contracts"))
+            self._contracts_read = fingerprint
+
+
+def ahead(asked: float, clock: float, answered: float) -> float:
+    """Seconds by which a clock that read `asked` and `answered` is at least ahead of one that read `clock` in between; negative if behind.
+
+    0 if both may be right: how long the answer took, a busy machine or a slow network, is no wrong clock.
+    """
+    return max(asked - clock, 0.0) + min(answered - clock, 0.0)

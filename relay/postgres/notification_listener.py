@@ -1,0 +1,185 @@
+"""A connection that LISTENs: hears notifications while it waits, and proves that it would hear them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from relay.net.secret_url import Conninfo
+from relay.postgres.session import connect
+from relay.postgres.session_settings import OWN, PIN
+from relay.postgres.timeouts import HEARING, Connection, answered
+from relay.queries.statements import Statements
+
+HINTS = "queue_message_notify"
+PROOFS = "queue_message_proof"
+FLOOD = 20_000
+"""Notifications in a second that are too many. Each login may send them. libpq keeps all that stand before a statement's answer:
+2 million took the relay's loop three seconds and 100 MB."""
+
+
+class NotHeardError(Exception):
+    """A notification was sent and did not come: LISTEN is dead."""
+
+
+class FloodError(Exception):
+    """More is notified than is worth to hear."""
+
+
+class Ear:
+    """One LISTEN connection from `open` to `aclose`; used by one task.
+
+    Args:
+        conninfo: where to connect; behind a pool the session must be ours alone for LISTEN to work.
+        application_name: how an operator recognises the connection.
+        statements: the relay's SQL.
+        on_hint: called at once when a hint is heard.
+
+    """
+
+    def __init__(self, *, conninfo: Conninfo, application_name: str, statements: Statements, on_hint: Callable[[], None]) -> None:
+        self._conninfo = conninfo
+        self._application_name = application_name
+        self._statements = statements
+        self._on_hint = on_hint
+        self._connection: Connection | None = None
+        self._payload = secrets.token_hex(8)
+        self._proved = asyncio.Event()
+        self._signal = asyncio.Event()
+        self._counted_from = 0.0
+        self._count = 0
+
+    async def open(self) -> None:
+        """Connect, LISTEN, and hear a first proof.
+
+        Raises:
+            NotHeardError: a pool stands between that gives the session to others.
+            FloodError: there are too many notifications.
+            psycopg.Error, TimeoutError: no connection.
+        """
+        self._connection = connection = await self._connect()
+        connection.add_notify_handler(self._heard_before_an_answer)
+        await self.run("listen_hints")
+        await self.run("listen_proofs")
+        if await self.run("read_backend") == connection.info.backend_pid:
+            await self.prove()
+        else:
+            await self._prove_from_outside()
+        # Not before: what a pool shares others would get too.
+        with answered(connection, HEARING):
+            await connection.execute(OWN)
+
+    async def aclose(self) -> None:
+        """Close the connection; locks on it are gone."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    async def run(self, name: str, **values: object) -> Any:
+        """Run a statement; return the first column of its first row, if any.
+
+        Raises:
+            FloodError: the answer would stand behind too many notifications.
+        """
+        assert self._connection is not None
+        self._read(self._connection)
+        with answered(self._connection, HEARING):
+            cursor = await self._connection.execute(self._statements[name], values)
+            row = await cursor.fetchone() if cursor.description else None
+        return row[0] if row else None
+
+    async def prove(self) -> None:
+        """Send a proof through this session and hear it: the connection lives.
+
+        Raises:
+            NotHeardError: it did not come.
+            psycopg.Error, TimeoutError: the connection is lost.
+        """
+        self._proved.clear()
+        await self.run("send_proof", payload=self._payload)
+        await self._hear_proof()
+
+    async def wait(self, seconds: float) -> None:
+        """Hear until `wake` is called or the time is over.
+
+        Raises:
+            FloodError: there are too many notifications.
+        """
+        assert self._connection is not None
+        loop, descriptor = asyncio.get_running_loop(), self._connection.fileno()
+        loop.add_reader(descriptor, self._signal.set)
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._signal.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(descriptor)
+        self._signal.clear()
+        self._read(self._connection)
+
+    def wake(self) -> None:
+        """End a `wait`, now or the next one."""
+        self._signal.set()
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._conninfo, self._application_name, prepare_threshold=None)
+        try:
+            with answered(connection, HEARING):
+                await connection.execute(PIN)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _prove_from_outside(self) -> None:
+        """Have another session notify while this one is idle: what a pool that shares sessions does not pass on."""
+        self._proved.clear()
+        other = await self._connect()
+        try:
+            with answered(other, HEARING):
+                await other.execute(self._statements["send_proof"], {"payload": self._payload})
+            await self._hear_proof()
+        except NotHeardError:
+            await self.run("unlisten")
+            raise
+        finally:
+            await other.close()
+
+    async def _hear_proof(self) -> None:
+        deadline = asyncio.get_running_loop().time() + HEARING
+        while not self._proved.is_set():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise NotHeardError
+            await self.wait(left)
+
+    def _read(self, connection: Connection) -> None:
+        connection.pgconn.consume_input()
+        hinted = False
+        while heard := connection.pgconn.notifies():
+            hinted = self._heard(heard.relname.decode(), heard.extra.decode("utf-8", "replace")) or hinted
+        if hinted:
+            self._on_hint()
+        self._judge(asyncio.get_running_loop().time())
+
+    def _judge(self, now: float) -> None:
+        if now >= self._counted_from + 1.0:
+            self._counted_from, self._count = now, 0
+        elif self._count > FLOOD:
+            raise FloodError
+
+    def _heard_before_an_answer(self, heard: psycopg.Notify) -> None:
+        if self._heard(heard.channel, heard.payload):
+            self._on_hint()
+
+    def _heard(self, channel: str, payload: str) -> bool:
+        """Take a notification; return whether it is a hint."""
+        self._count += 1
+        if channel == PROOFS and payload == self._payload:
+            self._proved.set()
+        return channel == HINTS

@@ -1,0 +1,167 @@
+"""An operator's connection: one command's statements over the schema's views and functions, errors as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.rows import DictRow, dict_row
+
+from relay.errors import RelayError, StoreError
+from relay.postgres.errors import no_connection, reason, untranslatable
+from relay.postgres.session_settings import ENCODING, pin, unreadable
+from relay.queries.statements import Statements
+
+OPERATOR = "Your role lacks a permission: let the schema's owner run `relay grant operator LOGIN`"
+PRODUCER = "Your role lacks a permission: let the schema's owner run `relay grant producer LOGIN`"
+OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
+GRANTOR = "Your role may not grant this: run it as the owner of the queue's schema who made its roles, with CREATEROLE, or as a superuser"
+"""What to do where a permission is missing."""
+FEW = 20
+"""Rows with contents that are in memory at a time."""
+_NEEDS: Mapping[str, str] = {
+    "read_archived_contents": "Your role may not read contents: that takes SELECT on queue_message_archive, "
+    "which `relay grant etl LOGIN` gives",
+    "read_dead_content": "Your role may not read contents: that takes SELECT on queue_message_dead, which `relay grant etl LOGIN` gives; "
+    "or leave out --content",
+    "add_schedule": "Your role lacks a permission: that takes `relay grant operator LOGIN` and `relay grant producer LOGIN`",
+    **dict.fromkeys(("list_adoptions", "list_adoption_seen", "list_slots"), OWNER),
+    **dict.fromkeys(("admit_login", "dismiss_login"), GRANTOR),
+}
+"""Statements that need more than an operator's role."""
+_MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
+_ADVICE: Mapping[type[psycopg.Error], str] = {
+    errors.UndefinedTable: _MIGRATE,
+    errors.UndefinedColumn: _MIGRATE,
+    errors.UndefinedFunction: _MIGRATE,
+    errors.InvalidSchemaName: _MIGRATE,
+    errors.ReadOnlySqlTransaction: "This PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary, or, if it is the "
+    "primary, turn default_transaction_read_only off for this role and database",
+    errors.LockNotAvailable: "Another session holds a lock that this needs, and nothing was changed: try again; if it comes again, look "
+    "for a migration, a long transaction or VACUUM FULL in pg_stat_activity and let it end",
+    errors.UniqueViolation: "A message with this id is in the queue already",
+}
+
+
+class RefusedError(RelayError):
+    """The database refused what was asked; the message is its sentence."""
+
+
+class NotFoundError(RelayError):
+    """There is nothing of that name or id."""
+
+    exit_code = 3
+
+
+class Console:
+    """One autocommit connection for the length of one command.
+
+    Args:
+        conninfo: a libpq connection string or URL; empty for the environment's PG variables.
+        schema: where the tables are.
+
+    """
+
+    def __init__(self, conninfo: str, *, schema: str) -> None:
+        self._conninfo = conninfo
+        self._statements = Statements(schema)
+        self.schema = schema
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            StoreError: PostgreSQL cannot be reached, or does not let us in.
+        """
+        try:
+            self.connection: psycopg.Connection[DictRow] = psycopg.connect(
+                self._conninfo,
+                autocommit=True,
+                application_name="outbox-relay console",
+                connect_timeout=10,
+                row_factory=dict_row,
+                client_encoding=ENCODING,
+            )
+            pin(self.connection)
+        except psycopg.Error as error:
+            raise StoreError(no_connection(error)) from error
+        if sentence := unreadable(self.connection.info):
+            self.connection.close()
+            raise StoreError(sentence)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Disconnect."""
+        self.connection.close()
+
+    def rows(self, name: str, /, **values: object) -> list[DictRow]:
+        """Run the statement `queries/<name>.sql` and return its rows.
+
+        Raises:
+            StoreError: PostgreSQL went away.
+            NotFoundError: the database says that there is no such thing.
+            RefusedError: the database refused for another reason.
+        """
+        with translated(_NEEDS.get(name, OPERATOR)):
+            return self.connection.execute(self._statements[name], values).fetchall()
+
+    def row(self, name: str, /, **values: object) -> DictRow:
+        """The row of a statement that returns exactly one; errors as `rows`."""
+        [found] = self.rows(name, **values)
+        return found
+
+    def stream(self, name: str, /, **values: object) -> Iterator[DictRow]:
+        """The rows of a statement, a few at a time in one transaction, however many they are; errors as `rows`."""
+        with self.transaction(needs=_NEEDS.get(name, OPERATOR)) as connection, connection.cursor(name=name) as cursor:
+            cursor.itersize = FEW
+            yield from cursor.execute(self._statements[name], values)
+
+    def now(self) -> datetime:
+        """The database's time; errors as `rows`."""
+        found: datetime = self.row("read_now")["now"]
+        return found
+
+    @contextmanager
+    def transaction(self, *, needs: str = OPERATOR) -> Iterator[psycopg.Connection[DictRow]]:
+        """A transaction on the connection, with errors as `rows`; `needs` says what to do where a permission is missing."""
+        with translated(needs), self.connection.transaction():
+            yield self.connection
+
+    def listen(self, channel: str) -> None:
+        """Hear notifications of a channel from now on; errors as `rows`."""
+        with translated():
+            self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for one notification of any channel; False if none came in time. Errors as `rows`."""
+        with translated():
+            return any(True for _ in self.connection.notifies(timeout=seconds, stop_after=1))
+
+
+@contextmanager
+def translated(needs: str = OPERATOR) -> Iterator[None]:
+    """Turn the driver's errors into one sentence, without the values of rows that DETAIL may hold; `needs` as in `transaction`."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translation(error, needs) from error
+
+
+def _translation(error: psycopg.Error, needs: str) -> RelayError:
+    words = reason(error)
+    if isinstance(error, errors.InsufficientPrivilege):
+        return RefusedError(f"{needs} ({words}).")
+    advice = untranslatable(error) or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+    if advice:
+        return RefusedError(f"{advice} ({words}).")
+    # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.
+    if (error.sqlstate is None and not isinstance(error, errors.DataError)) or (error.sqlstate or "")[:2] in {"08", "57"}:
+        return StoreError(f"PostgreSQL went away: check that it runs, and try again ({words}).")
+    if isinstance(error, errors.NoDataFound):
+        return NotFoundError(f"{words}.")
+    return RefusedError(f"{words}.")

@@ -1,0 +1,1 @@
+"""The schema: its migrations, and whose logins reach which outbox."""

@@ -1,0 +1,297 @@
+"""A PostgreSQL connection that fails well: opened when it is needed, reopened after a loss, errors as one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from relay.errors import NewConnectionError, StoreError
+from relay.net.secret_url import Conninfo, current
+from relay.net.transport_security import postgres_risk
+from relay.postgres.errors import no_connection, read_only, reason, untranslatable
+from relay.postgres.session_settings import DEFAULTS, ENCODING, OWN, PINNED, unreadable
+from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
+
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
+"""A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
+
+BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "max_parallel_workers_per_gather": "0",
+}
+"""Settings for statements that know their index. A table without statistics, as after the first big insert or a restore, makes
+the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages). With one way left to go, a plan is made
+once and kept: planning a claim takes 0.6 ms, as long as 50 messages of it."""
+IN_ORDER = {"enable_sort": "off"}
+"""Settings for statements of all kinds, of which a scan's pages are the most frequent: a page comes from an index in its order. Without
+statistics PostgreSQL reads and sorts the whole table for each (measured: 7,200 pages instead of 360 over 200,000 messages)."""
+
+_MIGRATE = "The schema is missing or too old: let its owner run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
+_SENTENCES: Mapping[type[psycopg.Error], str] = {
+    errors.UndefinedTable: _MIGRATE,
+    errors.UndefinedColumn: _MIGRATE,
+    errors.UndefinedFunction: _MIGRATE,
+    errors.InvalidSchemaName: _MIGRATE,
+    errors.InsufficientPrivilege: "The relay's role lacks a permission: run `relay grant relay LOGIN`, or, if it has that, let the "
+    "schema's owner run `relay migrate`, which grants again what is missing",
+}
+
+
+ALWAYS = {"lock_timeout": "1s", "jit": "off"}
+"""No statement of a relay may wait long for a lock of somebody else, since others wait for it. None is worth compiling: PostgreSQL takes
+a quarter of a second of CPU for that wherever a switched-off kind of scan makes a plan look dear."""
+IN_PASSING: Mapping[str, str] = {
+    "40001": "Another transaction came in between; it is tried again",
+    "40P01": "Another transaction and this one waited for each other; it is tried again",
+    "55P03": "Another session holds a lock on the queue; it is tried again. If this goes on, let the migration, the long transaction "
+    "or the VACUUM FULL end that pg_stat_activity shows",
+}
+"""What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
+UNPRINTABLE = {"54000", "22P05"}
+"""SQLSTATEs of a value beyond PostgreSQL's own limit of a gigabyte, and of a letter that UTF-8 lacks."""
+_SILENT = (
+    "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
+    "pooler, a proxy or a firewall on the way has lost the connection."
+)
+_SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
+_KERBEROS = b"SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"
+REASONS = ("details", "errors")
+"""Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
+A_ROWS_OWN = {"22", "23", "P0"}
+"""Classes of SQLSTATE that one row of many may be to blame for: its values, a constraint, a trigger that raises."""
+WAITS_HELP = {"08", "25", "28", "40", "42", "53", "55", "57", "58"}
+"""Classes of SQLSTATE that are not a statement's own fault: connection, transaction, rights, resources, locks, operators, the system."""
+NOT_THIS_SERVER = ("25006", "57P", "08")
+"""SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
+
+
+class Session:
+    """One autocommit connection; statements of several tasks take turns.
+
+    Args:
+        conninfo: where to connect.
+        application_name: how an operator recognises the connection.
+        prepare: statements may be prepared, and settings hold for the session.
+        settings: what is set beside what every session has.
+        answer: seconds that a statement may go without an answer until it counts as lost, and the connection with it; `CHORE` by default.
+
+    """
+
+    def __init__(
+        self,
+        conninfo: Conninfo,
+        *,
+        application_name: str,
+        prepare: bool = True,
+        settings: Mapping[str, str] | None = None,
+        answer: Callable[[], float] | None = None,
+    ) -> None:
+        self._conninfo = conninfo
+        self._application_name = application_name
+        self._prepare = prepare
+        # A pooler in transaction mode, for which nothing is prepared, would hand the settings on to others.
+        self._settings = {**DEFAULTS, **ALWAYS, **(settings or {})} if prepare else {}
+        self._answer = answer or (lambda: CHORE)
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+        self._known: Connection | None = None
+        """The connection on which the caller's positions were found."""
+        self._first = True
+        self.took = 0.0
+        """Seconds of the last statement, from its turn on."""
+
+    async def open(self) -> None:
+        """Connect where no connection is; errors as `fetch`."""
+        if self._connection is None or self._connection.closed:
+            await self.fetch(b"SELECT 1", {})
+
+    async def fetch(self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows, none for a statement without a result.
+
+        Args:
+            statement: with psycopg's placeholders.
+            values: by name.
+            by_position: the values hold positions that earlier statements found, which mean nothing on another server.
+
+        Raises:
+            NewConnectionError: the connection is another one than the positions were found on; raised once for each, nothing was run.
+            StoreError: the statement did not get through, or its outcome is not known.
+        """
+        async with self._turn:
+            began = time.monotonic()
+            try:
+                if by_position:
+                    await self._expect_known()
+                return await self._run(statement, values)
+            except NewConnectionError:
+                raise
+            except psycopg.Error as error:
+                sentence = self._store_error(error)
+                if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
+                    await self._drop()
+                try:
+                    raise sentence from error
+                finally:
+                    # It would hold this frame, and this frame it: what the server said, megabytes perhaps, would wait for the collector.
+                    del sentence
+            except TimeoutError as error:
+                await self._drop()
+                raise StoreError(_SILENT.format(*error.args), unanswered=True) from error
+            except BaseException:
+                # Cancelled in the middle of a statement: the connection's state is not known.
+                await self._drop()
+                raise
+            finally:
+                self.took = time.monotonic() - began
+
+    def forget_positions(self) -> None:
+        """The server is another one, although the connection is not, as a pooler's: the next statement by position is refused once."""
+        self._known = None
+
+    async def _expect_known(self) -> None:
+        known, self._known = self._known, await self._connected()
+        if known is not self._known:
+            raise NewConnectionError("The connection to PostgreSQL is new: what was found on the last one is looked for again.")
+
+    async def aclose(self) -> None:
+        """Close the connection; the next statement opens a new one."""
+        async with self._turn:
+            await self._drop()
+
+    async def _run(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        try:
+            return await self._execute(statement, values)
+        except errors.UntranslatableCharacter:
+            if (plain := _in_ascii(values)) == values:
+                raise
+            return await self._execute(statement, plain)
+
+    async def _execute(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        connection = await self._connected()
+        async with connection.cursor(binary=True) as cursor:
+            with answered(connection, self._answer()):
+                await cursor.execute(statement, values)
+            return await cursor.fetchall() if cursor.description else []
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            try:
+                connection = await connect(self._conninfo, self._application_name, prepare_threshold=0 if self._prepare else None)
+            except UnicodeError as error:
+                raise StoreError("RELAY_DATABASE_URL names a host that no resolver can be asked for: correct its name.") from error
+            self._connection = await self._settled(connection)
+            if self._first:
+                self._known, self._first = self._connection, False
+        return self._connection
+
+    async def _settled(self, connection: Connection) -> Connection:
+        """The connection with all that holds for its length, or closed."""
+        settings = {**PINNED, **self._settings}
+        if sentence := unreadable(connection.info):
+            await connection.close()
+            raise StoreError(sentence)
+        try:
+            with answered(connection, self._answer()):
+                if self._prepare:
+                    await connection.execute(OWN, prepare=False)
+                await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def _store_error(self, error: psycopg.Error) -> StoreError:
+        if isinstance(error, errors.ReadOnlySqlTransaction) and self._connection is not None:
+            return StoreError(f"{read_only(self._connection.info)} ({reason(error)}).")
+        return _store_error(error)
+
+    async def _drop(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+
+async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> Connection:
+    """A connection whose loss is noticed, and on which texts are UTF-8; what else is pinned is the caller's to set.
+
+    `conninfo` is asked for what holds now, and hears what is unsafe about the connection.
+
+    Raises:
+        psycopg.Error: no connection.
+        UnicodeError: the host is a name that no resolver can be asked for.
+    """
+    connection = await Connection.connect(
+        conninfo if isinstance(conninfo, str) else current(conninfo.secret),
+        autocommit=True,
+        application_name=application_name,
+        prepare_threshold=prepare_threshold,
+        client_encoding=ENCODING,
+        **KEEPALIVE,  # type: ignore[arg-type]
+    )
+    if not isinstance(conninfo, str) and (risk := await _risk(connection)):
+        conninfo.on_risk(risk)
+    return connection
+
+
+async def _risk(connection: Connection) -> str | None:
+    """As libpq tells it of this connection, whatever it learned from the conninfo, from `PG*` or from a service file."""
+    info = connection.info
+    sslmode = info.get_parameters().get("sslmode", "prefer")
+    risk = postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)
+    return risk if risk and not await _kerberos(connection) else None
+
+
+async def _kerberos(connection: Connection) -> bool:
+    """GSSAPI encrypts the session, which proves the server too; libpq tells only that it was used for the login."""
+    try:
+        if not connection.pgconn.used_gssapi:
+            return False
+        with answered(connection, HEARING):
+            cursor = await connection.execute(_KERBEROS, prepare=False)
+            return (True,) == await cursor.fetchone()
+    except (psycopg.Error, TimeoutError):
+        return False
+
+
+def _in_ascii(values: Mapping[str, object]) -> Mapping[str, object]:
+    """The same values, but reasons with a code for each letter that is not ASCII."""
+    plain = dict(values)
+    for name in REASONS:
+        if isinstance(texts := values.get(name), list):
+            plain[name] = [text and text.encode("ascii", "backslashreplace").decode() for text in texts]
+    return plain
+
+
+def _store_error(error: psycopg.Error) -> StoreError:
+    """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
+    primary = reason(error)
+    advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
+    if advice:
+        return StoreError(f"{advice} ({primary}).")
+    if error.sqlstate is None:
+        return StoreError(no_connection(error))
+    if _names_no_partition(error):
+        return StoreError(
+            f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).", no_partition=True
+        )
+    advice = untranslatable(error) or IN_PASSING.get(error.sqlstate, f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}")
+    return StoreError(
+        f"{advice} ({primary}).",
+        row_is_guilty=error.sqlstate[:2] in A_ROWS_OWN,
+        in_passing=error.sqlstate in IN_PASSING,
+        unprintable=error.sqlstate in UNPRINTABLE,
+        refused=error.sqlstate[:2] not in WAITS_HELP,
+    )
+
+
+def _names_no_partition(error: psycopg.Error) -> bool:
+    """A missing partition is a check violation of a table without the name of a constraint; a trigger that raises names no table."""
+    return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None and error.diag.table_name is not None

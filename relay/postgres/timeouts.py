@@ -1,0 +1,60 @@
+"""How long an answer of PostgreSQL is waited for, whether the server says nothing or its answer is still on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.AsyncConnection[Any]
+
+HEARING, CHORE = 5.0, 600.0
+"""Seconds for what is answered at once, and for chores over the whole queue. TCP notices a dead peer earlier than the latter, but not one
+behind a proxy that still answers it."""
+SHORTEST, LONGEST = 5.0, 30.0
+"""Seconds for claims and settles, at the least and at the most."""
+
+
+def soon(lock_seconds: float) -> float:
+    """Seconds for claims and settles: half of the lock time, since no lock is renewed on a connection while it waits for an answer.
+
+    A claim that needs longer over a slow network is followed by smaller ones; see `relay.postgres.payload_fetcher`.
+    """
+    return min(max(lock_seconds / 2, SHORTEST), LONGEST)
+
+
+@contextmanager
+def answered(connection: Connection, seconds: float) -> Iterator[None]:
+    """Hang up on a server that does not answer a statement in time.
+
+    A cancelled statement would make the driver ask that same silent server to end it, and wait twice as long for that.
+
+    Raises:
+        TimeoutError: it did not answer; the connection is lost. Its argument is the seconds waited.
+    """
+    expired: list[float] = []
+
+    def expire() -> None:
+        expired.append(seconds)
+        _hang_up(connection)
+
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if not expired:
+            raise
+        raise TimeoutError(*expired) from error
+    finally:
+        timer.cancel()
+
+
+def _hang_up(connection: Connection) -> None:
+    """End the connection under the driver, which waits for the socket and reads its end."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,111 @@
+"""The relay's SQL: one statement per file in the folders of `relay/queries`, rendered for one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from psycopg import sql
+
+from relay.memory import KEPT, WIDEST
+
+SHARED = ("asked", "gaps")
+"""Fragments that stand in several statements, by their files' names."""
+TEMPLATES = ("claim", "scan")
+"""Files that become statements only with fragments in them."""
+FRAGMENTS = "fragments"
+"""The folder of files that are parts of statements."""
+
+
+class Statements:
+    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due, a scan of `scan` and its order."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = sql.Identifier(schema).as_string(None).replace("%", "%%")
+        self._rendered: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        """The statement of `<name>.sql`, in whatever folder of `relay/queries`."""
+        if name not in self._rendered:
+            self._rendered[name] = self._render(text(name))
+        return self._rendered[name]
+
+    def claim(self, due: str) -> bytes:
+        """The claim of what `fragments/due_<due>.sql` selects."""
+        return self._composed(f"claim {due}", _claim, due)
+
+    def claim_one_by_one(self, due: str) -> bytes:
+        """The same claim, past messages that a trigger of the table refuses."""
+        return self._composed(f"claim {due} one by one", _claim_one_by_one, due)
+
+    def scan(self, name: str) -> bytes:
+        """One page of the scan over what `fragments/scan_<name>.sql` walks."""
+        return self._composed(f"scan {name}", _scan, name)
+
+    def _composed(self, name: str, compose: Callable[[str], str], part: str) -> bytes:
+        if name not in self._rendered:
+            self._rendered[name] = self._render(compose(part))
+        return self._rendered[name]
+
+    def _render(self, template: str) -> bytes:
+        for part in SHARED:
+            template = template.replace(f"@{part}@", text(part).rstrip())
+        return template.replace("@schema@", self._schema).encode()
+
+
+def _claim(due: str) -> str:
+    return _claim_by(due, "claim_together", attempts="message.attempts", refused="NULL::text")
+
+
+def _claim_one_by_one(due: str) -> str:
+    return _claim_by(due, "claim_one_by_one", attempts="chosen.attempts", refused=text("claim_refused").rstrip())
+
+
+def _claim_by(due: str, way: str, *, attempts: str, refused: str) -> str:
+    fresh = due == "fresh"
+    parts = {
+        "@ranges@": text("due_fresh_ranges").rstrip("\n") if fresh else "",
+        "@due@": text(f"due_{due}").rstrip(),
+        "@claimed@": text(way).rstrip(),
+        "@columns@": text("claim_columns").rstrip(),
+        "@attempts@": attempts,
+        "@refused@": refused,
+        "@bounds@": text("due_fresh_bounds").rstrip() if fresh else "",
+        "@size@": text("size").strip(),
+        "@kept@": str(KEPT),
+        "@widest@": str(WIDEST),
+    }
+    statement = text("claim")
+    for place, part in parts.items():
+        statement = statement.replace(place, part)
+    return statement
+
+
+def _scan(name: str) -> str:
+    return text("scan").replace("@walked@", text(f"scan_{name}").rstrip())
+
+
+def names() -> list[str]:
+    """Names of the files that are a whole statement each, sorted."""
+    return sorted(name for name, (folder, _) in _files().items() if folder != FRAGMENTS and name not in TEMPLATES)
+
+
+@cache
+def text(name: str) -> str:
+    """The text of `<name>.sql`, with its placeholders.
+
+    Raises:
+        KeyError: no folder has such a file.
+    """
+    _, file = _files()[name]
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _files() -> dict[str, tuple[str, Traversable]]:
+    """The folder and the file of each name; a name stands in one folder only, which a unit test holds."""
+    folders = [folder for folder in files("relay.queries").iterdir() if folder.is_dir()]
+    found = [(folder.name, file) for folder in folders for file in folder.iterdir() if file.name.endswith(".sql")]
+    return {file.name.removesuffix(".sql"): (folder, file) for folder, file in found}

@@ -1,0 +1,1 @@
+"""An AMQP broker in memory."""
