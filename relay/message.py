@@ -33,7 +33,7 @@ class Range(NamedTuple):
     below: int
 
 
-class Cut(bytes):
+class TruncatedPayload(bytes):
     """The beginning of a payload that was over the limit when it was claimed: it says so, and is never sent, whatever the limit is now."""
 
 

@@ -50,7 +50,7 @@ SUSPECT = "suspect"
 """The source of claims of messages whose lock has expired before."""
 
 
-class Row(NamedTuple):
+class SettleRow(NamedTuple):
     """One claim with its outcome, ready to be written; times are microseconds since the claim, None: never."""
 
     claim: Claim
@@ -59,7 +59,7 @@ class Row(NamedTuple):
     confirmed: int | None
 
 
-class Left(NamedTuple):
+class RowLeft(NamedTuple):
     """A row that a statement left as it was."""
 
     id: str
@@ -67,7 +67,7 @@ class Left(NamedTuple):
     """Another session holds the row, which is still ours; False: it is not ours any more."""
 
 
-class Written(NamedTuple):
+class SettleResult(NamedTuple):
     """What a settle really changed; the lists run in parallel."""
 
     portion: Portion
@@ -102,7 +102,7 @@ class Listed(NamedTuple):
     """Where it was cut short."""
 
 
-class Finding(NamedTuple):
+class ScanFinding(NamedTuple):
     """A message that a scan has seen."""
 
     kind: str
@@ -130,7 +130,7 @@ class Sought(NamedTuple):
 class Page(NamedTuple):
     """One page of a scan."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[ScanFinding]
     reached: Position | None
     """Where a scan in claim order continues; None at the end."""
     first: Position | None
@@ -155,7 +155,7 @@ class Places(NamedTuple):
 NOWHERE = Places(START, START, START)
 
 
-class Seen(NamedTuple):
+class QueueLook(NamedTuple):
     """Where something may be due."""
 
     fresh: bool
@@ -200,7 +200,7 @@ class Publisher(Protocol):
         """Give up on confirms: whatever was written is UNKNOWN from now on, the rest UNWRITTEN."""
 
 
-class Outlet(Publisher, Protocol):
+class LivePublisher(Publisher, Protocol):
     """A publisher with a life of its own."""
 
     async def start(self) -> None:
@@ -216,7 +216,7 @@ class Outlet(Publisher, Protocol):
 class Settler(Protocol):
     """Writes outcomes until they are written."""
 
-    def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+    def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
         """Archive or release each claim of the portion by its outcome, however often it takes.
 
         Yields what is written: all of it at once, unless the archive refuses single rows or other sessions
@@ -260,7 +260,7 @@ class Intake(Protocol):
 class SettleStore(Protocol):
     """Writes outcomes, fenced by the lock token. A row that another session holds keeps no other from being written."""
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Archive rows with their results; return those that were not written.
 
         With `again` an earlier call may have got through unheard, so what is missing is looked up in the archive first.
@@ -269,7 +269,7 @@ class SettleStore(Protocol):
             StoreError: nothing may be assumed; safe to call again.
         """
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Put rows back into the queue; return those that were not written.
 
         With `again` an earlier call may have got through unheard, so what is missing is looked up first.

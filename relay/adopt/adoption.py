@@ -11,13 +11,13 @@ from relay.adopt.ddl import Chosen, Script
 from relay.adopt.layout import AdoptError, MissingError, mapping, read
 from relay.adopt.missing_table import Gone, is_gone
 from relay.adopt.source_table import a_name, ask, find, must_fit, must_suit_view
-from relay.postgres.operator_session import OWNER, Console
+from relay.postgres.operator_session import OWNER, OperatorSession
 
 OPEN = ("waiting", "leased")
 """States of rows that are neither sent nor given up."""
 
 
-def begin(console: Console, name: str, layout: str, options: Mapping[str, str], by: str | None) -> Script:
+def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str, str], by: str | None) -> Script:
     """The first step for a table that nobody has adopted yet; runs nothing.
 
     Args:
@@ -47,7 +47,7 @@ def begin(console: Console, name: str, layout: str, options: Mapping[str, str], 
     return Script(console.schema, (table.schema, table.name), table, Chosen(kind, by or kind.by, options))
 
 
-def run(console: Console, script: str) -> None:
+def run(console: OperatorSession, script: str) -> None:
     """Carry out one step.
 
     Raises:
@@ -57,7 +57,7 @@ def run(console: Console, script: str) -> None:
         connection.execute(script.encode())
 
 
-def judge(console: Console, script: Script) -> list[DictRow]:
+def judge(console: OperatorSession, script: Script) -> list[DictRow]:
     """What the mapping says of rows that are there, at most some hundreds; changes nothing."""
     with console.transaction(needs=OWNER) as connection, connection.transaction(force_rollback=True):
         connection.execute(script.functions().encode())
@@ -73,7 +73,7 @@ class Adoption:
         row: what the database remembers of it.
     """
 
-    def __init__(self, console: Console, row: Mapping[str, Any]) -> None:
+    def __init__(self, console: OperatorSession, row: Mapping[str, Any]) -> None:
         self._console = console
         self.row = row
         self.layout = read(row["layout"])
@@ -154,12 +154,12 @@ class Adoption:
             raise AdoptError(f"{self.row['source']} is in the phase {self.row['phase']!r}; `relay adopt {verb}` comes after {phase!r}.")
 
 
-def adoptions(console: Console) -> list[Adoption | Gone]:
+def adoptions(console: OperatorSession) -> list[Adoption | Gone]:
     """Every table that is watched or led away."""
     return [_adoption(console, row) for row in console.rows("list_adoptions")]
 
 
-def find_adoption(console: Console, name: str) -> Adoption:
+def find_adoption(console: OperatorSession, name: str) -> Adoption:
     """The adoption of a table by the name that applications write, with or without its schema.
 
     Raises:
@@ -172,7 +172,7 @@ def find_adoption(console: Console, name: str) -> Adoption:
     return found
 
 
-def find_any(console: Console, name: str) -> Adoption | Gone:
+def find_any(console: OperatorSession, name: str) -> Adoption | Gone:
     """The same, where the table may be gone; errors as `find_adoption`."""
     with console.transaction(needs=OWNER), a_name(name):
         found = _parts(console, name)
@@ -184,11 +184,11 @@ def find_any(console: Console, name: str) -> Adoption | Gone:
     return _adoption(console, matching[0])
 
 
-def _adoption(console: Console, row: Mapping[str, Any]) -> Adoption | Gone:
+def _adoption(console: OperatorSession, row: Mapping[str, Any]) -> Adoption | Gone:
     return Gone(console, row) if is_gone(console, row) else Adoption(console, row)
 
 
-def _parts(console: Console, name: str) -> list[str]:
+def _parts(console: OperatorSession, name: str) -> list[str]:
     [row] = ask(console, "parse_name", name=name)
     parts: list[str] = row["parts"]
     return parts

@@ -10,16 +10,16 @@ from psycopg.rows import DictRow
 from relay.adopt.ddl import forget, function_name
 from relay.adopt.layout import AdoptError
 from relay.adopt.source_table import ask
-from relay.postgres.operator_session import OWNER, Console
+from relay.postgres.operator_session import OWNER, OperatorSession
 
 
-def is_gone(console: Console, row: Mapping[str, Any]) -> bool:
+def is_gone(console: OperatorSession, row: Mapping[str, Any]) -> bool:
     """Whether the table that was adopted has not the name that the database remembers, though another one may have it."""
     found = _named(console, row)
     return found is None or not found["here"]
 
 
-def _named(console: Console, row: Mapping[str, Any]) -> DictRow | None:
+def _named(console: OperatorSession, row: Mapping[str, Any]) -> DictRow | None:
     """What the table is called now; None if it is no more."""
     with console.transaction(needs=OWNER):
         function = function_name(row["source"], "send")
@@ -34,7 +34,7 @@ class Gone:
         row: what the database remembers of it.
     """
 
-    def __init__(self, console: Console, row: Mapping[str, Any]) -> None:
+    def __init__(self, console: OperatorSession, row: Mapping[str, Any]) -> None:
         self._console = console
         self.row = row
 

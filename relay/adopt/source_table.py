@@ -10,7 +10,7 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow
 
 from relay.adopt.layout import KINDS, AdoptError, Layout, MissingError
-from relay.postgres.operator_session import Console
+from relay.postgres.operator_session import OperatorSession
 from relay.queries.statements import Statements
 
 
@@ -35,12 +35,12 @@ class Table(NamedTuple):
         return sql.Identifier(self.schema, self.name).as_string(None)
 
 
-def ask(console: Console, statement: str, **values: object) -> list[DictRow]:
+def ask(console: OperatorSession, statement: str, **values: object) -> list[DictRow]:
     """The rows of `relay/queries/<statement>.sql`; to be called within a transaction of the console, with its errors."""
     return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
 
 
-def find(console: Console, name: str) -> Table:
+def find(console: OperatorSession, name: str) -> Table:
     """The table of that name, which this login must own; to be called within a transaction of the console.
 
     Raises:
@@ -93,7 +93,7 @@ def must_fit(table: Table, layout: Layout) -> None:
             raise AdoptError(f"The column {column!r} of {table.written} is of type {found}, which the layout {layout.name} cannot read.")
 
 
-def must_suit_view(console: Console, table: Table, layout: Layout) -> None:
+def must_suit_view(console: OperatorSession, table: Table, layout: Layout) -> None:
     """Refuse a table in whose place no view can stand that does and shows what the table did; as `find` within a transaction.
 
     Raises:

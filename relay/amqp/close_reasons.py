@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 
 
-class About(StrEnum):
+class Subject(StrEnum):
     """What a sentence says."""
 
     EXCHANGE_MISSING = "the exchange does not exist"
@@ -42,7 +42,7 @@ class About(StrEnum):
 class Form(NamedTuple):
     """A sentence as a source file of rabbitmq-server has it; names and numbers in braces."""
 
-    about: About
+    about: Subject
     code: int
     text: str
     versions: str
@@ -56,103 +56,104 @@ class Form(NamedTuple):
         return self.text.partition("{")[0]
 
 
-class Said(NamedTuple):
+class CloseReason(NamedTuple):
     """What a sentence says, and the limit that it names."""
 
-    about: About
+    about: Subject
     limit: int | None = None
 
 
 _ALL: Final = "3.10 to 4.3"
 FORMS: Final[Sequence[Form]] = (
-    Form(About.EXCHANGE_MISSING, 404, "NOT_FOUND - no exchange '{exchange}' in vhost '{vhost}'", _ALL, "rabbit_amqqueue.erl"),
+    Form(Subject.EXCHANGE_MISSING, 404, "NOT_FOUND - no exchange '{exchange}' in vhost '{vhost}'", _ALL, "rabbit_amqqueue.erl"),
     Form(
-        About.EXCHANGE_REFUSED, 403, "ACCESS_REFUSED - access to exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
+        Subject.EXCHANGE_REFUSED, 403, "ACCESS_REFUSED - access to exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
         "3.10, 3.11", "rabbit_access_control.erl",
     ),
     Form(
-        About.EXCHANGE_REFUSED, 403, "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
+        Subject.EXCHANGE_REFUSED, 403,
+        "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
         "3.12 to 4.3", "rabbit_access_control.erl",
     ),
     Form(
-        About.EXCHANGE_INTERNAL, 403, "ACCESS_REFUSED - cannot publish to internal exchange '{exchange}' in vhost '{vhost}'", _ALL,
+        Subject.EXCHANGE_INTERNAL, 403, "ACCESS_REFUSED - cannot publish to internal exchange '{exchange}' in vhost '{vhost}'", _ALL,
         "rabbit_channel.erl",
     ),
     Form(
-        About.TOPIC_REFUSED, 403,
+        Subject.TOPIC_REFUSED, 403,
         "ACCESS_REFUSED - access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'", "3.10, 3.11",
         "rabbit_access_control.erl",
     ),
     Form(
-        About.TOPIC_REFUSED, 403,
+        Subject.TOPIC_REFUSED, 403,
         "ACCESS_REFUSED - write access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'",
         "3.12 to 4.3", "rabbit_access_control.erl",
     ),
-    Form(About.QUEUE_MISSING, 404, "NOT_FOUND - no queue '{queue}' in vhost '{vhost}'", _ALL, "rabbit_amqqueue.erl"),
+    Form(Subject.QUEUE_MISSING, 404, "NOT_FOUND - no queue '{queue}' in vhost '{vhost}'", _ALL, "rabbit_amqqueue.erl"),
     Form(
-        About.QUEUE_REFUSED, 403, "ACCESS_REFUSED - access to queue '{queue}' in vhost '{vhost}' refused for user '{user}'", "3.10, 3.11",
+        Subject.QUEUE_REFUSED, 403, "ACCESS_REFUSED - access to queue '{queue}' in vhost '{vhost}' refused for user '{user}'", "3.10, 3.11",
         "rabbit_access_control.erl",
     ),
     Form(
-        About.QUEUE_REFUSED, 403, "ACCESS_REFUSED - read access to queue '{queue}' in vhost '{vhost}' refused for user '{user}'",
+        Subject.QUEUE_REFUSED, 403, "ACCESS_REFUSED - read access to queue '{queue}' in vhost '{vhost}' refused for user '{user}'",
         "3.12 to 4.3", "rabbit_access_control.erl",
     ),
-    Form(About.QUEUE_TAKEN, 403, "ACCESS_REFUSED - queue '{queue}' in vhost '{vhost}' in exclusive use", _ALL, "rabbit_channel.erl"),
+    Form(Subject.QUEUE_TAKEN, 403, "ACCESS_REFUSED - queue '{queue}' in vhost '{vhost}' in exclusive use", _ALL, "rabbit_channel.erl"),
     Form(
-        About.QUEUE_LOCKED, 405,
+        Subject.QUEUE_LOCKED, 405,
         "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{queue}' in vhost '{vhost}'{rest}", _ALL,
         "rabbit_amqqueue.erl",
     ),
     Form(
-        About.STREAM, 406, "PRECONDITION_FAILED - invalid arg 'x-priority' for {queue} of queue type {type}", _ALL,
+        Subject.STREAM, 406, "PRECONDITION_FAILED - invalid arg 'x-priority' for {queue} of queue type {type}", _ALL,
         "rabbit_amqqueue.erl",
     ),
     Form(
-        About.LOGIN_REFUSED, 403,
+        Subject.LOGIN_REFUSED, 403,
         "ACCESS_REFUSED - Login was refused using authentication mechanism {mechanism}. For details see the broker logfile.", _ALL,
         "rabbit_reader.erl",
     ),
-    Form(About.VHOST_MISSING, 530, "NOT_ALLOWED - vhost {vhost} not found", _ALL, "rabbit_reader.erl"),
+    Form(Subject.VHOST_MISSING, 530, "NOT_ALLOWED - vhost {vhost} not found", _ALL, "rabbit_reader.erl"),
     Form(
-        About.VHOST_REFUSED, 530, "NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}'", _ALL, "rabbit_access_control.erl"
+        Subject.VHOST_REFUSED, 530, "NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}'", _ALL, "rabbit_access_control.erl"
     ),
     Form(
-        About.VHOST_FULL, 530, "NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached",
+        Subject.VHOST_FULL, 530, "NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached",
         _ALL, "rabbit_reader.erl",
     ),
     Form(
-        About.VHOST_DOWN, 541, "INTERNAL_ERROR - access to vhost '{vhost}' refused for user '{user}': vhost '{vhost}' is down", _ALL,
+        Subject.VHOST_DOWN, 541, "INTERNAL_ERROR - access to vhost '{vhost}' refused for user '{user}': vhost '{vhost}' is down", _ALL,
         "rabbit_reader.erl",
     ),
     Form(
-        About.USER_FULL, 530, "NOT_ALLOWED - connection refused for user '{user}': user connection limit ({limit}) is reached", _ALL,
+        Subject.USER_FULL, 530, "NOT_ALLOWED - connection refused for user '{user}': user connection limit ({limit}) is reached", _ALL,
         "rabbit_reader.erl",
     ),
     Form(
-        About.NODE_FULL, 530, "NOT_ALLOWED - connection refused: node connection limit ({limit}) is reached", "3.11.12 to 4.3",
+        Subject.NODE_FULL, 530, "NOT_ALLOWED - connection refused: node connection limit ({limit}) is reached", "3.11.12 to 4.3",
         "rabbit_reader.erl",
     ),
     Form(
-        About.CONNECTION_CHANNELS, 530,
+        Subject.CONNECTION_CHANNELS, 530,
         "NOT_ALLOWED - number of channels opened ({opened}) has reached the negotiated channel_max ({limit})", _ALL, "rabbit_reader.erl",
     ),
     Form(
-        About.USER_CHANNELS, 530,
+        Subject.USER_CHANNELS, 530,
         "NOT_ALLOWED - number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})",
         "3.10 to 4.2.7, 4.3.0, 4.3.1", "rabbit_reader.erl",
     ),
     Form(
-        About.USER_CHANNELS, 530,
+        Subject.USER_CHANNELS, 530,
         "NOT_ALLOWED - number of channels opened for user '{user}' has reached the maximum allowed user limit of {limit}",
         "4.2.8 and 4.2.9, from 4.3.2 on", "rabbit_reader.erl",
     ),
     Form(
-        About.NODE_CHANNELS, 530,
+        Subject.NODE_CHANNELS, 530,
         "NOT_ALLOWED - number of channels opened on node '{node}' has reached the maximum allowed limit of ({limit})",
         "3.12.13 to 4.2.7, 4.3.0, 4.3.1", "rabbit_reader.erl",
     ),
     Form(
-        About.NODE_CHANNELS, 530,
+        Subject.NODE_CHANNELS, 530,
         "NOT_ALLOWED - number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}",
         "4.2.8 and 4.2.9, from 4.3.2 on", "rabbit_reader.erl",
     ),
@@ -160,14 +161,14 @@ FORMS: Final[Sequence[Form]] = (
 """RabbitMQ's sentences that the relay tells apart, from the tags of rabbitmq-server 3.10.0 to 4.3.5."""
 
 
-def said(reason: Return) -> Said | None:
+def said(reason: ReturnReason) -> CloseReason | None:
     """What the broker says; None where it is none of `FORMS`."""
     likely = [form for form in FORMS if form.code == reason.code and reason.text.startswith(form.head)]
     for form in likely:
         if whole := _pattern(form).fullmatch(reason.text):
-            return Said(form.about, _number(whole.groupdict().get("limit")))
+            return CloseReason(form.about, _number(whole.groupdict().get("limit")))
     alike = {form.about for form in likely}
-    return Said(alike.pop()) if len(alike) == 1 else None
+    return CloseReason(alike.pop()) if len(alike) == 1 else None
 
 
 def table() -> str:

@@ -16,7 +16,7 @@ COMPACT_ABOVE = 1024
 """Resolved tags kept at the left before the list is cut: each cut moves what is left, so it must be rare."""
 
 
-class Return(NamedTuple):
+class ReturnReason(NamedTuple):
     """Why the broker returned a message."""
 
     code: int
@@ -27,10 +27,10 @@ class Acked(NamedTuple, Generic[T]):
     """What one ack resolved, oldest first."""
 
     confirmed: list[T]
-    returned: list[tuple[T, Return]]
+    returned: list[tuple[T, ReturnReason]]
 
 
-class Book(Generic[T]):
+class ConfirmTracker(Generic[T]):
     """The open tags of one channel; every step is O(1) per tag, over the life of the channel.
 
     A slot is whatever the caller wants back when its tag is resolved. Returns are matched by the relay's own id, and
@@ -43,7 +43,7 @@ class Book(Generic[T]):
         self._base = 1
         self._low = 0
         self._open = 0
-        self._returns: dict[str, list[Return]] = {}
+        self._returns: dict[str, list[ReturnReason]] = {}
 
     def __len__(self) -> int:
         """Tags without an answer."""
@@ -83,7 +83,7 @@ class Book(Generic[T]):
             self._part(taken)
         return taken
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """Remember that the message with this id came back; its ack follows."""
         self._returns.setdefault(relay_id, []).append(reason)
 
@@ -131,7 +131,7 @@ class Book(Generic[T]):
 
     def _part(self, taken: list[T]) -> Acked[T]:
         confirmed: list[T] = []
-        returned: list[tuple[T, Return]] = []
+        returned: list[tuple[T, ReturnReason]] = []
         for slot in taken:
             reasons = self._returns.get(key := self._relay_id(slot))
             if reasons is None:

@@ -17,7 +17,7 @@ from yarl import URL
 
 from relay import __version__
 from relay.amqp import frames
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection_errors import channels_allowed, connect_sentence
 from relay.errors import BrokerError
 from relay.net.transport_security import broker_risk, in_brackets
@@ -33,7 +33,7 @@ PROTOCOL_ERRORS: Final = frozenset((501, 502, 503, 504, 505, 506, 540, 541))
 _FEWER = "fewer channels are shared from now on: for more raise the limit and start the relay again"
 
 
-class Lost(NamedTuple):
+class ConnectionLost(NamedTuple):
     """Why a connection ended."""
 
     sentence: str
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
     """How many channels there may be, where the broker closed it over one too many; 0 where it does not say."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Hears what happens to the connection as a whole."""
 
     def blocked(self, reason: str) -> None:
@@ -56,16 +56,21 @@ class Owner(Protocol):
         """The transport has room again."""
 
 
-class Tap(asyncio.Protocol):
+class FrameRouter(asyncio.Protocol):
     """The protocol between socket and aiormq; what is not of channel 0 goes to the ears."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop, *, host: str = "", cut: type[frames.Wire] = frames.Wire
+        self,
+        reader: asyncio.StreamReader,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        host: str = "",
+        cut: type[frames.FrameParser] = frames.FrameParser,
     ) -> None:
         self.stream = asyncio.StreamReaderProtocol(reader, loop=loop)
-        self.owner: Owner | None = None
-        self.close_reason: Return | None = None
-        self.ended: asyncio.Future[Lost] = loop.create_future()
+        self.owner: ConnectionOwner | None = None
+        self.close_reason: ReturnReason | None = None
+        self.ended: asyncio.Future[ConnectionLost] = loop.create_future()
         """Done as soon as it is known that nothing more can be written."""
         self.host = host
         """With its port, as the URL has it."""
@@ -79,7 +84,7 @@ class Tap(asyncio.Protocol):
         self._alive_at = 0.0
 
     @property
-    def ears(self) -> dict[int, frames.Ear]:
+    def ears(self) -> dict[int, frames.ChannelHandler]:
         """Who hears which channel."""
         return self._wire.ears
 
@@ -96,13 +101,13 @@ class Tap(asyncio.Protocol):
             self._transport.write(data)
         except RuntimeError as error:
             # At the end of the stream, or without heartbeats, aiormq closes by itself, which we hear of one turn of the loop later.
-            self.end(Lost(f"The connection to the {self._broker} is lost ({error})."))
+            self.end(ConnectionLost(f"The connection to the {self._broker} is lost ({error})."))
 
     def limit(self, frame_max: int) -> None:
         """Take no larger frames than were agreed, 0 for no limit; what breaks that ends the connection."""
         self._wire.limit(frame_max)
 
-    def end(self, lost: Lost) -> None:
+    def end(self, lost: ConnectionLost) -> None:
         """Cut the connection at once."""
         if not self.ended.done():
             self.ended.set_result(lost)
@@ -119,14 +124,14 @@ class Tap(asyncio.Protocol):
         if self.owner:
             self.owner.unblocked()
 
-    def closing(self, reason: Return) -> None:
+    def closing(self, reason: ReturnReason) -> None:
         """Note why the broker closes; aiormq answers and closes the socket."""
         self.close_reason = reason
         if not self.ended.done():
             allowed = channels_allowed(reason)
             then = "" if allowed is None else f"; {_FEWER}"
             sentence = f"The {self._broker} closed the connection ({reason.code} {reason.text}){then}."
-            self.ended.set_result(Lost(sentence, reason.code in PROTOCOL_ERRORS, allowed))
+            self.ended.set_result(ConnectionLost(sentence, reason.code in PROTOCOL_ERRORS, allowed))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the buffer's limits and probes for a dead peer."""
@@ -142,7 +147,7 @@ class Tap(asyncio.Protocol):
         """End, unless the end was seen before."""
         if not self.ended.done():
             cause = f"{type(exc).__name__}: {exc}" if exc else "the other side hung up"
-            self.ended.set_result(Lost(f"The connection to the {self._broker} is lost ({cause})."))
+            self.ended.set_result(ConnectionLost(f"The connection to the {self._broker} is lost ({cause})."))
         self._transport = None
         self.stream.connection_lost(exc)
 
@@ -151,10 +156,12 @@ class Tap(asyncio.Protocol):
         try:
             ours = self._wire.feed(data)
         except BrokerError as error:
-            self.end(Lost(str(error)))
+            self.end(ConnectionLost(str(error)))
             return
         except Exception as error:  # noqa: BLE001 - a frame that cannot be read must not be mistaken for anything else
-            self.end(Lost(f"The broker sent a frame that cannot be read ({type(error).__name__}: {error}); the connection is dropped."))
+            self.end(
+                ConnectionLost(f"The broker sent a frame that cannot be read ({type(error).__name__}: {error}); the connection is dropped.")
+            )
             return
         now = time.monotonic()
         if not ours and now - self._alive_at >= ALIVE_INTERVAL:
@@ -180,10 +187,10 @@ class Tap(asyncio.Protocol):
             self.owner.resumed()
 
 
-class Link:
+class BrokerConnection:
     """An open connection."""
 
-    def __init__(self, connection: aiormq.Connection, tap: Tap) -> None:
+    def __init__(self, connection: aiormq.Connection, tap: FrameRouter) -> None:
         self._connection = connection
         self.tap = tap
         self.host = tap.host
@@ -204,10 +211,10 @@ class Link:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.close()
-        self.tap.end(Lost("The relay closed the connection."))
+        self.tap.end(ConnectionLost("The relay closed the connection."))
 
 
-async def connect(url: str, *, name: str, heartbeat: int, cut: type[frames.Wire] = frames.Wire) -> Link:
+async def connect(url: str, *, name: str, heartbeat: int, cut: type[frames.FrameParser] = frames.FrameParser) -> BrokerConnection:
     """Open a connection that the broker lists as `name`; heartbeat in seconds, unless the URL has its own.
 
     `cut` cuts what comes in into frames.
@@ -223,14 +230,14 @@ async def connect(url: str, *, name: str, heartbeat: int, cut: type[frames.Wire]
             await connection.connect()
     except (Exception, asyncio.CancelledError) as error:
         if sockets.tap:
-            sockets.tap.end(Lost("The login failed."))
+            sockets.tap.end(ConnectionLost("The login failed."))
         if isinstance(error, asyncio.CancelledError) and _really_cancelled():
             raise
         closed = sockets.tap.close_reason if sockets.tap else None
         accepted = bool(sockets.tap and sockets.tap.address)
         raise BrokerError(connect_sentence(connection.url, error, closed, accepted=accepted)) from error
     assert sockets.tap is not None
-    link = Link(connection, sockets.tap)
+    link = BrokerConnection(connection, sockets.tap)
     if not connection.publisher_confirms:
         await link.close()
         raise BrokerError(f"The broker at {in_brackets(target.host)} offers no publisher confirms: use RabbitMQ.")
@@ -250,16 +257,16 @@ def _target(url: str, *, name: str, heartbeat: int) -> URL:
 class _Sockets(aiormq.TransportFactory):
     """Opens the socket with a tap in it; TLS as the URL says, verified unless it says otherwise."""
 
-    def __init__(self, cut: type[frames.Wire]) -> None:
+    def __init__(self, cut: type[frames.FrameParser]) -> None:
         self._cut = cut
-        self.tap: Tap | None = None
+        self.tap: FrameRouter | None = None
 
     async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         provider = kwargs.pop("ssl_context_provider")
         context = await provider.get_context() if url.scheme == "amqps" else None
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
-        tap = self.tap = Tap(reader, loop, host=f"{in_brackets(url.host)}:{url.port}", cut=self._cut)
+        tap = self.tap = FrameRouter(reader, loop, host=f"{in_brackets(url.host)}:{url.port}", cut=self._cut)
         transport, _ = await loop.create_connection(lambda: tap, url.host or "", url.port or 0, ssl=context, **kwargs)
         return reader, asyncio.StreamWriter(transport, tap.stream, reader, loop)
 

@@ -8,8 +8,8 @@ import ssl
 from aiormq.exceptions import AuthenticationError
 from yarl import URL
 
-from relay.amqp.close_reasons import About, said
-from relay.amqp.confirms import Return
+from relay.amqp.close_reasons import Subject, said
+from relay.amqp.confirms import ReturnReason
 from relay.amqp.frames import ACCESS_REFUSED
 from relay.net.transport_security import in_brackets
 
@@ -20,30 +20,30 @@ _SILENT = (
     "took the connection and does not answer: if it has as many as it may (connection_max), close others or raise that limit, else see "
     "whether it hangs"
 )
-_CHANNELS = frozenset((About.USER_CHANNELS, About.NODE_CHANNELS, About.CONNECTION_CHANNELS))
+_CHANNELS = frozenset((Subject.USER_CHANNELS, Subject.NODE_CHANNELS, Subject.CONNECTION_CHANNELS))
 _REFUSALS = {
-    About.LOGIN_REFUSED: (
+    Subject.LOGIN_REFUSED: (
         "refused user {user}",
         "correct user and password in the AMQP URL; users in the broker's loopback_users, such as guest, log in on its machine only",
     ),
-    About.VHOST_MISSING: ("refused the vhost", "create {vhost} (rabbitmqctl add_vhost), or correct the AMQP URL"),
-    About.VHOST_REFUSED: (
+    Subject.VHOST_MISSING: ("refused the vhost", "create {vhost} (rabbitmqctl add_vhost), or correct the AMQP URL"),
+    Subject.VHOST_REFUSED: (
         "refused the vhost",
         "permit {vhost} to user {user} (rabbitmqctl set_permissions), or correct the AMQP URL",
     ),
-    About.VHOST_DOWN: ("refused the vhost", "start {vhost} again (rabbitmqctl restart_vhost), or see in the broker's log why it is down"),
-    About.VHOST_FULL: (
+    Subject.VHOST_DOWN: ("refused the vhost", "start {vhost} again (rabbitmqctl restart_vhost), or see in the broker's log why it is down"),
+    Subject.VHOST_FULL: (
         "has no connection left in vhost {vhost}",
         "close others, or raise the vhost's limit (rabbitmqctl set_vhost_limits)",
     ),
-    About.USER_FULL: ("has no connection left for user {user}", "close others, or raise the user's limit (rabbitmqctl set_user_limits)"),
-    About.NODE_FULL: ("has no connection left on its node", "close others, or raise connection_max in its configuration"),
+    Subject.USER_FULL: ("has no connection left for user {user}", "close others, or raise the user's limit (rabbitmqctl set_user_limits)"),
+    Subject.NODE_FULL: ("has no connection left on its node", "close others, or raise connection_max in its configuration"),
 }
 """What was refused at the login, and what to do."""
 _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 
-def connect_sentence(url: URL, error: BaseException, closed: Return | None, *, accepted: bool = False) -> str:
+def connect_sentence(url: URL, error: BaseException, closed: ReturnReason | None, *, accepted: bool = False) -> str:
     """Say why; `closed` is the broker's own reason, where it gave one before it closed; accepted: its machine took the connection."""
     where = f"The broker at {in_brackets(url.host)}:{url.port}"
     if closed:
@@ -53,7 +53,7 @@ def connect_sentence(url: URL, error: BaseException, closed: Return | None, *, a
     return f"{where} {_trouble(url, error)}."
 
 
-def channels_allowed(reason: Return) -> int | None:
+def channels_allowed(reason: ReturnReason) -> int | None:
     """How many channels user, node or connection may have, where the broker closed over one more; 0 where the number is cut off.
 
     No message of this connection is the cause, and each new connection that asks for as many would be closed again.
@@ -93,7 +93,7 @@ def _mend(code: int) -> str:
     return "name its CA in the URL (?cafile=/path/ca.pem)"
 
 
-def _refused(where: str, url: URL, closed: Return) -> str:
+def _refused(where: str, url: URL, closed: ReturnReason) -> str:
     words, found = f"({closed.code} {closed.text})", said(closed)
     if closed.code == ACCESS_REFUSED and url.query.get("auth", "").lower() == "external":
         return f"{where} refused the relay's certificate as a login {words}: add a user of the name that it is for."

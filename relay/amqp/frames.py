@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 from relay.errors import BrokerError
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -46,7 +46,7 @@ _FIXED: Final = {
 """Bytes of a field value by its type octet; the long kinds `SxAF` carry their own length."""
 
 
-class Ear(Protocol):
+class ChannelHandler(Protocol):
     """Hears what the broker says on one channel."""
 
     def acked(self, tag: int, *, multiple: bool) -> None:
@@ -55,17 +55,17 @@ class Ear(Protocol):
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """`basic.nack`: the broker refused it."""
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """`basic.return`: unroutable; its ack follows."""
 
     def replied(self, method: tuple[int, int]) -> None:
         """Any other method."""
 
-    def closed(self, reason: Return) -> None:
+    def closed(self, reason: ReturnReason) -> None:
         """`channel.close`: whatever was in flight has no answer, and no frame may follow but `channel.close-ok`."""
 
 
-class Watcher(Protocol):
+class ConnectionWatcher(Protocol):
     """Hears what the broker says of the whole connection."""
 
     def blocked(self, reason: str) -> None:
@@ -74,7 +74,7 @@ class Watcher(Protocol):
     def unblocked(self) -> None:
         """`connection.unblocked`."""
 
-    def closing(self, reason: Return) -> None:
+    def closing(self, reason: ReturnReason) -> None:
         """`connection.close`: nothing that is written from here on arrives."""
 
 
@@ -107,16 +107,16 @@ def method(channel: int, payload: bytes) -> bytes:
 class _Content:
     """A returned message while its header and body frames come in."""
 
-    reason: Return
+    reason: ReturnReason
     relay_id: str = ""
     missing: int = 0
 
 
-class Wire:
+class FrameParser:
     """Cuts a byte stream into frames and tells ears and watcher; returns what is for channel 0."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self.ears: dict[int, Ear] = {}
+    def __init__(self, watcher: ConnectionWatcher) -> None:
+        self.ears: dict[int, ChannelHandler] = {}
         self._watcher = watcher
         self._rest = b""
         self._contents: dict[int, _Content] = {}
@@ -200,7 +200,7 @@ class Wire:
         else:
             ear.replied(method)
 
-    def _on_content(self, kind: int, channel: int, payload: bytes, ear: Ear) -> None:
+    def _on_content(self, kind: int, channel: int, payload: bytes, ear: ChannelHandler) -> None:
         """Only returned messages have content here; it ends with the last of the body, or at once without one."""
         content = self._contents.get(channel)
         if content is None:
@@ -251,8 +251,8 @@ def _field(payload: bytes, at: int) -> tuple[bytes, bytes, int]:
     return key, payload[at : at + size], at + size
 
 
-def _reason(buffer: bytes, at: int) -> Return:
-    return Return(_SHORT(buffer, at)[0], _short_string(buffer, at + 2))
+def _reason(buffer: bytes, at: int) -> ReturnReason:
+    return ReturnReason(_SHORT(buffer, at)[0], _short_string(buffer, at + 2))
 
 
 def _short_string(buffer: bytes, at: int) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from relay import events
-from relay.amqp.connection import Link, Lost, connect
-from relay.amqp.frames import Wire
+from relay.amqp.connection import BrokerConnection, ConnectionLost, connect
+from relay.amqp.frames import FrameParser
 from relay.errors import BrokerError
 from relay.events import broker
 from relay.net.amqp_url import each_host
@@ -23,13 +23,13 @@ QUIET: Final = 1.0
 """Seconds between two events of the same kind."""
 
 
-class Tenant(Protocol):
+class ConnectionUser(Protocol):
     """Who uses the connection."""
 
-    def up(self, link: Link) -> None:
+    def up(self, link: BrokerConnection) -> None:
         """A connection stands."""
 
-    def down(self, lost: Lost) -> None:
+    def down(self, lost: ConnectionLost) -> None:
         """It ended."""
 
 
@@ -42,10 +42,10 @@ class Supervisor:
         urls: Sequence[Secret],
         name: str,
         heartbeat: int,
-        tenant: Tenant,
+        tenant: ConnectionUser,
         clock: Callable[[], float],
         emit: events.Sink,
-        cut: type[Wire] = Wire,
+        cut: type[FrameParser] = FrameParser,
     ) -> None:
         self._urls = urls
         self._name = name
@@ -77,7 +77,7 @@ class Supervisor:
             # The next host is tried at once, so to say; the pauses grow when none of them will do.
             await asyncio.sleep(pause(1 if rest else rounds, random.random()))  # noqa: S311 - jitter, not cryptography
 
-    async def _live(self, link: Link) -> None:
+    async def _live(self, link: BrokerConnection) -> None:
         """Lend the connection to the tenant until it ends."""
         began = self._clock()
         self._tenant.up(link)
@@ -86,7 +86,7 @@ class Supervisor:
         if not self._told_up:
             self._told_up = True
             self._emit(broker.BrokerUp(link.version, link.host))
-        lost = Lost("The relay closes the connection.")
+        lost = ConnectionLost("The relay closes the connection.")
         try:
             lost = await asyncio.shield(link.tap.ended)
         finally:

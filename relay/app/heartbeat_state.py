@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from relay.claims.intake import Intake
-from relay.engine.window import InHand
-from relay.ports import Outlet
+from relay.engine.window import Window
+from relay.ports import LivePublisher
 
 
-def state_of(*, publisher: Outlet, listen: str, intake: Intake, in_hand: InHand, reasons: Mapping[str, str]) -> Mapping[str, object]:
+def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, in_hand: Window, reasons: Mapping[str, str]) -> Mapping[str, object]:
     """The relay's state, as JSON takes it."""
     return {
         "broker": "up" if publisher.ready else "down or blocked",

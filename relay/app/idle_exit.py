@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from relay.engine.loop import Engine
-from relay.engine.window import InHand
+from relay.engine.window import Window
 
 
-async def idle(seconds: float, *, in_hand: InHand, engine: Engine, away: Callable[[], bool]) -> None:
+async def idle(seconds: float, *, in_hand: Window, engine: Engine, away: Callable[[], bool]) -> None:
     """Return after so many seconds in which nothing was in hand and no server `away`, and not while a claim may bring something."""
     taken, busy_at = in_hand.taken, time.monotonic()
     while time.monotonic() - busy_at < seconds or engine.claiming:

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack
 
 from relay import __version__, events
 from relay.aio import pause, unless
-from relay.amqp.consuming.consumer_connection import Source
+from relay.amqp.consuming.consumer_connection import ConsumerConnection
 from relay.app.process import run_on_loop, secret_of, serve_http
 from relay.codec.option_rules import SHORT_LIMIT
 from relay.config.settings import Settings
 from relay.errors import SettingsError, StoreError
 from relay.events.inbox import QueueOpened, QueueRefused, Receiving
 from relay.inbox.receiver import Receiver
-from relay.net.secret_url import Secret, Target
+from relay.net.secret_url import DatabaseTarget, Secret
 from relay.observability.health import Health
 from relay.observability.logs import LogSink
 from relay.observability.metrics import Metrics
@@ -54,7 +54,7 @@ class Receive:
         self._wrong: SettingsError | None = None
         self._stop = asyncio.Event()
         self._inbox = Inbox(
-            conninfo=Target(self._secret("database_url"), events.warn_once(self._emit)),
+            conninfo=DatabaseTarget(self._secret("database_url"), events.warn_once(self._emit)),
             schema=settings.schema_name,
             name=settings.name,
             prepare=settings.prepare,
@@ -114,8 +114,8 @@ class Receive:
         if isinstance(event, QueueRefused | QueueOpened):
             self._asked.add(event.queue)
 
-    def _make_source(self) -> Source:
-        return Source(
+    def _make_source(self) -> ConsumerConnection:
+        return ConsumerConnection(
             urls=[self._secret("amqp_url")],
             name=self._settings.name,
             queues=self._queues,

@@ -14,26 +14,26 @@ from relay.amqp.publishing.publisher import RabbitPublisher
 from relay.app.heartbeat_state import state_of
 from relay.app.idle_exit import idle
 from relay.app.process import run_on_loop, secret_of, serve_http
-from relay.claims.flood_control import Share
+from relay.claims.flood_control import FloodControl
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
-from relay.claims.unconfirmed_exchanges import Strangers
+from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.codec.encoder import Encoders
 from relay.config.settings import LOCK_SHARE, Settings
-from relay.contracts.enforcing_encoder import Gate
+from relay.contracts.enforcing_encoder import EnforcingEncoder
 from relay.engine.loop import Engine
 from relay.engine.policy import Policy
-from relay.engine.settler import Settlement
-from relay.engine.window import InHand
+from relay.engine.settler import RetryingSettler
+from relay.engine.window import Window
 from relay.errors import StoreError
-from relay.maintenance.maintenance import LockKeeper, Maintenance
+from relay.maintenance.maintenance import LockRenewer, Maintenance
 from relay.maintenance.renumbering import Renumbering
-from relay.net.secret_url import Secret, Target
+from relay.net.secret_url import DatabaseTarget, Secret
 from relay.observability.health import Health
 from relay.observability.logs import LogSink
 from relay.observability.metrics import Metrics
-from relay.ports import Outlet, Settler
-from relay.postgres.maintenance_store import Upkeep
+from relay.ports import LivePublisher, Settler
+from relay.postgres.maintenance_store import PostgresMaintenance
 from relay.postgres.schema.sql_files import migrations
 from relay.postgres.store import Store
 from relay.postgres.wakeup import Listener
@@ -65,11 +65,11 @@ class Relay:
         self._stop, self._signals = asyncio.Event(), 0
         self._engine: Engine | None = None
         self._encoders = Encoders(max_body_bytes=self._policy.max_body_bytes, allowed_exchanges=settings.allowed_exchanges)
-        self._gate = Gate(self._emit)
-        self._database = Target(self._secret("database_url"), self._risky)
+        self._gate = EnforcingEncoder(self._emit)
+        self._database = DatabaseTarget(self._secret("database_url"), self._risky)
         self._store = self._make_store()
         self._upkeep = self._make_upkeep()
-        self._in_hand = InHand(window=settings.window, window_bytes=settings.window_bytes)
+        self._in_hand = Window(window=settings.window, window_bytes=settings.window_bytes)
         self._intake = self._make_intake()
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
 
@@ -168,9 +168,9 @@ class Relay:
             put_back=lambda: self._intake.hint_waiting(),  # noqa: PLW0108 - the intake is made after the store
         )
 
-    def _make_upkeep(self) -> Upkeep:
+    def _make_upkeep(self) -> PostgresMaintenance:
         needs = migrations()[-1].version
-        return Upkeep(
+        return PostgresMaintenance(
             store=self._store,
             needs=needs,
             adopt=self._adopt,
@@ -180,18 +180,18 @@ class Relay:
         )
 
     def _make_intake(self) -> Intake:
-        strangers = Strangers(window=self._settings.window, in_hand=lambda: self._in_hand.exchanges)
+        strangers = UnconfirmedExchanges(window=self._settings.window, in_hand=lambda: self._in_hand.exchanges)
         return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share(), strangers=strangers)
 
-    def _make_share(self) -> Share:
-        return Share(
+    def _make_share(self) -> FloodControl:
+        return FloodControl(
             window=self._settings.window,
             in_hand=self._in_hand.count,
             window_bytes=self._settings.window_bytes,
             size_in_hand=self._in_hand.size_of,
         )
 
-    def _make_engine(self, publisher: Outlet, listener: Listener) -> Engine:
+    def _make_engine(self, publisher: LivePublisher, listener: Listener) -> Engine:
         return Engine(
             intake=self._intake,
             publisher=publisher,
@@ -204,9 +204,9 @@ class Relay:
         )
 
     def _make_settler(self) -> Settler:
-        return Settlement(store=self._store, emit=self._emit)
+        return RetryingSettler(store=self._store, emit=self._emit)
 
-    def _make_publisher(self) -> Outlet:
+    def _make_publisher(self) -> LivePublisher:
         return RabbitPublisher(
             urls=[self._secret("amqp_url")],
             name=self._settings.name,
@@ -217,7 +217,7 @@ class Relay:
 
     def _make_listener(self) -> Listener:
         return Listener(
-            conninfo=Target(self._secret("listen_url"), self._risky) if self._settings.listen_url else self._database,
+            conninfo=DatabaseTarget(self._secret("listen_url"), self._risky) if self._settings.listen_url else self._database,
             schema=self._settings.schema_name,
             name=self._settings.name,
             mode=lambda: self._policy.notify,
@@ -225,7 +225,7 @@ class Relay:
             emit=self._emit,
         )
 
-    def _maintenance(self, publisher: Outlet, listener: Listener, engine: Engine) -> Maintenance:
+    def _maintenance(self, publisher: LivePublisher, listener: Listener, engine: Engine) -> Maintenance:
         scrub = Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge, holds=self._in_hand.holds)
         return Maintenance(
             store=self._upkeep,
@@ -238,8 +238,8 @@ class Relay:
             nudge=engine.nudge,
         )
 
-    def _keeper(self, publisher: Outlet) -> LockKeeper:
-        return LockKeeper(
+    def _keeper(self, publisher: LivePublisher) -> LockRenewer:
+        return LockRenewer(
             store=self._upkeep,
             in_hand=self._in_hand,
             lock_seconds=lambda: self._policy.lock_seconds,
@@ -247,7 +247,7 @@ class Relay:
             emit=self._emit,
         )
 
-    def _state(self, publisher: Outlet, listener: Listener) -> Mapping[str, object]:
+    def _state(self, publisher: LivePublisher, listener: Listener) -> Mapping[str, object]:
         held, reasons = self._in_hand, self._health.reasons
         state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, in_hand=held, reasons=reasons)
         return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gate.unusable}

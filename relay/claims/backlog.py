@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from relay.claims.rate_limits import Limits
-from relay.claims.unconfirmed_exchanges import CROWD, Strangers
+from relay.claims.rate_limits import RateLimits
+from relay.claims.unconfirmed_exchanges import CROWD, UnconfirmedExchanges
 from relay.message import Position
-from relay.ports import Finding
+from relay.ports import ScanFinding
 
 MAX_FOUND = 10_000
 """Messages of one exchange that are remembered."""
@@ -32,15 +32,15 @@ class Backlog:
 
     """
 
-    def __init__(self, limits: Limits, most: int = MAX_FOUND, in_all: int = MAX_IN_ALL) -> None:
+    def __init__(self, limits: RateLimits, most: int = MAX_FOUND, in_all: int = MAX_IN_ALL) -> None:
         self._limits = limits
         self._most = most
         self._in_all = in_all
-        self._found: dict[str, dict[Position, Finding]] = {}
+        self._found: dict[str, dict[Position, ScanFinding]] = {}
         self.starved = False
         """Messages of strangers were left out, of which enough are in hand."""
 
-    def put(self, finding: Finding, *, known: bool = False) -> None:
+    def put(self, finding: ScanFinding, *, known: bool = False) -> None:
         """Remember a message, if there is room; `known`: its exchange takes messages."""
         if finding.exchange not in self._found and len(self._found) >= MAX_EXCHANGES and not known:
             return
@@ -49,10 +49,15 @@ class Backlog:
             mine.setdefault(finding.position, finding)
 
     def next(
-        self, most: int, held: Collection[str], strangers: Strangers | None = None, *, wanted: Callable[[Finding], bool] = lambda _: True
-    ) -> list[Finding]:
+        self,
+        most: int,
+        held: Collection[str],
+        strangers: UnconfirmedExchanges | None = None,
+        *,
+        wanted: Callable[[ScanFinding], bool] = lambda _: True,
+    ) -> list[ScanFinding]:
         """Messages to claim now, as many as limits allow, and of strangers as have room; they stay until they are dropped."""
-        chosen: list[Finding] = []
+        chosen: list[ScanFinding] = []
         self.starved = False
         strangers = strangers if len(self._found) > CROWD else None
         left = strangers.room(most) if strangers else most
@@ -70,7 +75,7 @@ class Backlog:
             left -= len(some) if strange else 0
         return chosen
 
-    def drop(self, findings: Iterable[Finding]) -> None:
+    def drop(self, findings: Iterable[ScanFinding]) -> None:
         """Forget these, which a claim has tried."""
         for one in findings:
             mine = self._found.get(one.exchange, {})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from relay.claims.cursor import Cursor
 from relay.claims.stream import Stream
-from relay.claims.unconfirmed_exchanges import Strangers
+from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.message import Batch
 from relay.ports import ClaimStore
 
@@ -18,7 +18,7 @@ SAME_FOR = 1.0
 """Seconds until further exchanges that have become known are claimed too: for them it begins again where the main stream is."""
 
 
-class Ahead:
+class CrowdBypass:
     """The streams that go ahead, as long as there is a crowd.
 
     Args:
@@ -27,7 +27,7 @@ class Ahead:
 
     """
 
-    def __init__(self, store: ClaimStore, strangers: Strangers) -> None:
+    def __init__(self, store: ClaimStore, strangers: UnconfirmedExchanges) -> None:
         self._store = store
         self._strangers = strangers
         self.known: Stream | None = None

@@ -22,7 +22,7 @@ MOST = 8
 """Floods that are told apart; each has a claim of its own in each round. What floods beside them delays others as without streams."""
 
 
-class Share:
+class FloodControl:
     """Says what floods, and how much of it may be claimed now.
 
     Args:

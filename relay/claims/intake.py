@@ -8,15 +8,15 @@ from typing import Protocol
 
 from relay.claims.backlog import Backlog
 from relay.claims.cursor import Cursor
-from relay.claims.flood_control import Share
+from relay.claims.flood_control import FloodControl
 from relay.claims.lanes import Lanes, LaneStore
-from relay.claims.poll_backoff import FIRST_GAP, Source
-from relay.claims.rate_limits import Limits
+from relay.claims.poll_backoff import FIRST_GAP, PollBackoff
+from relay.claims.rate_limits import RateLimits
 from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
-from relay.claims.unconfirmed_exchanges import Strangers
+from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.message import Batch, Outcome, Portion, Position
-from relay.ports import SUSPECT, At, Finding, Page, Seen, Sought
+from relay.ports import SUSPECT, At, Page, QueueLook, ScanFinding, Sought
 
 PAST = "-infinity"
 
@@ -24,7 +24,7 @@ PAST = "-infinity"
 class IntakeStore(LaneStore, Protocol):
     """What the sources ask of the database."""
 
-    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
+    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
         """Say in one statement where something may be due; locks nothing.
 
         Raises:
@@ -47,14 +47,14 @@ class Intake:
         *,
         store: IntakeStore,
         poll_interval: float,
-        share: Share | None = None,
-        strangers: Strangers | None = None,
+        share: FloodControl | None = None,
+        strangers: UnconfirmedExchanges | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._poll_interval = poll_interval
         self._clock = clock
-        self.limits = Limits(clock)
+        self.limits = RateLimits(clock)
         self.backlog = Backlog(self.limits)
         self.suspects = Suspects(self.limits, clock)
         self.stranded = 0
@@ -66,12 +66,12 @@ class Intake:
         """The wait of everything before this time is over, and was looked at."""
         self._seen_due: set[Position] = set()
         """What the last scan of waits found."""
-        self._fresh = Source(self._claim_fresh)
-        self._ordered = Source(self._claim_ordered)
-        self._due = Source(self._scan_due)
-        self._limited = Source(self._claim_limited)
-        self._waiting = Source(self._claim_waiting)
-        self._suspect = Source(self._claim_suspect)
+        self._fresh = PollBackoff(self._claim_fresh)
+        self._ordered = PollBackoff(self._claim_ordered)
+        self._due = PollBackoff(self._scan_due)
+        self._limited = PollBackoff(self._claim_limited)
+        self._waiting = PollBackoff(self._claim_waiting)
+        self._suspect = PollBackoff(self._claim_suspect)
         self._turns = [self._fresh, self._ordered, self._due, self._waiting, self._suspect, self._limited]
         self._polled = [self._fresh, self._ordered, self._due]
         """Those that ask the database whether there is something; the others know."""
@@ -106,7 +106,7 @@ class Intake:
         if self.backlog.starved:
             self._waiting.hint()
 
-    def found(self, findings: Iterable[Finding]) -> None:
+    def found(self, findings: Iterable[ScanFinding]) -> None:
         """Take over what a scan has seen that can be claimed; each is checked again when it is."""
         for finding in findings:
             if finding.kind == "expired":
@@ -200,7 +200,7 @@ class Intake:
         rest = all(source.rests(self._poll_interval) for source in self._polled)
         return rest and min(source.look_at for source in self._polled) <= self._clock()
 
-    def _mind(self, source: Source, batch: Batch | None) -> None:
+    def _mind(self, source: PollBackoff, batch: Batch | None) -> None:
         """A look that found nothing may have left out a flood: others must not wait longer for that."""
         if source is self._fresh and self.streams.starved and not batch:
             source.look_at, source.gap = min(source.look_at, self._clock() + FIRST_GAP), FIRST_GAP
@@ -248,7 +248,7 @@ class Intake:
             self.lanes.took(batch)
         return batch, False
 
-    async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[Finding], room: int, room_bytes: int) -> Batch | None:
+    async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[ScanFinding], room: int, room_bytes: int) -> Batch | None:
         """Claim what a scan has found; what is left for want of room is tried again, and all else left to the next scan."""
         if not group:
             return None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from relay.claims.cursor import Snapshot
 from relay.memory import of_text
 from relay.message import START, Position
-from relay.ports import Finding
+from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
 """Keys whose bounds are kept, the last seen ones; for any other the whole key is looked at."""
@@ -27,30 +27,30 @@ MOST_LATE = 16
 """Running transactions that a bound remembers, the oldest ones; above them it goes no higher."""
 
 
-class Bound(NamedTuple):
+class KeyBound(NamedTuple):
     """From where on a key has messages, and in which transactions below."""
 
     start: Position
     late: tuple[int, ...]
 
 
-NOWHERE = Bound(START, ())
+NOWHERE = KeyBound(START, ())
 
 
-class Bounds:
+class KeyBounds:
     """The bounds of the keys seen last."""
 
     def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._size = 0
-        self._known: OrderedDict[str, Bound] = OrderedDict()
+        self._known: OrderedDict[str, KeyBound] = OrderedDict()
 
-    def of(self, keys: Sequence[str]) -> list[Bound]:
+    def of(self, keys: Sequence[str]) -> list[KeyBound]:
         """The bound of each key."""
         return [self._known.get(key, NOWHERE) for key in keys]
 
-    def learn(self, keys: Sequence[str], heads: Mapping[str, Finding], snapshot: Snapshot) -> None:
+    def learn(self, keys: Sequence[str], heads: Mapping[str, ScanFinding], snapshot: Snapshot) -> None:
         """Take over what a statement saw that looked for the heads of `keys` by their bounds.
 
         Args:
@@ -80,8 +80,8 @@ class Bounds:
         self._size = 0
 
 
-def _bound(start: Position, running: Sequence[int]) -> Bound:
+def _bound(start: Position, running: Sequence[int]) -> KeyBound:
     """The highest bound at or below `start` that has few running transactions below it, and none close to it."""
     below = bisect_left(running, start.xid)
     kept = min(bisect_left(running, start.xid - NEAR), MOST_LATE)
-    return Bound(Position(running[kept], 0) if kept < below else start, tuple(running[:kept]))
+    return KeyBound(Position(running[kept], 0) if kept < below else start, tuple(running[:kept]))

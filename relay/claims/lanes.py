@@ -11,11 +11,11 @@ from typing import Protocol
 
 from relay.claims.backlog import Backlog
 from relay.claims.cursor import Cursor, Snapshot, cut_at
-from relay.claims.key_bounds import Bound, Bounds
+from relay.claims.key_bounds import KeyBound, KeyBounds
 from relay.claims.key_queue import KeyQueue
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.message import Archive, Batch, Outcome, Portion, Position, Range
-from relay.ports import At, ClaimStore, Finding, Listed
+from relay.ports import At, ClaimStore, Listed, ScanFinding
 
 KEYS_PER_CLAIM = 500
 PAGE = 5000
@@ -44,7 +44,9 @@ class LaneStore(ClaimStore, Protocol):
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
         """Keys of fresh messages in these ranges and lanes, after a walk over so many messages at the most."""
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
+    async def find_heads(
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+    ) -> tuple[str, dict[str, ScanFinding]]:
         """The heads of these keys by their bounds, each a key, suspect or blocked, and the snapshot that shows them."""
 
 
@@ -58,13 +60,13 @@ class Lanes:
 
     """
 
-    def __init__(self, store: LaneStore, *, limits: Limits, suspects: Backlog) -> None:
+    def __init__(self, store: LaneStore, *, limits: RateLimits, suspects: Backlog) -> None:
         self._store = store
         self._limits = limits
         self._suspects = suspects
         self._owned: dict[int, int] = {}
         self.cursor = Cursor()
-        self._bounds = Bounds()
+        self._bounds = KeyBounds()
         self.keys = KeyQueue()
         self.backlog = Backlog(limits)
         """Heads of keys that wait for the limit of their exchange."""
@@ -77,7 +79,7 @@ class Lanes:
         """The lanes that this relay owns."""
         return list(self._owned)
 
-    def fence(self, findings: Iterable[Finding]) -> dict[int, int]:
+    def fence(self, findings: Iterable[ScanFinding]) -> dict[int, int]:
         """Our lanes among those of these messages, with their epochs, as a claim names them and the database checks them."""
         lanes = {one.lane for one in findings}
         return {lane: epoch for lane, epoch in sorted(self._owned.items()) if lane in lanes}
@@ -88,7 +90,7 @@ class Lanes:
             if claim.ordering_key is not None:
                 self.keys.took(claim.ordering_key)
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: ScanFinding) -> None:
         """A scan has seen a message that can be claimed, if it is its key's head."""
         if finding.key is not None and finding.lane is not None:
             self._ask(finding.key, finding.lane, finding.position)
@@ -166,7 +168,7 @@ class Lanes:
             self._ask(key, lane, position)
         return listed.last is not None
 
-    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, Finding]:
+    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, ScanFinding]:
         """Look for the heads of the keys asked for first; return those to claim now. The other keys are not asked for any more."""
         keys = self.keys.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
@@ -183,7 +185,7 @@ class Lanes:
                 self.backlog.put(head)
         return admitted
 
-    async def _claim_ready(self, ready: Mapping[str, Finding], limit: int, limit_bytes: int) -> Batch | None:
+    async def _claim_ready(self, ready: Mapping[str, ScanFinding], limit: int, limit_bytes: int) -> Batch | None:
         """Claim what was found; what does not fit is asked for again, and while few keys are asked for what somebody else has locked."""
         wanted = At([head.position for head in ready.values()], "ordered", self.fence(ready.values()))
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)

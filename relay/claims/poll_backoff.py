@@ -15,7 +15,7 @@ Ask = Callable[[int, int], Awaitable[tuple[Batch | None, bool]]]
 
 
 @dataclass(slots=True, eq=False)
-class Source:
+class PollBackoff:
     """One kind of claim and when to look at it again."""
 
     claim: Ask

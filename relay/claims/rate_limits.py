@@ -65,7 +65,7 @@ class Bucket:
         return max(self._rate * WORTH_A_CLAIM, 1.0)
 
 
-class Limits:
+class RateLimits:
     """The exchanges that an operator limits.
 
     Args:

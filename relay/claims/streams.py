@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relay.claims.crowd_bypass import Ahead
+from relay.claims.crowd_bypass import CrowdBypass
 from relay.claims.cursor import Cursor
-from relay.claims.flood_control import MOST, Share
-from relay.claims.rate_limits import LOOK, Limits
+from relay.claims.flood_control import MOST, FloodControl
+from relay.claims.rate_limits import LOOK, RateLimits
 from relay.claims.stream import Stream
-from relay.claims.unconfirmed_exchanges import Strangers
+from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
 
@@ -38,12 +38,16 @@ class Streams:
     """
 
     def __init__(
-        self, store: ClaimStore, share: Share | None = None, limits: Limits | None = None, strangers: Strangers | None = None
+        self,
+        store: ClaimStore,
+        share: FloodControl | None = None,
+        limits: RateLimits | None = None,
+        strangers: UnconfirmedExchanges | None = None,
     ) -> None:
         self._store = store
-        self._ahead = Ahead(store, strangers) if strangers else None
+        self._ahead = CrowdBypass(store, strangers) if strangers else None
         self._share = share
-        self._limits = limits or Limits()
+        self._limits = limits or RateLimits()
         self._main = Stream(store)
         self._branches: dict[str, Stream] = {}
         self._held: frozenset[str] = frozenset()
@@ -180,7 +184,7 @@ class Streams:
                 return batch
         return None
 
-    async def _claim_few(self, ahead: Ahead, limit: int, limit_bytes: int) -> Batch | None:
+    async def _claim_few(self, ahead: CrowdBypass, limit: int, limit_bytes: int) -> Batch | None:
         room = ahead.room(limit)
         self.starved = self.starved or room <= 0
         if room <= 0:
@@ -189,7 +193,7 @@ class Streams:
         ahead.note(self._main, batch)
         return batch
 
-    async def _claim_ahead(self, ahead: Ahead, limit: int, limit_bytes: int) -> Batch | None:
+    async def _claim_ahead(self, ahead: CrowdBypass, limit: int, limit_bytes: int) -> Batch | None:
         limit, apart = self._bound(limit), list(self._branches)
         for _ in range(STEPS):
             batch = await ahead.claim(self._main.cursor, limit=limit, limit_bytes=limit_bytes, excluded=apart)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Collection
 
 from relay.claims.backlog import Backlog
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.message import Batch, Claim
-from relay.ports import Finding
+from relay.ports import ScanFinding
 
 MAX_GROUP = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
@@ -32,7 +32,7 @@ class Suspects:
 
     """
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.backlog = Backlog(limits)
         self._clock = clock
         self._in_flight: dict[str, str] = {}
@@ -41,14 +41,14 @@ class Suspects:
         """Those of the last group that are in flight: earlier ones have had their time."""
         self._until = 0.0
 
-    def next(self, most: int, held: Collection[str]) -> list[Finding]:
+    def next(self, most: int, held: Collection[str]) -> list[ScanFinding]:
         """The next group, none while the last one has its time."""
         if self._last and self._clock() < self._until:
             return []
         # Those of an exchange that does not confirm come last: one after the other they would keep all others.
         return self._group(most, {*held, *self._in_flight.values()}) or self._group(most, held)
 
-    def _group(self, most: int, left_out: Collection[str]) -> list[Finding]:
+    def _group(self, most: int, left_out: Collection[str]) -> list[ScanFinding]:
         together = self.backlog.next(min(most, MAX_GROUP), left_out, wanted=lambda one: one.trusted)
         return together or self.backlog.next(1, left_out)
 

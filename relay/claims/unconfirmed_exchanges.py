@@ -27,7 +27,7 @@ REFUSED = frozenset({"exchange_missing", "access_refused"})
 _exchange = itemgetter(Claim._fields.index("exchange"))
 
 
-class Strangers:
+class UnconfirmedExchanges:
     """Tells strangers from exchanges that take messages.
 
     Args:

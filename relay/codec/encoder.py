@@ -14,7 +14,7 @@ from typing import Final
 from relay.codec.option_rules import LONGEST, REPLY_ADDRESS, RESERVED_KEY, SHORT_LIMIT, OptionsError, printable
 from relay.codec.options import Plan, plan, short_string
 from relay.memory import Cache, of_text
-from relay.message import Claim, Cut, PublishResult, Verdict
+from relay.message import Claim, PublishResult, TruncatedPayload, Verdict
 
 _CACHE_BYTES: Final = 4 << 20
 """Bytes that each cache may take; a full one starts anew."""
@@ -95,7 +95,7 @@ class Encoder:
     def _encode(self, claim: Claim) -> Encoded:
         _, _, relay_id, exchange, routing_key, payload, binary, options, _, replay_of, _, _, _ = claim
         size = len(payload)
-        if size > self.max_body_bytes or type(payload) is Cut:
+        if size > self.max_body_bytes or type(payload) is TruncatedPayload:
             raise _too_large(claim, self.max_body_bytes)
         mandatory = True
         if options is None and replay_of is None and 0 < size <= self._chunk and len(relay_id) == _UUID_LENGTH:

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from relay.config.fields import Fields
-from relay.config.sources import PREFIX, Found, gather
+from relay.config.sources import PREFIX, RawSetting, gather
 from relay.config.types import advice, as_text
 from relay.errors import SettingsError
 from relay.net.secret_url import Secret, SecretFile
@@ -29,7 +29,7 @@ POLICY = (
 URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url", "pipeline_replica_url")
 
 
-class Row(NamedTuple):
+class SettingDoc(NamedTuple):
     """One setting for people; the default and the meaning are Markdown."""
 
     name: str
@@ -44,7 +44,7 @@ EMPTY = {"http_port": None, "allowed_exchanges": "", "work_seconds": None}
 class Settings(Fields):
     """Every setting by its name without the prefix; made by `load`, or by keyword arguments alone in a test."""
 
-    _files: dict[str, Found] = PrivateAttr(default_factory=dict)
+    _files: dict[str, RawSetting] = PrivateAttr(default_factory=dict)
     """Settings that a file held, by name."""
 
     @classmethod
@@ -67,7 +67,7 @@ class Settings(Fields):
             return str(getattr(self, name).get_secret_value())
 
         def check(text: str) -> None:
-            insecure = Found(_variable("allow_insecure"), as_text(self.allow_insecure))
+            insecure = RawSetting(_variable("allow_insecure"), as_text(self.allow_insecure))
             if mistakes := _checked({name: given._replace(text=text), "allow_insecure": insecure})[1]:
                 raise SettingsError("\n".join(mistakes))
 
@@ -137,15 +137,15 @@ def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Se
     return settings
 
 
-def describe() -> list[Row]:
+def describe() -> list[SettingDoc]:
     """Every setting with its default and its meaning, for the README and `relay config`."""
     return [
-        Row(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
+        SettingDoc(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
         for name, field in Settings.model_fields.items()
     ]
 
 
-def _checked(given: Mapping[str, Found]) -> tuple[Settings, list[str]]:
+def _checked(given: Mapping[str, RawSetting]) -> tuple[Settings, list[str]]:
     """Settings of the texts that are right, and a sentence for each mistake."""
     settings, wrong = _validate({name: each.text or EMPTY.get(name) for name, each in given.items()})
     mistakes = [_sentence(name, given[name]) for name in wrong]
@@ -192,7 +192,7 @@ def _both(settings: Settings, names: tuple[str, ...]) -> str:
     return " and ".join(f"{_variable(name)} is {as_text(getattr(settings, name))}" for name in names)
 
 
-def _sentence(name: str, given: Found) -> str:
+def _sentence(name: str, given: RawSetting) -> str:
     value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
     allowed = _extra(Settings.model_fields[name])["allowed"]
     return f"{given.origin} is {value}: it must be {allowed}.{advice(given.text) if _is_secret(name) else ''}"

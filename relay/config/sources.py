@@ -20,7 +20,7 @@ _SERVICE_LINK = re.compile(r"RELAY_(.+_)?SERVICE_(HOST|PORT(_.+)?)|RELAY_(.+_)?P
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 
 
-class Found(NamedTuple):
+class RawSetting(NamedTuple):
     """The text of one setting, the variable that it came from, and the file that this names, if it does."""
 
     origin: str
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 def gather(
     environ: Mapping[str, str], env_file: Path | None, *, names: Collection[str], secrets: Collection[str], empty: Collection[str]
-) -> tuple[dict[str, Found], list[str]]:
+) -> tuple[dict[str, RawSetting], list[str]]:
     """Settings by name, and a sentence for each mistake.
 
     Args:
@@ -41,12 +41,12 @@ def gather(
         empty: those that may be empty; an empty variable counts as unset for all others.
 
     """
-    found: dict[str, Found] = {}
+    found: dict[str, RawSetting] = {}
     mistakes: list[str] = []
     for variables in (_read(env_file, mistakes), environ):
         layer = {name: text for name, text in variables.items() if text or name in empty}
         mistakes += _unknown(layer, names, secrets)
-        found.update({name: Found(name, layer[name]) for name in (*names, AMQP_URL) if name in layer})
+        found.update({name: RawSetting(name, layer[name]) for name in (*names, AMQP_URL) if name in layer})
         found.update(_from_files(layer, secrets, mistakes))
     usual = found.pop(AMQP_URL, None)
     if usual and f"{PREFIX}AMQP_URL" not in found:
@@ -65,7 +65,7 @@ def _read(env_file: Path | None, mistakes: list[str]) -> dict[str, str]:
         return {}
 
 
-def _from_files(layer: Mapping[str, str], secrets: Collection[str], mistakes: list[str]) -> dict[str, Found]:
+def _from_files(layer: Mapping[str, str], secrets: Collection[str], mistakes: list[str]) -> dict[str, RawSetting]:
     found = {}
     for name in (*secrets, AMQP_URL):
         origin = f"{name}_FILE"
@@ -76,7 +76,7 @@ def _from_files(layer: Mapping[str, str], secrets: Collection[str], mistakes: li
             continue
         try:
             path = Path(layer[origin]).absolute()
-            found[name] = Found(origin, read(path), path)
+            found[name] = RawSetting(origin, read(path), path)
         except SettingsError as error:
             mistakes.append(f"{origin} is {layer[origin]!r}, which cannot be read ({error}): name a readable file that holds {name}.")
     return found

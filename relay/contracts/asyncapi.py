@@ -33,7 +33,7 @@ _HEADERS: Final[Mapping[str, Any]] = {
 }
 
 
-class Written(NamedTuple):
+class AsyncApiDocument(NamedTuple):
     """A document, and what it leaves out."""
 
     document: dict[str, Any]
@@ -41,7 +41,7 @@ class Written(NamedTuple):
     named: int
 
 
-def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, title: str, version: str) -> Written:
+def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, title: str, version: str) -> AsyncApiDocument:
     """Describe what holds of the contracts, and exchanges with routing keys that were used without one.
 
     Args:
@@ -66,7 +66,7 @@ def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, 
         "operations": made.operations,
         "components": {"schemas": made.schemas, "messages": made.messages},
     }
-    return Written(whole, max(0, len(free) - MOST_KEYS), MOST_KEYS)
+    return AsyncApiDocument(whole, max(0, len(free) - MOST_KEYS), MOST_KEYS)
 
 
 def _free(keys: Iterable[tuple[str, str]], taken: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from relay.contracts.fair_queue import Turns
-from relay.contracts.large_checks import Checker, End, Judged
-from relay.contracts.registry import Breach, Contract, Contracts, Held, quick_breaches
+from relay.contracts.fair_queue import FairTurns
+from relay.contracts.large_checks import CheckFailure, CheckResult, LargeChecks
+from relay.contracts.registry import Breach, CompiledContract, Contract, Contracts, quick_breaches
 from relay.contracts.schema import compiled
 from relay.events import Sink
 from relay.events.contracts import ContractBroken, ContractsHeld, ContractUnusable
-from relay.message import Batch, Claim, Cut, PublishResult, Verdict
+from relay.message import Batch, Claim, PublishResult, TruncatedPayload, Verdict
 
 HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]
 """Takes places of messages that were checked, and the results of those that are not to be sent."""
@@ -27,7 +27,7 @@ _SHOWN: Final = 10
 """Contracts that cannot be read and stand in a heartbeat; the metric counts all."""
 
 
-class Gate:
+class EnforcingEncoder:
     """Checks messages before they are written.
 
     Args:
@@ -37,12 +37,12 @@ class Gate:
 
     """
 
-    def __init__(self, emit: Sink, *, checker: Checker | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, emit: Sink, *, checker: LargeChecks | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._emit = emit
-        self._checker = checker or Checker()
+        self._checker = checker or LargeChecks()
         self._clock = clock
         self._contracts = Contracts()
-        self._turns = Turns(most=_LONGEST, rest=1.0, clock=clock)
+        self._turns = FairTurns(most=_LONGEST, rest=1.0, clock=clock)
         """Checks take half of the time at the most, whatever number of batches is checked at once."""
 
     def hold(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -66,7 +66,9 @@ class Gate:
         exchanges = self._contracts.concerned(batch.exchanges)
         if not exchanges:
             return []
-        return [place for place, claim in enumerate(batch.claims) if type(claim.payload) is not Cut and claim.exchange in exchanges]
+        return [
+            place for place, claim in enumerate(batch.claims) if type(claim.payload) is not TruncatedPayload and claim.exchange in exchanges
+        ]
 
     async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
         """Check these messages of a batch, and hand over each as soon as it was; of an exchange those come last that take long."""
@@ -111,14 +113,14 @@ class Gate:
                 break
         return passed, refused
 
-    def _concluded(self, claim: Claim, held: Sequence[Held], judged: Judged) -> PublishResult | None:
+    def _concluded(self, claim: Claim, held: Sequence[CompiledContract], judged: CheckResult) -> PublishResult | None:
         found = [Breach(one.contract, violation) for one, violation in zip(held, judged.found, strict=False) if violation]
         if result := self._judged(claim, found):
             return result
         for one in held[len(judged.found) :]:
             sentence = f"content was not checked against contract {one.contract.name}: {judged.end}"
             if one.contract.mode == "enforce":
-                verdict = Verdict.REFUSED if judged.end is End.LOST else Verdict.INVALID
+                verdict = Verdict.REFUSED if judged.end is CheckFailure.LOST else Verdict.INVALID
                 return PublishResult(verdict, "contract_unchecked", sentence)
             self._emit(ContractBroken(claim.id, claim.exchange, claim.routing_key, sentence))
         return None

@@ -23,7 +23,7 @@ class _Share:
     """Number of its arrival among those that wait; 0: it does not wait."""
 
 
-class Shares:
+class FairQueue:
     """Fair queueing by virtual time.
 
     Next is whose next turn would end first, if it took as long as the longest one before. Who arrives begins at the virtual time of
@@ -67,7 +67,7 @@ class Shares:
         self._now = 0.0
 
 
-class Turns:
+class FairTurns:
     """Gives turns, one at a time.
 
     Args:
@@ -81,7 +81,7 @@ class Turns:
         self._most = most
         self._rest = rest
         self._clock = clock
-        self._shares = Shares()
+        self._shares = FairQueue()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._taken = False
 

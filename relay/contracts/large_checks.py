@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from relay.contracts.check_process import NO_MEMORY
-from relay.contracts.fair_queue import Turns
+from relay.contracts.fair_queue import FairTurns
 from relay.contracts.violation import Violation
 from relay.memory import of_check
 
@@ -35,7 +35,7 @@ _PIECE: Final = 1 << 20
 """Bytes of a content that are handed over at once, so that no second copy of it stands in a buffer."""
 
 
-class End(StrEnum):
+class CheckFailure(StrEnum):
     """Why a check did not come to its end."""
 
     TIME = "its check takes too much time"
@@ -44,12 +44,12 @@ class End(StrEnum):
     """Nothing of it is the message's fault for certain."""
 
 
-class Judged(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check has found."""
 
     found: Sequence[Violation | None]
     """For each of the first schemas, all of them where `end` is None."""
-    end: End | None
+    end: CheckFailure | None
 
 
 def seconds_for(size: int) -> int:
@@ -57,17 +57,17 @@ def seconds_for(size: int) -> int:
     return _SECONDS + (size >> 20)
 
 
-class Checker:
+class LargeChecks:
     """Checks contents in a process of its own, one at a time; exchanges have equal shares of its time."""
 
     def __init__(self) -> None:
-        self._turns = Turns(most=_COUNTED, clock=time.monotonic)
+        self._turns = FairTurns(most=_COUNTED, clock=time.monotonic)
         self._process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> Judged:
+    async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> CheckResult:
         """How a content breaks these schemas; never raises for what stands in it."""
         async with self._turns.turn(exchange):
             self._keep()
@@ -75,16 +75,16 @@ class Checker:
             try:
                 async with asyncio.timeout(seconds_for(len(content)) * _PATIENCE):
                     end = await self._check(content, schemas, found)
-                    if reused and (end is End.MEMORY or (end is End.LOST and not found)):
+                    if reused and (end is CheckFailure.MEMORY or (end is CheckFailure.LOST and not found)):
                         # Neither an end while it was idle nor what others left in its memory is this content's fault.
                         found.clear()
                         end = await self._check(content, schemas, found)
             except TimeoutError:
-                end = End.LOST
+                end = CheckFailure.LOST
             finally:
                 # Also where it was cut off: what it answers then would be taken for the answer to the next one.
                 self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
-            return Judged(found, end)
+            return CheckResult(found, end)
 
     async def aclose(self) -> None:
         """End the process, and start no other; legal at any time, and again."""
@@ -96,7 +96,7 @@ class Checker:
         if self._ending is not None:
             await self._ending.wait()
 
-    async def _check(self, content: bytes, schemas: Sequence[str], found: list[Violation | None]) -> End | None:
+    async def _check(self, content: bytes, schemas: Sequence[str], found: list[Violation | None]) -> CheckFailure | None:
         process = None
         try:
             process = await self._started()
@@ -133,12 +133,12 @@ class Checker:
     def _lives(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    async def _ended(self, process: asyncio.subprocess.Process | None) -> End:
+    async def _ended(self, process: asyncio.subprocess.Process | None) -> CheckFailure:
         self._end()
         code = None if process is None else await process.wait()
         if code == -signal.SIGPROF:
-            return End.TIME
-        return End.MEMORY if code in (NO_MEMORY, -signal.SIGABRT) else End.LOST
+            return CheckFailure.TIME
+        return CheckFailure.MEMORY if code in (NO_MEMORY, -signal.SIGABRT) else CheckFailure.LOST
 
     def _keep(self) -> None:
         if self._idle is not None:

@@ -36,7 +36,7 @@ class Contract(NamedTuple):
         return f"{printable(self.exchange)} {printable(self.routing_key)} version {self.version}"
 
 
-class Unusable(NamedTuple):
+class UnusableContract(NamedTuple):
     """A contract that cannot be read."""
 
     contract: Contract
@@ -56,7 +56,7 @@ class Breach(NamedTuple):
         return f'content breaks contract {self.contract.name} at "{place}", rule {rule}: {reason}'
 
 
-class Held(NamedTuple):
+class CompiledContract(NamedTuple):
     """A contract with its compiled schema."""
 
     contract: Contract
@@ -74,13 +74,13 @@ class Contracts:
     """
 
     def __init__(self, rows: Iterable[Contract] = (), *, compile_schema: Callable[[str], Schema] = compiled) -> None:
-        self.unusable: list[Unusable] = []
+        self.unusable: list[UnusableContract] = []
         """Contracts whose messages go unchecked."""
-        self._exchanges: dict[str, list[Held]] = defaultdict(list)
+        self._exchanges: dict[str, list[CompiledContract]] = defaultdict(list)
         for contract in holding(rows):
             self._add(contract, compile_schema)
         self._patterns = {name: Patterns([one.contract.routing_key for one in several]) for name, several in self._exchanges.items()}
-        self._known: dict[str, dict[str, tuple[Held, ...]]] = {exchange: {} for exchange in self._exchanges}
+        self._known: dict[str, dict[str, tuple[CompiledContract, ...]]] = {exchange: {} for exchange in self._exchanges}
 
     def __len__(self) -> int:
         return sum(map(len, self._exchanges.values()))
@@ -97,7 +97,7 @@ class Contracts:
         """How many of this mode hold."""
         return sum(held.contract.mode == mode for several in self._exchanges.values() for held in several)
 
-    def of(self, exchange: str, routing_key: str) -> Sequence[Held]:
+    def of(self, exchange: str, routing_key: str) -> Sequence[CompiledContract]:
         """Those that hold for a message; one look at a dict where the exchange has none."""
         known = self._known.get(exchange)
         if known is None:
@@ -113,12 +113,12 @@ class Contracts:
     def _add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:
         if contract.mode not in MODES:
             sentence = f"Its mode is {printable(contract.mode)}, which this relay does not know: install a newer outbox-relay."
-            self.unusable.append(Unusable(contract, sentence))
+            self.unusable.append(UnusableContract(contract, sentence))
             return
         try:
-            held = Held(contract, compile_schema(contract.schema))
+            held = CompiledContract(contract, compile_schema(contract.schema))
         except SchemaError as error:
-            self.unusable.append(Unusable(contract, str(error)))
+            self.unusable.append(UnusableContract(contract, str(error)))
         else:
             self._exchanges[contract.exchange].append(held)
 
@@ -135,13 +135,13 @@ def holding(rows: Iterable[Contract]) -> list[Contract]:
     return sorted(newest.values(), key=lambda row: (row.exchange, row.routing_key, row.version))
 
 
-def breaches(held: Sequence[Held], content: bytes | str | None) -> list[Breach]:
+def breaches(held: Sequence[CompiledContract], content: bytes | str | None) -> list[Breach]:
     """How a content as JSON text breaks contracts, one breach for each; None is a binary body."""
     value = _BINARY if content is None else parsed(content)
     return _explained(_broken(held, value), value)
 
 
-def quick_breaches(held: Sequence[Held], content: bytes | None) -> list[Breach] | None:
+def quick_breaches(held: Sequence[CompiledContract], content: bytes | None) -> list[Breach] | None:
     """The same between other work; None where that might keep everything else waiting."""
     if not held:  # taken away meanwhile
         return []
@@ -155,9 +155,9 @@ def quick_breaches(held: Sequence[Held], content: bytes | None) -> list[Breach] 
     return _explained(broken, value)
 
 
-def _broken(held: Sequence[Held], value: Any) -> Sequence[Held]:
+def _broken(held: Sequence[CompiledContract], value: Any) -> Sequence[CompiledContract]:
     return held if type(value) is Violation else [one for one in held if not one.schema.valid(value)]
 
 
-def _explained(broken: Sequence[Held], value: Any) -> list[Breach]:
+def _explained(broken: Sequence[CompiledContract], value: Any) -> list[Breach]:
     return [Breach(one.contract, value if type(value) is Violation else one.schema.explain(value)) for one in broken]

@@ -11,13 +11,13 @@ from relay import events
 from relay.engine.retry import RetryPolicy, decide_all
 from relay.engine.settle_events import tally
 from relay.message import Batch, Keep, Outcome, Portion
-from relay.ports import Publisher, Settler, Written
+from relay.ports import Publisher, Settler, SettleResult
 
 SETTLE_GRACE = 5.0
 """Seconds after the drain in which outcomes that are known may still be written."""
 
 
-class Flight:
+class InFlight:
     """Every batch between its claim and its last settle.
 
     Args:
@@ -35,7 +35,7 @@ class Flight:
         publisher: Publisher,
         settler: Settler,
         policy: Callable[[], RetryPolicy],
-        landed: Callable[[Batch, Written], None],
+        landed: Callable[[Batch, SettleResult], None],
         emit: events.Sink,
     ) -> None:
         self._publisher = publisher

@@ -9,11 +9,11 @@ from contextlib import suppress
 from relay import events
 from relay.aio import unless
 from relay.engine.claimer import Claimer
-from relay.engine.in_flight import Flight
+from relay.engine.in_flight import InFlight
 from relay.engine.retry import RetryPolicy
-from relay.engine.window import InHand
+from relay.engine.window import Window
 from relay.message import Batch
-from relay.ports import Intake, Publisher, Settler, Wakeup, Written
+from relay.ports import Intake, Publisher, Settler, SettleResult, Wakeup
 
 FULL_ENOUGH = 0.5
 """Share of a batch that must be free in the window before the next claim: few large claims beat many small ones (docs/decisions/0022)."""
@@ -29,7 +29,7 @@ class Engine:
         publisher: Publisher,
         settler: Settler,
         wakeup: Wakeup,
-        in_hand: InHand,
+        in_hand: Window,
         policy: Callable[[], RetryPolicy],
         batch_size: int,
         emit: events.Sink,
@@ -42,7 +42,7 @@ class Engine:
         self._stopping = asyncio.Event()
         self._nudged = asyncio.Event()
         self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
-        self._flight = Flight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
+        self._flight = InFlight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
         self._ended = False
         self.claiming = True
         """A claim is unanswered or waits for the broker, or the last one failed: there may be something to move."""
@@ -120,7 +120,7 @@ class Engine:
             async with asyncio.timeout(self._intake.until_next_look()):
                 await self._nudged.wait()
 
-    def _landed(self, batch: Batch, written: Written) -> None:
+    def _landed(self, batch: Batch, written: SettleResult) -> None:
         """There is room again, and keys may have come free."""
         self._in_hand.remove(batch, written.portion.claims)
         self._intake.settled(written.portion, written.outcomes)

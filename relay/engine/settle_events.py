@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from relay.events import BatchSettled, Event, LockLost, MessageDead
 from relay.message import SUCCESS, Archive, GiveBack, Outcome, Portion, Result, Retry
-from relay.ports import Written
+from relay.ports import SettleResult
 
 DEAD = frozenset({Result.REJECTED, Result.FAILED, Result.LOCK_EXPIRED})
 
@@ -25,7 +25,7 @@ def word(outcome: Outcome) -> str:
             return "kept"
 
 
-def tally(written: Written, seconds: float) -> Iterator[Event]:
+def tally(written: SettleResult, seconds: float) -> Iterator[Event]:
     """What there is to tell of a settled portion: counts, lost locks, dead messages."""
     portion, outcomes, lost = written
     yield BatchSettled(len(outcomes), seconds, _counts(written), _publish_seconds(portion))
@@ -36,7 +36,7 @@ def tally(written: Written, seconds: float) -> Iterator[Event]:
             yield MessageDead(claim.id, outcome.result.value, outcome.code, outcome.detail, claim.exchange)
 
 
-def _counts(written: Written) -> dict[str, int]:
+def _counts(written: SettleResult) -> dict[str, int]:
     """Outcomes by word; what was taken over counts as lost, whatever we meant to write."""
     if not written.lost:
         return count(written.outcomes)

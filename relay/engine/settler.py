@@ -10,7 +10,7 @@ from relay import events
 from relay.aio import pause, unless
 from relay.errors import StoreError
 from relay.message import Archive, Batch, GiveBack, Outcome, Portion, Retry
-from relay.ports import Left, Row, SettleStore, Written
+from relay.ports import RowLeft, SettleResult, SettleRow, SettleStore
 
 Item = TypeVar("Item")
 
@@ -29,28 +29,28 @@ BUSY = (
 class Write(Protocol):
     """One of the two statements."""
 
-    async def __call__(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def __call__(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Write rows; return those that were not written."""
 
 
-class Pass(NamedTuple):
+class SettlePass(NamedTuple):
     """What one try at everything came to."""
 
     lost: list[str]
-    refused: list[Row]
+    refused: list[SettleRow]
     """Rows that spoil the statement alone: they wait, their neighbours do not."""
-    busy: list[Row]
+    busy: list[SettleRow]
     """Rows that other sessions hold: they wait too."""
 
-    def plus(self, other: Pass) -> Pass:
+    def plus(self, other: SettlePass) -> SettlePass:
         """Both together."""
-        return Pass(self.lost + other.lost, self.refused + other.refused, self.busy + other.busy)
+        return SettlePass(self.lost + other.lost, self.refused + other.refused, self.busy + other.busy)
 
 
-NOTHING = Pass([], [], [])
+NOTHING = SettlePass([], [], [])
 
 
-class Settlement:
+class RetryingSettler:
     """The settler that the engine talks to."""
 
     def __init__(self, *, store: SettleStore, emit: events.Sink) -> None:
@@ -58,7 +58,7 @@ class Settlement:
         self._emit = emit
         self._leaving = asyncio.Event()
 
-    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
         """See `relay.ports.Settler`."""
         tries = 0
         while portion.claims:
@@ -83,13 +83,13 @@ class Settlement:
         else:
             await unless(self._leaving, asyncio.sleep(seconds))
 
-    async def _pass(self, batch: Batch, rows: Sequence[Row]) -> Pass:
+    async def _pass(self, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
         archived = [row for row in rows if isinstance(row.outcome, Archive)]
         released = [row for row in rows if isinstance(row.outcome, Retry | GiveBack)] if len(archived) < len(rows) else []
         done = await self._persist(self._store.archive, batch, archived) if archived else NOTHING
         return done.plus(await self._persist(self._store.release, batch, released)) if released else done
 
-    async def _persist(self, write: Write, batch: Batch, rows: Sequence[Row]) -> Pass:
+    async def _persist(self, write: Write, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
         """Try until it is written; halve what a row's own values spoil until that row stands alone."""
         attempt = 0
         while True:
@@ -103,34 +103,36 @@ class Settlement:
                     return left.plus(right)
                 self._emit(events.SettleFailed(len(rows), str(error), attempt))
                 if error.refused:
-                    return Pass([], list(rows), [])
+                    return SettlePass([], list(rows), [])
             await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
 
-    def _passed(self, rows: Sequence[Row], left: Sequence[Left]) -> Pass:
+    def _passed(self, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> SettlePass:
         busy = {one.id for one in left if one.busy}
         if busy:
             self._emit(events.SettleFailed(len(busy), BUSY, 1))
-        return Pass([one.id for one in left if not one.busy], [], [row for row in rows if row.claim.id in busy] if busy else [])
+        return SettlePass([one.id for one in left if not one.busy], [], [row for row in rows if row.claim.id in busy] if busy else [])
 
 
-def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[Row]:
+def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[SettleRow]:
     zero = batch.claimed_tick
     return [
-        Row(claim, outcome, int((published - zero) * 1e6) if published else None, int((confirmed - zero) * 1e6) if confirmed else None)
+        SettleRow(
+            claim, outcome, int((published - zero) * 1e6) if published else None, int((confirmed - zero) * 1e6) if confirmed else None
+        )
         for claim, outcome, published, confirmed in zip(portion.claims, outcomes, portion.published, portion.confirmed, strict=True)
     ]
 
 
-def _without(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[Row]) -> Written:
+def _without(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[SettleRow]) -> SettleResult:
     """What was written."""
     if not left:
-        return Written(portion, outcomes, [])
+        return SettleResult(portion, outcomes, [])
     apart = {row.claim.position for row in left}
     indexes = [index for index, claim in enumerate(portion.claims) if claim.position not in apart]
-    return Written(_picked(portion, indexes), _pick(outcomes, indexes), [])
+    return SettleResult(_picked(portion, indexes), _pick(outcomes, indexes), [])
 
 
-def _only(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[Row]) -> tuple[Portion, Sequence[Outcome]]:
+def _only(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[SettleRow]) -> tuple[Portion, Sequence[Outcome]]:
     """What is left to write."""
     apart = {row.claim.position for row in left}
     indexes = [index for index, claim in enumerate(portion.claims) if claim.position in apart] if left else []

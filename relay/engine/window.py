@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from relay.message import Amount, Batch, Claim, Position, by_exchange
 
 
-class InHand:
+class Window:
     """Batches between claim and settle, counted in messages and in bytes."""
 
     def __init__(self, *, window: int, window_bytes: int) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from relay import events
 from relay.errors import StoreError
 from relay.events.inbox import InboxFull, InboxOpen
-from relay.inbox.ports import InboxStore, Source
+from relay.inbox.ports import DeliverySource, InboxStore
 
 LOOK = 1.0
 """Seconds between two looks."""
@@ -15,7 +15,7 @@ ROOM_AGAIN = 0.8
 """Share of the limit below which messages come in again."""
 
 
-class Room:
+class InboxBackpressure:
     """Pauses the source while too much waits.
 
     Args:
@@ -26,7 +26,7 @@ class Room:
 
     """
 
-    def __init__(self, *, source: Source, inbox: InboxStore, limit: int, emit: events.Sink) -> None:
+    def __init__(self, *, source: DeliverySource, inbox: InboxStore, limit: int, emit: events.Sink) -> None:
         self._source = source
         self._inbox = inbox
         self._limit = limit

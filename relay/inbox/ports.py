@@ -10,7 +10,7 @@ from relay.inbox.delivery import Delivery, Problem
 
 
 @dataclass(slots=True)
-class Handful:
+class DeliveryBatch:
     """Deliveries that are written together, and how they are acknowledged."""
 
     deliveries: list[Delivery]
@@ -18,16 +18,16 @@ class Handful:
     """The last delivery tag of each channel."""
 
 
-class Source(Protocol):
+class DeliverySource(Protocol):
     """Where an inbox's messages come from."""
 
-    async def take(self, most: int, most_bytes: int) -> Handful:
+    async def take(self, most: int, most_bytes: int) -> DeliveryBatch:
         """Wait for deliveries; return what is here, at most so many and about so many bytes."""
 
-    def acknowledge(self, handful: Handful) -> None:
+    def acknowledge(self, handful: DeliveryBatch) -> None:
         """Tell the broker that these are safe."""
 
-    def is_lost(self, handful: Handful) -> bool:
+    def is_lost(self, handful: DeliveryBatch) -> bool:
         """Every delivery of it will come again."""
 
     def pause(self) -> None:

@@ -14,9 +14,9 @@ from relay import events
 from relay.aio import pause, unless
 from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
-from relay.inbox.backpressure import Room
+from relay.inbox.backpressure import InboxBackpressure
 from relay.inbox.delivery import Delivery, Problem
-from relay.inbox.ports import Handful, InboxStore, Source
+from relay.inbox.ports import DeliveryBatch, DeliverySource, InboxStore
 
 LONGEST_PAUSE = 5.0
 """Seconds between two tries while the database is away."""
@@ -26,7 +26,7 @@ REFUSALS = 3
 """Tries of a delivery that the database refuses for a reason that need not be its own, such as a trigger's, until it is rejected."""
 
 
-class Came(NamedTuple):
+class Received(NamedTuple):
     """What became of deliveries."""
 
     new: int
@@ -50,7 +50,7 @@ class Receiver:
     def __init__(
         self,
         *,
-        source: Source,
+        source: DeliverySource,
         inbox: InboxStore,
         batch_size: int,
         batch_bytes: int,
@@ -67,7 +67,7 @@ class Receiver:
         self._clock = clock
         self._stopping = asyncio.Event()
         self._trouble: str | None = None
-        self._room = Room(source=source, inbox=inbox, limit=limit, emit=emit)
+        self._room = InboxBackpressure(source=source, inbox=inbox, limit=limit, emit=emit)
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -89,7 +89,7 @@ class Receiver:
         self._room.end()
         self._stopping.set()
 
-    async def _next(self) -> Handful | None:
+    async def _next(self) -> DeliveryBatch | None:
         taking = asyncio.ensure_future(self._source.take(self._batch_size, self._batch_bytes))
         await unless(self._stopping, _ended(taking))
         if not taking.done():
@@ -97,7 +97,7 @@ class Receiver:
             return None
         return taking.result()
 
-    async def _receive(self, handful: Handful) -> None:
+    async def _receive(self, handful: DeliveryBatch) -> None:
         began = self._clock()
         came = await self._write(handful, handful.deliveries)
         self._trouble = None
@@ -108,16 +108,16 @@ class Receiver:
         self._emit(BatchReceived(came.new, known, came.rejected, self._clock() - began))
         await self._room.wrote(came.new)
 
-    async def _write(self, handful: Handful, deliveries: Sequence[Delivery]) -> Came | None:
+    async def _write(self, handful: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
         """Write until it is written; None if it never may be, because the broker brings all of it again."""
         bad = [(each, each.problem) for each in deliveries if each.problem]
         good = [each for each in deliveries if not each.problem] if bad else deliveries
-        came = await self._persist(handful, good) if good else Came(0, 0)
+        came = await self._persist(handful, good) if good else Received(0, 0)
         for each, problem in bad:
             came = came and await self._plus(came, handful, each, problem)
         return came
 
-    async def _persist(self, handful: Handful, deliveries: Sequence[Delivery]) -> Came | None:
+    async def _persist(self, handful: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
         """Write deliveries; halve what the database refuses until that delivery stands alone, which is rejected."""
         alone = len(deliveries) == 1
 
@@ -129,25 +129,25 @@ class Receiver:
         except StoreError as error:
             if not alone:
                 return await self._halved(handful, deliveries)
-            return await self._plus(Came(0, 0), handful, deliveries[0], Problem("row_refused", str(error)))
-        return None if new is None else Came(new, 0)
+            return await self._plus(Received(0, 0), handful, deliveries[0], Problem("row_refused", str(error)))
+        return None if new is None else Received(new, 0)
 
-    async def _halved(self, handful: Handful, deliveries: Sequence[Delivery]) -> Came | None:
+    async def _halved(self, handful: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
         middle = len(deliveries) // 2
         first = await self._persist(handful, deliveries[:middle])
         rest = first and await self._persist(handful, deliveries[middle:])
-        return Came(first.new + rest.new, first.rejected + rest.rejected) if first and rest else None
+        return Received(first.new + rest.new, first.rejected + rest.rejected) if first and rest else None
 
-    async def _plus(self, came: Came, handful: Handful, one: Delivery, problem: Problem) -> Came | None:
+    async def _plus(self, came: Received, handful: DeliveryBatch, one: Delivery, problem: Problem) -> Received | None:
         """Put one to the dead side."""
         new = await self._tried(handful, [one], lambda: self._inbox.reject(one, problem), lambda *_: False)
         if new:
             self._emit(DeliveryRejected(one.queue, problem.code, problem.sentence))
-        return None if new is None else Came(came.new, came.rejected + new)
+        return None if new is None else Received(came.new, came.rejected + new)
 
     async def _tried(
         self,
-        handful: Handful,
+        handful: DeliveryBatch,
         deliveries: Sequence[Delivery],
         write: Callable[[], Awaitable[int]],
         is_refusal: Callable[[StoreError, int], bool],
@@ -170,5 +170,5 @@ class Receiver:
         await unless(self._stopping, asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE)))
 
 
-async def _ended(future: asyncio.Future[Handful]) -> None:
+async def _ended(future: asyncio.Future[DeliveryBatch]) -> None:
     await asyncio.wait((future,))

@@ -13,7 +13,7 @@ from relay import events
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.engine.policy import Controls
-from relay.engine.window import InHand
+from relay.engine.window import Window
 from relay.errors import StoreError
 from relay.maintenance.renumbering import CHORE, ForeignStore, Renumbering
 from relay.maintenance.schedules import Failing, Folded, Folds, Schedules
@@ -86,7 +86,7 @@ class MaintenanceStore(ForeignStore, Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Chore:
+class PeriodicTask:
     """One thing to do every so often; sooner again after a turn that says that there may be more to do."""
 
     name: str
@@ -95,10 +95,10 @@ class Chore:
     due_at: float = 0.0
 
 
-class Chores:
+class PeriodicTasks:
     """Does chores one after the other, each when it is due; one that fails is told of and tried again."""
 
-    def __init__(self, *chores: Chore, emit: events.Sink) -> None:
+    def __init__(self, *chores: PeriodicTask, emit: events.Sink) -> None:
         self._chores = chores
         self._emit = emit
 
@@ -110,7 +110,7 @@ class Chores:
                     await self._try(chore)
             await asyncio.sleep(max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic()))
 
-    async def _try(self, chore: Chore) -> None:
+    async def _try(self, chore: PeriodicTask) -> None:
         try:
             every = MORE if await chore.do() else chore.every
         except StoreError as error:
@@ -120,7 +120,7 @@ class Chores:
         chore.due_at = time.monotonic() + every * (1 - JITTER + 2 * JITTER * random.random())  # noqa: S311 - jitter
 
 
-class LockKeeper:
+class LockRenewer:
     """Keeps what is in hand: renews the locks of what takes long, and notes exchanges that do not confirm.
 
     Args:
@@ -135,7 +135,7 @@ class LockKeeper:
         self,
         *,
         store: LockStore,
-        in_hand: InHand,
+        in_hand: Window,
         lock_seconds: Callable[[], float],
         silent: Callable[[], Mapping[str, float]],
         emit: events.Sink,
@@ -171,7 +171,7 @@ class Maintenance:
         store: MaintenanceStore,
         intake: Intake,
         scrub: Scrub,
-        keeper: LockKeeper,
+        keeper: LockRenewer,
         state: Callable[[], Mapping[str, object]],
         gauges: Callable[[Mapping[str, float | None]], None],
         emit: events.Sink,
@@ -205,28 +205,28 @@ class Maintenance:
             tasks.create_task(self._schedules.run())
             tasks.create_task(self._keys.run())
 
-    def _quick_chores(self) -> Chores:
-        return Chores(
+    def _quick_chores(self) -> PeriodicTasks:
+        return PeriodicTasks(
             # First: each relay that reads the policy counts those that have reported.
-            Chore("heartbeat", HEARTBEAT, self._heartbeat),
-            Chore("policy", HEARTBEAT, self._refresh_policy),
-            Chore("lanes", LANES, self._keep_lanes),
+            PeriodicTask("heartbeat", HEARTBEAT, self._heartbeat),
+            PeriodicTask("policy", HEARTBEAT, self._refresh_policy),
+            PeriodicTask("lanes", LANES, self._keep_lanes),
             emit=self._emit,
         )
 
-    def _key_chores(self) -> Chores:
+    def _key_chores(self) -> PeriodicTasks:
         """What it reads may be long, as what it leads to: no heartbeat waits for it."""
-        return Chores(Chore("messages with a key", HEARTBEAT, self._name_fold), emit=self._emit)
+        return PeriodicTasks(PeriodicTask("messages with a key", HEARTBEAT, self._name_fold), emit=self._emit)
 
-    def _slow_chores(self) -> Chores:
+    def _slow_chores(self) -> PeriodicTasks:
         """They may take long, or wait for the archive: nothing that keeps locks and lanes waits behind them."""
-        return Chores(
-            Chore("partitions", HOUR, self._ensure_partitions),
-            Chore("retention", HOUR, self._retain),
-            Chore("sweep", MINUTE, self._sweep_minute),
-            Chore(CHORE, MINUTE, self._renumbering.run),
-            Chore("notifications", MINUTE, self._store.renotify),
-            Chore("gauges", GAUGES, self._read_gauges),
+        return PeriodicTasks(
+            PeriodicTask("partitions", HOUR, self._ensure_partitions),
+            PeriodicTask("retention", HOUR, self._retain),
+            PeriodicTask("sweep", MINUTE, self._sweep_minute),
+            PeriodicTask(CHORE, MINUTE, self._renumbering.run),
+            PeriodicTask("notifications", MINUTE, self._store.renotify),
+            PeriodicTask("gauges", GAUGES, self._read_gauges),
             emit=self._emit,
         )
 

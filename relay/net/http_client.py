@@ -62,7 +62,7 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """Where a URL leads."""
 
     scheme: str
@@ -130,7 +130,7 @@ async def fetch(
         raise NoAnswerError(f"{target.place} broke off or answered no HTTP ({_words(error)}).") from error
 
 
-def parse(url: str, *, allow_private: bool = False) -> Target:
+def parse(url: str, *, allow_private: bool = False) -> RequestTarget:
     """Where a URL leads.
 
     Raises:
@@ -149,10 +149,10 @@ def parse(url: str, *, allow_private: bool = False) -> Target:
     if (address := _literal(host)) and (why := why_refused(address, allow_private=allow_private)):
         raise _refused(f"The URL names {why}")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port or PORTS[parts.scheme], path)
+    return RequestTarget(parts.scheme, host, port or PORTS[parts.scheme], path)
 
 
-async def check(url: str, *, allow_private: bool = False) -> Target:
+async def check(url: str, *, allow_private: bool = False) -> RequestTarget:
     """Where a URL leads, its name's addresses looked at if it has any now.
 
     Raises:
@@ -164,7 +164,7 @@ async def check(url: str, *, allow_private: bool = False) -> Target:
     return target
 
 
-async def resolved(target: Target, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
+async def resolved(target: RequestTarget, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
     """The addresses of a target's host, every one of which a request may go to; errors as `fetch`."""
     try:
         found = [target.host] if _literal(target.host) else await (resolve or _resolve)(target.host, target.port)
@@ -198,7 +198,7 @@ async def _resolve(host: str, port: int) -> Sequence[str]:
 
 
 async def _connected(
-    target: Target, addresses: Sequence[Address], seconds: float, tls: ssl.SSLContext | None
+    target: RequestTarget, addresses: Sequence[Address], seconds: float, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to the first of these addresses that answers; the name is asked for by TLS alone."""
     secure = (tls or ssl.create_default_context()) if target.scheme == "https" else None
@@ -214,7 +214,7 @@ async def _connected(
     raise UnreachableHostError(f"{target.place} cannot be reached ({_words(failure)}).") from failure
 
 
-def _request(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
+def _request(target: RequestTarget, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
     """The bytes of a request."""
     given = {name.lower(): value for name, value in headers.items()}
     own = {"host": target.authority, "connection": "close", "content-length": str(len(body))}

@@ -12,14 +12,14 @@ Secret = str | Callable[[], str]
 """A connection string, or what gives the one that holds now."""
 
 
-class Target(NamedTuple):
+class DatabaseTarget(NamedTuple):
     """A database to connect to, and who hears a sentence, with what to do, about a connection that is not safe."""
 
     secret: Secret
     on_risk: Callable[[str], None]
 
 
-Conninfo = str | Target
+Conninfo = str | DatabaseTarget
 """Where to connect; nobody hears of a plain text's risks."""
 LONGEST = 64 << 10
 """Bytes; no connection string is longer, and a wrong name must not fill the memory."""

@@ -28,9 +28,9 @@ from relay.config.settings import load
 from relay.errors import PipelineError
 from relay.pipeline.lake.range_writer import complete, statement
 from relay.pipeline.source import adbc
-from relay.pipeline.source.columns import Column, guarded_list, schema_of
+from relay.pipeline.source.columns import ArchiveColumn, guarded_list, schema_of
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.source.ranges import BEYOND, RowRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def register(spark: SparkSession) -> None:
     wrong with an option is one sentence in what Spark says of it.
     """
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    spark.dataSource.register(PushingArchive if pushes else Archive)
+    spark.dataSource.register(PushingArchive if pushes else ArchiveSource)
 
 
 class Given(NamedTuple):
@@ -83,7 +83,7 @@ def _tasks(text: str) -> int:
     return int(text)
 
 
-class Archive(DataSource):
+class ArchiveSource(DataSource):
     """The archive with all of its columns, as the lake has them; `.schema(…)` names the ones that are wanted."""
 
     @classmethod
@@ -107,12 +107,12 @@ class Archive(DataSource):
     def _database(self) -> Database:
         return Database(self._given.url, schema=self._given.schema)
 
-    def _asked(self) -> tuple[str, str, list[Column]]:
+    def _asked(self) -> tuple[str, str, list[ArchiveColumn]]:
         with self._database() as database:
             return database.complete_conninfo("archive"), database.statement("read_live").decode().replace("%%", "%"), database.columns()
 
 
-class PushingArchive(Archive):
+class PushingArchive(ArchiveSource):
     """As Archive, where Spark hands filters over."""
 
     def reader(self, schema: StructType) -> ArchiveReader:
@@ -120,10 +120,10 @@ class PushingArchive(Archive):
         return PushingReader(*self._asked(), {field.name: field.nullable for field in schema}, self._given.partitions)
 
 
-class Range(InputPartition):
+class ArchiveRange(InputPartition):
     """One task's share."""
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, cut: RowRange) -> None:
         super().__init__(cut)
         self.cut = cut
 
@@ -131,7 +131,7 @@ class Range(InputPartition):
 class ArchiveReader(DataSourceReader):
     """Reads what is committed now, by ADBC in each task; rows that come meanwhile may be in some tasks and not in others."""
 
-    def __init__(self, conninfo: str, query: str, columns: list[Column], wanted: Mapping[str, bool], tasks: int) -> None:
+    def __init__(self, conninfo: str, query: str, columns: list[ArchiveColumn], wanted: Mapping[str, bool], tasks: int) -> None:
         known = schema_of(columns)
         if unknown := [name for name in wanted if name not in known.names]:
             raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
@@ -140,13 +140,13 @@ class ArchiveReader(DataSourceReader):
         self._schema = pa.schema([known.field(name).with_nullable(nullable) for name, nullable in wanted.items()])
         self._conditions: list[str] = []
 
-    def partitions(self) -> list[Range]:
+    def partitions(self) -> list[ArchiveRange]:
         """Shares by number, so that no statement is needed to find them."""
-        return [Range(Cut(0, BEYOND, part, self._tasks)) for part in range(self._tasks)]
+        return [ArchiveRange(RowRange(0, BEYOND, part, self._tasks)) for part in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share, as Arrow batches."""
-        assert isinstance(partition, Range)
+        assert isinstance(partition, ArchiveRange)
         needed = {*self._schema.names, "xid", "seq", "archived_at"}
         columns = guarded_list([column for column in self._columns if column.name in needed]).as_string(None)
         # The condition comes last: its values may hold anything.

@@ -15,7 +15,7 @@ from relay.queries.statements import Statements
 WIDTH = len(Claim._fields)
 
 
-class Answer(NamedTuple):
+class ClaimAnswer(NamedTuple):
     """What one claim statement returned."""
 
     claims: list[Claim]
@@ -48,7 +48,7 @@ class Claiming:
         self._statements = statements
         self._refusals = refusals
 
-    async def claim(self, due: str, values: Mapping[str, Any]) -> Answer:
+    async def claim(self, due: str, values: Mapping[str, Any]) -> ClaimAnswer:
         """Claim what `queries/due_<due>.sql` selects.
 
         Raises:
@@ -68,8 +68,8 @@ class Claiming:
             answer = self._read(await self._session.fetch(self._statements.claim_one_by_one(due), values, by_position=True))
         return answer
 
-    def _read(self, rows: Sequence[tuple[Any, ...]]) -> Answer:
+    def _read(self, rows: Sequence[tuple[Any, ...]]) -> ClaimAnswer:
         claims = [Claim._make(row[:WIDTH]) for row in rows] if rows[0][0] is not None else []
         snapshot, found, clock, refusals, *bounds = rows[0][WIDTH:]
         places = self._refusals.report(refusals)
-        return Answer(claims, snapshot, found - len(places), clock, places, bounds_of(bounds))
+        return ClaimAnswer(claims, snapshot, found - len(places), clock, places, bounds_of(bounds))

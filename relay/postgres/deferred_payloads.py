@@ -10,7 +10,7 @@ from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.events import LockLost, Sink
 from relay.message import Batch, Claim, GiveBack
-from relay.ports import Left, Row
+from relay.ports import RowLeft, SettleRow
 from relay.postgres.payload_fetcher import Completed, Fetcher, Pace, Piece
 from relay.postgres.session import Session
 from relay.queries.statements import Statements
@@ -22,14 +22,14 @@ class Locks(Protocol):
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
         """Move the locks of these positions ahead; return how many are still ours. May raise StoreError."""
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Put rows back into the queue; return those that were not written. May raise StoreError."""
 
     def leave_locked(self) -> None:
         """Something keeps its lock and is not in flight any more."""
 
 
-class Shelf:
+class DeferredPayloads:
     """Completes claims.
 
     Args:
@@ -98,14 +98,14 @@ class Shelf:
 
         What PostgreSQL itself cannot print is archived for that as soon as it is not locked.
         """
-        rows = [Row(claim, GiveBack("", ""), None, None) for claim in done.back]
+        rows = [SettleRow(claim, GiveBack("", ""), None, None) for claim in done.back]
         if done.failed and done.failure and done.failure.unprintable:
-            rows.append(Row(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
+            rows.append(SettleRow(done.failed, GiveBack("content_unprintable", str(done.failure)), None, None))
         lost = [claim.id for claim in done.lost]
         try:
             left = await self._locks.release(batch, rows, again=False) if rows else []
         except StoreError:
-            left = [Left(row.claim.id, busy=True) for row in rows]
+            left = [RowLeft(row.claim.id, busy=True) for row in rows]
         if any(one.busy for one in left):
             # Free when their locks expire.
             self._locks.leave_locked()

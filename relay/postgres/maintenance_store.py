@@ -26,7 +26,7 @@ WALKED = 10_000
 """Messages that one transaction looks at for those of another cluster; if all of them are, it takes about half a second."""
 
 
-class Upkeep:
+class PostgresMaintenance:
     """What `relay.maintenance.maintenance` asks of the database."""
 
     def __init__(

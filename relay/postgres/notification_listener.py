@@ -22,7 +22,7 @@ FLOOD = 20_000
 2 million took the relay's loop three seconds and 100 MB."""
 
 
-class NotHeardError(Exception):
+class ListenVerificationError(Exception):
     """A notification was sent and did not come: LISTEN is dead."""
 
 
@@ -30,7 +30,7 @@ class FloodError(Exception):
     """More is notified than is worth to hear."""
 
 
-class Ear:
+class NotificationListener:
     """One LISTEN connection from `open` to `aclose`; used by one task.
 
     Args:
@@ -144,7 +144,7 @@ class Ear:
             with answered(other, HEARING):
                 await other.execute(self._statements["send_proof"], {"payload": self._payload})
             await self._hear_proof()
-        except NotHeardError:
+        except ListenVerificationError:
             await self.run("unlisten")
             raise
         finally:
@@ -155,7 +155,7 @@ class Ear:
         while not self._proved.is_set():
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise NotHeardError
+                raise ListenVerificationError
             await self.wait(left)
 
     def _read(self, connection: Connection) -> None:

@@ -58,7 +58,7 @@ class NotFoundError(RelayError):
     exit_code = 3
 
 
-class Console:
+class OperatorSession:
     """One autocommit connection for the length of one command.
 
     Args:

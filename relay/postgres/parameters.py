@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relay.claims.key_bounds import Bound
+from relay.claims.key_bounds import KeyBound
 from relay.engine.policy import Policy
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Range, Retry
-from relay.ports import SUSPECT, At, ById, Finding, Left, Page, Row, Wanted
+from relay.ports import SUSPECT, At, ById, Page, RowLeft, ScanFinding, SettleRow, Wanted
 from relay.postgres.array_literal import literal
 
 PATIENT = 4
@@ -60,7 +60,7 @@ def heads_of(main: Position, heads: Mapping[str, Position]) -> dict[str, object]
 def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
     """Read one page of a scan."""
     findings = [
-        Finding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
+        ScanFinding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
         for kind, xid, seq, exchange, key, lane, attempts, *_ in rows
         if kind is not None
     ]
@@ -70,7 +70,7 @@ def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
     return Page(findings, Position(xid, seq) if cut else None, first, time if cut else past)
 
 
-def probe(keys: Sequence[str], bounds: Sequence[Bound], held: Sequence[str]) -> dict[str, object]:
+def probe(keys: Sequence[str], bounds: Sequence[KeyBound], held: Sequence[str]) -> dict[str, object]:
     """Parameters of a look for the heads of keys."""
     late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
     positions = at_all([bound.start for bound in bounds])
@@ -85,12 +85,12 @@ def at_all(positions: Sequence[Position]) -> dict[str, object]:
     return {"xids": literal([one.xid for one in positions]), "seqs": literal([one.seq for one in positions])}
 
 
-def positions_of(rows: Sequence[Row]) -> dict[str, object]:
+def positions_of(rows: Sequence[SettleRow]) -> dict[str, object]:
     """Where claims stand."""
     return {"xids": literal([row.claim.xid for row in rows]), "seqs": literal([row.claim.seq for row in rows])}
 
 
-def results_of(rows: Sequence[Row]) -> dict[str, object]:
+def results_of(rows: Sequence[SettleRow]) -> dict[str, object]:
     """Result, code and detail of each row; nothing at all where every row is a plain success."""
     if [row.outcome for row in rows].count(SUCCESS) == len(rows):
         return {"results": None, "codes": None, "details": None}
@@ -102,7 +102,7 @@ def results_of(rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def settle_of(batch: Batch, rows: Sequence[Row], *, name: str, policy: Policy) -> dict[str, object]:
+def settle_of(batch: Batch, rows: Sequence[SettleRow], *, name: str, policy: Policy) -> dict[str, object]:
     """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it.
 
     It waits for rows that other sessions hold, as long as its own session waits for any lock.
@@ -115,7 +115,7 @@ def settle_of(batch: Batch, rows: Sequence[Row], *, name: str, policy: Policy) -
     }  # fmt: skip
 
 
-def returns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+def returns_of(rows: Sequence[SettleRow]) -> dict[str, list[Any]]:
     """Delay, whether the claim is given back, and what spoiled the attempt."""
     gone = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
     return {
@@ -130,13 +130,13 @@ def _storable(detail: str) -> str | None:
     return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
 
 
-def left_of(rows: Sequence[Row], left: Sequence[tuple[int, int, bool]]) -> list[Left]:
+def left_of(rows: Sequence[SettleRow], left: Sequence[tuple[int, int, bool]]) -> list[RowLeft]:
     """The rows that a statement did not write, as it returns them."""
     ids = ids_of(rows, [(xid, seq) for xid, seq, _ in left])
-    return [Left(id_, busy) for id_, (*_, busy) in zip(ids, left, strict=True)]
+    return [RowLeft(id_, busy) for id_, (*_, busy) in zip(ids, left, strict=True)]
 
 
-def ids_of(rows: Sequence[Row], lost: Sequence[tuple[int, int]]) -> list[str]:
+def ids_of(rows: Sequence[SettleRow], lost: Sequence[tuple[int, int]]) -> list[str]:
     """Ids of the claims at these positions."""
     if not lost:
         return []

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from relay.errors import StoreError
-from relay.message import Claim, Cut, memory_of
+from relay.message import Claim, TruncatedPayload, memory_of
 
 LARGE = 4 << 20
 """Bytes that a message may take, at the most, for its payload to travel with the claim. An answer that the relay does not survive undoes
@@ -183,7 +183,7 @@ class Fetcher:
             if answer is None:
                 return None
             if answer.length > self._most:
-                return claim._replace(payload=Cut(answer.octets), options=None)
+                return claim._replace(payload=TruncatedPayload(answer.octets), options=None)
             pieces.append(answer.octets)
             have, whole = have + len(answer.octets), answer.length + (answer.options or 0)
             if have >= whole:

@@ -9,7 +9,7 @@ from typing import Any
 from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import Archive, Batch, Result
-from relay.ports import SUSPECT, Left, Row
+from relay.ports import SUSPECT, RowLeft, SettleRow
 from relay.postgres.parameters import ids_of, left_of, positions_of, returns_of, settle_of
 from relay.postgres.session import Session
 from relay.queries.statements import Statements
@@ -40,7 +40,7 @@ class Settling:
         self._policy = policy
         self._wary_until = 0.0
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """See `relay.ports.SettleStore`."""
         values = settle_of(batch, rows, name=self._name, policy=self._policy())
         try:
@@ -51,7 +51,7 @@ class Settling:
             raise
         return await self._not_archived(batch, rows, left) if again and left else left
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """See `relay.ports.SettleStore`."""
         suspect = batch.source == SUSPECT
         values = {**positions_of(rows), **returns_of(rows), "suspect": suspect, "token": batch.token, "now": None}
@@ -72,7 +72,7 @@ class Settling:
             self._wary_until = time.monotonic() + WARY
         return left
 
-    async def _not_archived(self, batch: Batch, rows: Sequence[Row], left: Sequence[Left]) -> list[Left]:
+    async def _not_archived(self, batch: Batch, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[RowLeft]:
         """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""
         unclear = _lost_of(rows, left)
         successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
@@ -81,7 +81,7 @@ class Settling:
         ours = {id_ for (id_,) in await self._session.fetch(self._statements["find_archived"], values)} if unclear else ()
         return [one for one in left if one.id not in ours]
 
-    async def _not_released(self, batch: Batch, rows: Sequence[Row], left: Sequence[Left]) -> list[Left]:
+    async def _not_released(self, batch: Batch, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[RowLeft]:
         """As `_not_archived`, for an earlier release."""
         unclear = _lost_of(rows, left)
         back = returns_of(unclear)
@@ -94,7 +94,7 @@ class Settling:
         return [one for one in left if one.id not in ours]
 
 
-def _lost_of(rows: Sequence[Row], left: Sequence[Left]) -> list[Row]:
+def _lost_of(rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[SettleRow]:
     """Those that are not ours any more."""
     lost = {one.id for one in left if not one.busy}
     return [row for row in rows if row.claim.id in lost]

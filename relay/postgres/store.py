@@ -12,16 +12,16 @@ from typing import Any
 
 from relay import __version__
 from relay.claims.cursor import Cursor
-from relay.claims.key_bounds import Bound
+from relay.claims.key_bounds import KeyBound
 from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
 from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position, Range
 from relay.net.secret_url import Conninfo
-from relay.ports import NOWHERE, Claimed, Finding, Left, Listed, Page, Places, Row, Seen, Sought, Wanted
+from relay.ports import NOWHERE, Claimed, Listed, Page, Places, QueueLook, RowLeft, ScanFinding, SettleRow, Sought, Wanted
 from relay.postgres.array_literal import literal
-from relay.postgres.claiming import Answer, Claiming
-from relay.postgres.deferred_payloads import Shelf
+from relay.postgres.claiming import ClaimAnswer, Claiming
+from relay.postgres.deferred_payloads import DeferredPayloads
 from relay.postgres.parameters import at, at_all, heads_of, page_of, probe, ranges_of, trusted, wanted_of
 from relay.postgres.refusals import Refusals
 from relay.postgres.session import BY_INDEX, IN_ORDER, Session
@@ -67,7 +67,7 @@ class Store:
         self._settling = Settling(session=self._settles, control=self._control, statements=self._statements, name=name, policy=policy)
         self._name = name
         self._policy = policy
-        self._shelf = Shelf(
+        self._shelf = DeferredPayloads(
             session=self._claims, statements=self._statements, locks=self, policy=policy,
             put_back=put_back, emit=emit, leaving=leaving,
         )  # fmt: skip
@@ -148,7 +148,7 @@ class Store:
         if self._xmax < before:
             self._claims.forget_positions()
 
-    async def _claimed(self, statement: str, values: Mapping[str, Any]) -> Answer:
+    async def _claimed(self, statement: str, values: Mapping[str, Any]) -> ClaimAnswer:
         try:
             return await self._claiming.claim(statement, values)
         except NewConnectionError:
@@ -160,11 +160,11 @@ class Store:
                 self._shelf.pace.too_slow()
             raise
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """See `relay.ports.SettleStore`."""
         return await self._settling.archive(batch, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """See `relay.ports.SettleStore`."""
         return await self._settling.release(batch, rows, again=again)
 
@@ -228,26 +228,28 @@ class Store:
         keys = {key: (lane, Position(*first)) for key, lane, *first, _, _, _ in rows if key is not None}
         return Listed(keys, snapshot, None if xid is None else Position(xid, seq))
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
+    async def find_heads(
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+    ) -> tuple[str, dict[str, ScanFinding]]:
         """See `relay.claims.lanes.LaneStore`."""
         rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held), by_position=True)
         policy = self._policy()
-        heads: dict[str, Finding] = {}
+        heads: dict[str, ScanFinding] = {}
         for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows:
             if place:
                 kind = "blocked" if not ready else "suspect" if suspect else "key"
                 key = keys[place - 1]
-                heads[key] = Finding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
+                heads[key] = ScanFinding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
         return rows[0][-1], heads
 
-    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
+    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
         """See `relay.claims.intake.IntakeStore`."""
         values = {
             **at("head", fresh.head), "pending": literal(fresh.late), "after": after, "held": list(held), "walk": LOOK, "now": None,
             **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.late), "lanes": list(lanes),
         }  # fmt: skip
         [row] = await self._claims.fetch(self._statements["look"], values, by_position=True)
-        return Seen(*row)
+        return QueueLook(*row)
 
     async def scan_due(self, *, after: str, sought: Sought) -> Page:
         """See `relay.claims.intake.IntakeStore`."""

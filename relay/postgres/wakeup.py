@@ -18,7 +18,7 @@ import psycopg
 from relay import events
 from relay.net.secret_url import Conninfo
 from relay.postgres.errors import reason
-from relay.postgres.notification_listener import FLOOD, Ear, FloodError, NotHeardError
+from relay.postgres.notification_listener import FLOOD, FloodError, ListenVerificationError, NotificationListener
 from relay.postgres.timeouts import HEARING
 from relay.queries.statements import Statements
 
@@ -40,7 +40,7 @@ _FLOODED = (
 )
 
 
-class Work:
+class LoadDetector:
     """Tells sustained work from single messages and bursts; no I/O.
 
     Work is sustained when two quarters of a second in a row brought a hundred messages each, until one brings less than
@@ -111,9 +111,9 @@ class Listener:
         self._emit = emit
         self._clock = clock
         self._proof_every = proof_every
-        self._work = Work()
+        self._work = LoadDetector()
         self._task: asyncio.Task[None] | None = None
-        self._ear: Ear | None = None
+        self._ear: NotificationListener | None = None
         """Open and proven."""
         self._wanted = False
         """The core has nothing to do."""
@@ -187,12 +187,14 @@ class Listener:
 
     async def _listen(self) -> str:
         """Hold one connection until it ends; return why, nothing if the mode became off."""
-        ear = Ear(conninfo=self._conninfo, application_name=self._application_name, statements=self._statements, on_hint=self._on_hint)
+        ear = NotificationListener(
+            conninfo=self._conninfo, application_name=self._application_name, statements=self._statements, on_hint=self._on_hint
+        )
         try:
             await ear.open()
             self._up(ear)
             await self._serve(ear)
-        except NotHeardError:
+        except ListenVerificationError:
             return _POOLED
         except FloodError:
             return _FLOODED
@@ -203,7 +205,7 @@ class Listener:
             await ear.aclose()
         return ""
 
-    async def _serve(self, ear: Ear) -> None:
+    async def _serve(self, ear: NotificationListener) -> None:
         prove_at = self._clock() + self._proof_every
         while self._mode() != "off":
             now = self._clock()
@@ -213,7 +215,7 @@ class Listener:
             await self._mind_gate(ear)
             await ear.wait(min(prove_at - self._clock(), self._until_try()))
 
-    async def _mind_gate(self, ear: Ear) -> None:
+    async def _mind_gate(self, ear: NotificationListener) -> None:
         if self._holding and not (self._wanted and self._mode() == "idle"):
             await ear.run("release_gate")
             self._holding = False
@@ -233,9 +235,9 @@ class Listener:
     def _until_try(self) -> float:
         if not self._wanted or self._holding:
             return AGAIN
-        return max(min(self._try_at - self._clock(), AGAIN), Work.QUARTER)
+        return max(min(self._try_at - self._clock(), AGAIN), LoadDetector.QUARTER)
 
-    def _up(self, ear: Ear) -> None:
+    def _up(self, ear: NotificationListener) -> None:
         """Heard again: what was inserted meanwhile may have notified nobody."""
         self._ear, self._try_at, self._down = ear, 0.0, False
         self._emit(events.ListenUp())

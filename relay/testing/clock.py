@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from relay.testing.database import Database
+from relay.testing.database import OutboxDatabase
 
 _SHIFTS: Final = ("shift_messages", "shift_keyed", "shift_dedup", "shift_schedules", "shift_relays", "shift_lanes")
 
@@ -22,7 +22,7 @@ class Clock:
     """
 
     def __init__(
-        self, database: Database, *, running: Callable[[], list[int]], before: Callable[[], None], passed: Callable[[], None]
+        self, database: OutboxDatabase, *, running: Callable[[], list[int]], before: Callable[[], None], passed: Callable[[], None]
     ) -> None:
         self._database = database
         self._running = running

@@ -21,7 +21,7 @@ class TestDatabaseError(RelayError):
     __test__ = False
 
 
-class Database:
+class OutboxDatabase:
     """The test's own connection, in autocommit mode; what it needs is made at the first use.
 
     Args:

@@ -83,7 +83,7 @@ _MORE: Final = ("options", "ordering_key", "bundle_key", "coalesce_key", "availa
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedMessage:
     """A settled message, as the archive has it."""
 
     id: UUID

@@ -9,9 +9,9 @@ from typing import Any, Final, Self, Unpack
 from uuid import UUID
 
 from relay.testing.clock import Clock
-from relay.testing.database import Database
+from relay.testing.database import OutboxDatabase
 from relay.testing.drivers import read, read_async
-from relay.testing.messages import Archived, Expected, Messages, Queued
+from relay.testing.messages import ArchivedMessage, Expected, Messages, Queued
 from relay.testing.relays import START_SECONDS, RelayInTest, Running
 
 _HINT: Final = "Is it the connection that the application writes on, before its commit?"
@@ -29,7 +29,7 @@ class Outbox:
     """
 
     def __init__(self, url: str, *, schema: str = "public") -> None:
-        self._database = Database(url, schema)
+        self._database = OutboxDatabase(url, schema)
         self._running: list[Running] = []
         self.clock = Clock(self._database, running=self._ids, before=self._forget, passed=self._look)
 
@@ -97,7 +97,7 @@ class Outbox:
         rows = json.loads(self._database.row("read_waiting")[0])
         return Messages(map(Queued.of, rows), title="Committed and waiting", hint="Has the application committed?")
 
-    def archive(self, message: UUID | str) -> Archived | None:
+    def archive(self, message: UUID | str) -> ArchivedMessage | None:
         """What became of a message; None while nothing has."""
         found = self._database.rows("read_archived", {"id": str(message)})
         return _archived(found[0]) if found else None
@@ -130,5 +130,5 @@ def _here(text: str) -> Messages:
     return Messages(map(Queued.of, json.loads(text)), title="This transaction has enqueued", hint=_HINT)
 
 
-def _archived(row: Mapping[str, Any]) -> Archived:
-    return Archived(**{**row, "content": json.loads(row["content"]), "options": json.loads(row["options"])})
+def _archived(row: Mapping[str, Any]) -> ArchivedMessage:
+    return ArchivedMessage(**{**row, "content": json.loads(row["content"]), "options": json.loads(row["options"])})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeVar
 
-from relay.testing.database import Database
+from relay.testing.database import OutboxDatabase
 from relay.testing.fake_broker.broker import Broker
 from relay.testing.messages import Messages
 from relay.testing.running import Run
@@ -26,7 +26,7 @@ class Running(Broker):
         start_seconds: until the relay must be there.
     """
 
-    def __init__(self, database: Database, waiting: Callable[[], Messages], start_seconds: float) -> None:
+    def __init__(self, database: OutboxDatabase, waiting: Callable[[], Messages], start_seconds: float) -> None:
         super().__init__()
         self._start_seconds = start_seconds
         self._database = database
@@ -139,7 +139,7 @@ class RelayInTest:
         start_seconds: until the relay must be there.
     """
 
-    def __init__(self, database: Database, *, waiting: Callable[[], Messages], running: list[Running], start_seconds: float) -> None:
+    def __init__(self, database: OutboxDatabase, *, waiting: Callable[[], Messages], running: list[Running], start_seconds: float) -> None:
         self._database = database
         self._start_seconds = start_seconds
         self._waiting = waiting

@@ -13,11 +13,11 @@ from relay.app.process import run_on_loop
 from relay.claims.intake import Intake
 from relay.config.settings import Settings
 from relay.engine.loop import Engine
-from relay.engine.settler import Settlement
+from relay.engine.settler import RetryingSettler
 from relay.errors import SettingsError, StoreError
-from relay.ports import Outlet, Settler
-from relay.worker.by_id import Named
-from relay.worker.dispatcher import Handling
+from relay.ports import LivePublisher, Settler
+from relay.worker.by_id import ByIdIntake
+from relay.worker.dispatcher import Dispatcher
 from relay.worker.handler import Handler, each, home, together
 from relay.worker.transactions import Settled, Transactions
 
@@ -35,22 +35,22 @@ def run(
     """
     if transaction and settings.work_batch > 1:
         raise SettingsError("RELAY_WORK_BATCH is above 1, and --transaction hands over one message at a time: leave one of them out.")
-    return run_on_loop(settings, serve or (lambda: Work(settings, handler, transaction=transaction).serve()))
+    return run_on_loop(settings, serve or (lambda: Worker(settings, handler, transaction=transaction).serve()))
 
 
 def run_named(settings: Settings, handler: Handler, ids: Sequence[str], *, transaction: bool = False) -> list[str]:
     """Handle these messages, each once, and leave; return a sentence for each that was not handled to its success."""
-    work: list[WorkNamed] = []
+    work: list[ByIdWorker] = []
 
     async def serve() -> int:
-        work.append(WorkNamed(settings, handler, ids, transaction=transaction))
+        work.append(ByIdWorker(settings, handler, ids, transaction=transaction))
         return await work[0].serve()
 
     code = run(settings, handler, transaction=transaction, serve=serve)
     return work[0].unhandled or (["The worker was ended before it was through."] if code else [])
 
 
-class Work(Relay):
+class Worker(Relay):
     """Claims, hands over, settles."""
 
     direction = "inbox"
@@ -62,7 +62,7 @@ class Work(Relay):
         self._handler = handler
         self._transaction = transaction
         self._gave_up = False
-        self._handling: Handling | None = None
+        self._handling: Dispatcher | None = None
         self._settled = Settled()
         super().__init__(settings.model_copy(update=update))
 
@@ -75,10 +75,10 @@ class Work(Relay):
             os._exit(code)
         return code
 
-    def _make_publisher(self) -> Outlet:
+    def _make_publisher(self) -> LivePublisher:
         batch = self._settings.work_batch
         plain = (each if batch == 1 else together)(self._handler, self._transactions.answer)
-        self._handling = Handling(
+        self._handling = Dispatcher(
             run=self._transactions.run if self._transaction else plain,
             group=1 if self._transaction else batch,
             concurrency=self._settings.work_concurrency,
@@ -109,7 +109,7 @@ class Work(Relay):
         )
 
     def _make_settler(self) -> Settler:
-        return self._settled.before(Settlement(store=self._store, emit=self._emit))
+        return self._settled.before(RetryingSettler(store=self._store, emit=self._emit))
 
     def _give_up(self) -> None:
         """Every handler that may run hangs: leave, so that whoever watches the process starts another one."""
@@ -117,7 +117,7 @@ class Work(Relay):
         self._signalled("stuck")
 
 
-class WorkNamed(Work):
+class ByIdWorker(Worker):
     """Handles the messages that were named, and leaves."""
 
     def __init__(self, settings: Settings, handler: Handler, ids: Sequence[str], *, transaction: bool) -> None:
@@ -128,7 +128,7 @@ class WorkNamed(Work):
         """A sentence for each message that was not handled."""
 
     def _make_intake(self) -> Intake:
-        self._named = Named(store=self._store, ids=self._ids)
+        self._named = ByIdIntake(store=self._store, ids=self._ids)
         return self._named
 
     async def _leave_when_idle(self, engine: Engine, seconds: float) -> None:

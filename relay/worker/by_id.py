@@ -19,7 +19,7 @@ class NamedStore(IntakeStore, Protocol):
         """Run a statement by its name. May raise StoreError."""
 
 
-class Found(NamedTuple):
+class NamedMessage(NamedTuple):
     """Where a message is, as `find_named` has it."""
 
     id: str
@@ -45,7 +45,7 @@ class Found(NamedTuple):
         return f"Message {self.id} is neither in the queue nor in the archive."
 
 
-class Named(Intake):
+class ByIdIntake(Intake):
     """Claims the messages that were named, and nothing else.
 
     Args:
@@ -90,5 +90,5 @@ class Named(Intake):
         said = {each.id: each.sentence for each in await self._find(claimed) if each.result != Result.SUCCESS}
         return [sentence for id_ in self._ids if (sentence := self.refused.get(id_) or said.get(id_))]
 
-    async def _find(self, ids: Sequence[str]) -> list[Found]:
-        return [Found(*row) for row in await self._asked.run("find_named", ids=list(ids))]
+    async def _find(self, ids: Sequence[str]) -> list[NamedMessage]:
+        return [NamedMessage(*row) for row in await self._asked.run("find_named", ids=list(ids))]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from relay.events import NOBODY, Sink
 from relay.events.inbox import HandlerFailed, HandlerOverdue, HandlerRaised
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
-from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, NotItsFaultError, place, verdict, words
+from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, TransientAttemptError, place, verdict, words
 
 PATIENCE: Final = 0.02
 """Seconds in which results are gathered for one settle, after the first of them."""
@@ -22,7 +22,7 @@ Run = Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]
 """Handles some claims of a batch at once; raises what the handler raises."""
 
 
-class Handling:
+class Dispatcher:
     """The publisher that the engine of a worker talks to; see `relay.ports.Publisher`.
 
     Args:
@@ -196,7 +196,7 @@ class Handling:
 
     def _told(self, group: Sequence[Claim], error: BaseException) -> PublishResult:
         result = verdict(error, home=self._home)
-        if result.verdict is Verdict.REFUSED and not isinstance(error, NotItsFaultError):
+        if result.verdict is Verdict.REFUSED and not isinstance(error, TransientAttemptError):
             self._emit(HandlerFailed(group[0].id, type(error).__name__, result.detail, place(error, self._home), len(group)))
             self._emit(HandlerRaised(group[0].id, words(error)))
         return result

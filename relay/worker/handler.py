@@ -16,7 +16,7 @@ from typing import Any
 from relay.errors import SettingsError
 from relay.message import Batch, Claim
 from relay.worker.message import Message
-from relay.worker.outcomes import NotItsFaultError
+from relay.worker.outcomes import TransientAttemptError
 from relay.worker.response import is_request
 
 Handler = Callable[..., Any]
@@ -28,7 +28,7 @@ _THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
 """As many as handlers that may run at once; threads are made as they are needed."""
 
 
-class RequestsApartError(NotItsFaultError):
+class RequestsApartError(TransientAttemptError):
     """There is a request in a list of messages; each of the list goes by itself."""
 
 

@@ -33,11 +33,11 @@ class Retry(RelayError):  # noqa: N818 - as above
     """The attempt has failed, for a reason that operators may read: the text is kept, which that of no other exception is."""
 
 
-class NotItsFaultError(Exception):
+class TransientAttemptError(Exception):
     """What spoiled an attempt although no handler failed; raised within its call, and told elsewhere if at all."""
 
 
-class UnreadyError(Exception):
+class NotStartedError(Exception):
     """The handler was not called, for a reason that is not the message's."""
 
 
@@ -54,7 +54,7 @@ def verdict(error: BaseException | None, *, home: str = "") -> PublishResult:
         return CONFIRMED
     if isinstance(error, Reject):
         return PublishResult(Verdict.INVALID, _code(error.code), _line(_words(error)))
-    if isinstance(error, UnreadyError):
+    if isinstance(error, NotStartedError):
         return PublishResult(Verdict.UNWRITTEN, "no_connection", _line(str(error)))
     kind, where = type(error).__name__, place(error, home)
     shown = words(error) if isinstance(error, Retry) else f"{kind} ({where})" if where else kind

@@ -18,7 +18,7 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """What a text of PostgreSQL cannot hold: NUL, and half of a surrogate pair."""
 
 
-class Answer(NamedTuple):
+class HandlerResponse(NamedTuple):
     """Values by answer column."""
 
     text: str | None
@@ -32,7 +32,7 @@ def is_request(claim: Claim) -> bool:
     return claim.options is not None and _NAMED in claim.options
 
 
-def answer_of(returned: object, *, most: int) -> Answer:
+def answer_of(returned: object, *, most: int) -> HandlerResponse:
     """What a handler returned, ready to be written.
 
     A NUL or half of a surrogate pair within a text becomes U+FFFD; bytes stay what they are.
@@ -45,7 +45,7 @@ def answer_of(returned: object, *, most: int) -> Answer:
         Reject: it is too large, or nothing that JSON could say.
     """
     if not isinstance(returned, Mapping):
-        return Answer(None, [])
+        return HandlerResponse(None, [])
     if not all(isinstance(name, str) for name in returned):
         raise Reject("The handler returned a mapping whose keys are no names of columns.", code="answer_unknown")
     binary = [name for name, value in returned.items() if isinstance(value, bytes | bytearray | memoryview)]
@@ -57,7 +57,7 @@ def answer_of(returned: object, *, most: int) -> Answer:
     if size > most:
         raise _too_large(size, most)
     written = ", ".join(f'{_json(name)}: "\\\\x{bytes(returned[name]).hex()}"' for name in binary)
-    return Answer("{" + ", ".join(filter(None, (text[1:-1], written))) + "}", binary)
+    return HandlerResponse("{" + ", ".join(filter(None, (text[1:-1], written))) + "}", binary)
 
 
 def _too_large(size: int, most: int) -> Reject:

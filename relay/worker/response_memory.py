@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from relay.memory import of_text
-from relay.worker.response import Answer
+from relay.worker.response import HandlerResponse
 
 PATIENCE: Final = 30.0
 """Seconds after which an answer waits no more: the transaction that it belongs to may hold what one ahead of it waits for."""
 
 
-class Kept:
+class ResponseMemory:
     """Answers as they are written, each in its turn.
 
     Args:
@@ -29,7 +29,7 @@ class Kept:
         self._freed = asyncio.Event()
 
     @asynccontextmanager
-    async def made(self, make: Callable[[], Answer]) -> AsyncIterator[Answer]:
+    async def made(self, make: Callable[[], HandlerResponse]) -> AsyncIterator[HandlerResponse]:
         """Wait for room, make an answer, and keep it until the block ends."""
         await self._room()
         answer = make()

@@ -15,7 +15,7 @@ from relay.engine.policy import Policy
 from relay.events import SettleFailed, Sink
 from relay.message import SUCCESS, Batch, Claim, Outcome, Portion, Position
 from relay.net.secret_url import Conninfo
-from relay.ports import Row, Settler, Written
+from relay.ports import Settler, SettleResult, SettleRow
 from relay.postgres.errors import reason
 from relay.postgres.parameters import settle_of
 from relay.postgres.session import connect
@@ -23,9 +23,9 @@ from relay.postgres.session_settings import PIN
 from relay.queries.statements import Statements
 from relay.worker.handler import Handler, call
 from relay.worker.message import Message
-from relay.worker.outcomes import NotItsFaultError, Reject, Retry, UnreadyError
+from relay.worker.outcomes import NotStartedError, Reject, Retry, TransientAttemptError
 from relay.worker.response import answer_of, is_request
-from relay.worker.response_memory import Kept
+from relay.worker.response_memory import ResponseMemory
 
 NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
@@ -38,7 +38,7 @@ LOST = "lock_lost"
 TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
 
 
-class LockLostError(NotItsFaultError):
+class LockLostError(TransientAttemptError):
     """Another worker had taken the message over: what the handler wrote is rolled back."""
 
 
@@ -80,7 +80,7 @@ class _Rest:
         self._settled = settled
         self._settler = settler
 
-    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
         """See `relay.ports.Settler`."""
         through = [self._settled.take(claim) for claim in portion.claims]
         for ours in (True, False):
@@ -90,7 +90,7 @@ class _Rest:
             part = _part(portion, places)
             chosen = [outcomes[place] for place in places]
             if ours:
-                yield Written(part, chosen, [])
+                yield SettleResult(part, chosen, [])
                 continue
             async for written in self._settler.settle(batch, part, chosen):
                 yield written
@@ -148,7 +148,7 @@ class Transactions:
         self._policy = policy
         self._statements = Statements(schema)
         self._free: list[psycopg.AsyncConnection[Any]] = []
-        self._kept = Kept(most_bytes)
+        self._kept = ResponseMemory(most_bytes)
         self._grown: set[psycopg.AsyncConnection[Any]] = set()
         """Connections that have sent something large: libpq keeps the buffer for as long as there is the connection."""
 
@@ -181,7 +181,7 @@ class Transactions:
                     await self._answer(connection, batch, claim, returned, kept)
                     await self._write(connection, batch, claim)
                 break
-            except (psycopg.OperationalError, psycopg.errors.CheckViolation, UnreadyError) as error:
+            except (psycopg.OperationalError, psycopg.errors.CheckViolation, NotStartedError) as error:
                 # The database is away, busy, or has no partition for the day. Nobody does the work again for that.
                 attempt += 1
                 self._emit(SettleFailed(1, reason(error) if isinstance(error, psycopg.Error) else str(error), attempt))
@@ -212,7 +212,7 @@ class Transactions:
     async def _was_settled(self, batch: Batch, claim: Claim) -> bool:
         """Whether a COMMIT had come through whose answer was lost."""
         values = {"ids": [claim.id], "successes": [claim.id], "handled_by": self._name, "claimed_at": batch.claimed_at}
-        with suppress(psycopg.OperationalError, UnreadyError):
+        with suppress(psycopg.OperationalError, NotStartedError):
             async with AsyncExitStack() as transaction:
                 connection = await self._begun(transaction)
                 return bool(await (await connection.execute(self._statements["find_archived"], values)).fetchall())
@@ -229,7 +229,7 @@ class Transactions:
 
     async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim) -> None:
         """The settle, fenced by the lock token: without the lock there is no commit."""
-        values = settle_of(batch, [Row(claim, SUCCESS, None, None)], name=self._name, policy=self._policy())
+        values = settle_of(batch, [SettleRow(claim, SUCCESS, None, None)], name=self._name, policy=self._policy())
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._statements["settle"], values)
             if await cursor.fetchall():
@@ -245,7 +245,7 @@ class Transactions:
             return await self._enter(stack, await self._connected())
         except (psycopg.Error, OSError, UnicodeError) as error:
             await asyncio.sleep(NO_CONNECTION_PAUSE)
-            raise UnreadyError(f"The handler got no connection ({type(error).__name__}).") from error
+            raise NotStartedError(f"The handler got no connection ({type(error).__name__}).") from error
 
     async def _enter(self, stack: AsyncExitStack, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
         stack.push_async_callback(self._put_back, connection)

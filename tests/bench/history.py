@@ -10,7 +10,7 @@ from psycopg import sql
 from relay import devservers
 from relay.devservers.borrowed import database_at
 from relay.devservers.process import Say
-from relay.pipeline.source.columns import Column
+from relay.pipeline.source.columns import ArchiveColumn
 from relay.postgres.schema.migrate import migrate
 
 SETTINGS = ("autovacuum=off", "max_wal_size=8GB", "checkpoint_timeout=30min")
@@ -97,7 +97,7 @@ class History:
         with psycopg.connect(self.url) as connection:
             [(borders, end)] = connection.execute(_BORDERS, [[part / parts for part in range(parts)]]).fetchall()
             kinds = connection.execute(_KINDS).fetchall()
-        columns = sql.SQL(", ").join(Column(*kind).expression for kind in kinds).as_string(None)
+        columns = sql.SQL(", ").join(ArchiveColumn(*kind).expression for kind in kinds).as_string(None)
         select = f"SELECT {columns}, (archived_at AT TIME ZONE 'UTC')::date AS day FROM queue_message_archive"
         pairs = zip(borders, [*borders[1:], end], strict=True)
         return [f"{select} WHERE archived_xid >= '{low}'::xid8 AND archived_xid < '{high}'::xid8" for low, high in pairs]

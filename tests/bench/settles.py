@@ -15,7 +15,7 @@ import psycopg
 from relay import devservers
 from relay.engine.policy import Policy
 from relay.message import SUCCESS, Batch
-from relay.ports import Row
+from relay.ports import SettleRow
 from relay.postgres.parameters import settle_of
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import BY_INDEX, Session
@@ -76,7 +76,7 @@ class Form:
     async def settle(self, batch: Batch, watch: psycopg.AsyncConnection[tuple[float]]) -> None:
         """Settle a batch and note what it cost."""
         [(pid,)] = await self.session.fetch(b"SELECT pg_backend_pid()", {})
-        values = settle_of(batch, [Row(claim, SUCCESS, 1, 2) for claim in batch.claims], name="b", policy=Policy())
+        values = settle_of(batch, [SettleRow(claim, SUCCESS, 1, 2) for claim in batch.claims], name="b", policy=Policy())
         wal, cpu, began = await written(watch), cpu_of(pid), time.perf_counter()
         assert [] == await self.session.fetch(self._statement, {**values, **self._values})
         took, cpu, wal = time.perf_counter() - began, cpu_of(pid) - cpu, await written(watch) - wal

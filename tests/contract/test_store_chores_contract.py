@@ -9,7 +9,7 @@ import pytest
 
 from relay.engine.policy import Policy
 from relay.maintenance.maintenance import MaintenanceStore
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import MadeStore, ids_of
 
@@ -27,7 +27,7 @@ class Chores:
 
     def __init__(self, store: MadeStore) -> None:
         self.policy: Policy | None = None
-        self.store: MaintenanceStore = Upkeep(store=store, needs=0, adopt=self._adopt)
+        self.store: MaintenanceStore = PostgresMaintenance(store=store, needs=0, adopt=self._adopt)
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
         assert settings

@@ -8,7 +8,7 @@ from relay.claims.cursor import LAST_XID, Snapshot
 from relay.engine.policy import Policy
 from relay.engine.retry import RetryPolicy
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Outcome, Range, Result, Retry
-from relay.ports import At, ById, Finding, Fresh, Row
+from relay.ports import At, ById, Fresh, ScanFinding, SettleRow
 from tests.support.places import Memory, Place, Postgres, Standing
 from tests.support.queue import MadeStore, busy, ids_of, lost, positions_of
 
@@ -24,12 +24,12 @@ def place(request: pytest.FixtureRequest) -> Place:
     return Postgres(request.getfixturevalue("queue"), request.getfixturevalue("make_store"))
 
 
-def rows(batch: Batch, outcome: Outcome = SUCCESS) -> list[Row]:
+def rows(batch: Batch, outcome: Outcome = SUCCESS) -> list[SettleRow]:
     """A batch with one outcome."""
-    return [Row(claim, outcome, 1, 2) for claim in batch.claims]
+    return [SettleRow(claim, outcome, 1, 2) for claim in batch.claims]
 
 
-async def findings(store: MadeStore, *kinds: str) -> list[Finding]:
+async def findings(store: MadeStore, *kinds: str) -> list[ScanFinding]:
     """What a scan of everything finds of some kinds."""
     return [one for one in (await store.left()).findings if one.kind in kinds]
 
@@ -178,7 +178,7 @@ async def test_settles_move_to_the_archive_and_may_be_heard_late(place: Place) -
     store = await place.store()
     ids = await place.insert(2)
     batch = await store.batch()
-    told = [Row(batch.claims[0], SUCCESS, 1, 2), Row(batch.claims[1], Archive(Result.FAILED, "nack", "No."), None, None)]
+    told = [SettleRow(batch.claims[0], SUCCESS, 1, 2), SettleRow(batch.claims[1], Archive(Result.FAILED, "nack", "No."), None, None)]
     assert [] == await store.archive(batch, told, again=False)
     assert [] == await store.archive(batch, told, again=True)
     assert dict(zip(ids, ("success", "failed"), strict=True)) == await place.results()

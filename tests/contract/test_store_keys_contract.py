@@ -13,7 +13,7 @@ from relay.claims.intake import IntakeStore
 from relay.claims.key_bounds import NOWHERE
 from relay.claims.scrub import ScrubStore
 from relay.maintenance.maintenance import LockStore
-from relay.ports import Finding, Seen, SettleStore
+from relay.ports import QueueLook, ScanFinding, SettleStore
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import FIRST, ids_of
 
@@ -40,18 +40,18 @@ async def test_a_look_says_where_something_may_be_due(place: Place) -> None:
     """Among new messages, in order or not, and among those whose wait is over."""
     store = await place.store()
 
-    async def seen() -> Seen:
+    async def seen() -> QueueLook:
         return await store.look(fresh=Cursor(), after="-infinity", held=["audit"], lanes=EVERYWHERE, ordered=Cursor())
 
-    assert Seen(fresh=False, ordered=False, waiting=False) == await seen()
+    assert QueueLook(fresh=False, ordered=False, waiting=False) == await seen()
     await place.insert(ordering_key="k")
-    assert Seen(fresh=False, ordered=True, waiting=False) == await seen()
+    assert QueueLook(fresh=False, ordered=True, waiting=False) == await seen()
     await place.insert(wait=-60, exchange="audit")
-    assert Seen(fresh=False, ordered=True, waiting=False) == await seen()
+    assert QueueLook(fresh=False, ordered=True, waiting=False) == await seen()
     await place.insert(wait=-60)
-    assert Seen(fresh=False, ordered=True, waiting=True) == await seen()
+    assert QueueLook(fresh=False, ordered=True, waiting=True) == await seen()
     await place.insert()
-    assert Seen(fresh=True, ordered=True, waiting=True) == await seen()
+    assert QueueLook(fresh=True, ordered=True, waiting=True) == await seen()
 
 
 async def test_keys_whose_wait_is_over_are_found(place: Place) -> None:
@@ -71,7 +71,7 @@ async def test_the_head_of_a_key_says_what_it_is(place: Place) -> None:
     await place.insert(ordering_key="k")
     lanes = await store.keep_lanes()
 
-    async def head(*held: str) -> Finding:
+    async def head(*held: str) -> ScanFinding:
         _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, held=held)
         return heads.pop("k")
 

@@ -9,7 +9,7 @@ import pytest
 from relay import events
 from relay.claims.cursor import LAST_XID
 from relay.message import SUCCESS, Range
-from relay.ports import Fresh, Row
+from relay.ports import Fresh, SettleRow
 from tests.support.app_triggers import REFUSALS
 from tests.support.broker import Declared, Topology
 from tests.support.queue import MadeStore, MakeStore, Queue, busy, ids_of, positions_of
@@ -158,7 +158,7 @@ async def test_what_a_trigger_keeps_in_the_queue_is_no_lost_lock(queue: Queue, s
     batch = await store.batch()
     await refuse(queue, REFUSALS["skips"], ids[1], on="DELETE")
 
-    assert busy(ids[1]) == await store.archive(batch, [Row(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
+    assert busy(ids[1]) == await store.archive(batch, [SettleRow(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
 
     assert {ids[0], ids[2]} == {*await queue.results()}
 

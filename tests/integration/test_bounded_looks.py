@@ -10,7 +10,7 @@ import pytest
 
 from relay.message import Position
 from relay.ports import Places
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.queue import MadeStore, Queue, unchecked
 
 SHORT, LONG = 110_000, 220_000
@@ -239,7 +239,7 @@ async def test_dead_messages_that_were_acknowledged_are_not_counted(queue: Queue
     assert 3 == await queue.value("SELECT dead_unacknowledged FROM queue_message_status")
 
 
-async def test_gauges_are_read_by_a_relay(queue: Queue, upkeep: Upkeep) -> None:
+async def test_gauges_are_read_by_a_relay(queue: Queue, upkeep: PostgresMaintenance) -> None:
     """With the names that metrics have."""
     await queue.insert(2, content=json.dumps({}))
     gauges: dict[str, Any] = dict(await upkeep.read_gauges())

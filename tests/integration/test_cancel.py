@@ -12,7 +12,7 @@ import pytest
 from psycopg import errors
 
 from relay.message import SUCCESS
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.cli import Cli, Seeded
 from tests.support.logins import login
 from tests.support.queue import MadeStore, Queue, until
@@ -125,7 +125,7 @@ async def test_an_ordering_key_goes_on(queue: Queue, store: MadeStore) -> None:
     batch = (await store.claim_heads("k", lanes=lanes)).batch
     assert batch is not None
     assert [second] == [claim.id for claim in batch.claims]
-    assert [] == await store.archive(batch, [Row(batch.claims[0], SUCCESS, 1, 2)], again=False)
+    assert [] == await store.archive(batch, [SettleRow(batch.claims[0], SUCCESS, 1, 2)], again=False)
 
 
 async def test_without_a_day_in_the_archive_nothing_is_lost(queue: Queue) -> None:

@@ -11,7 +11,7 @@ import pytest
 from relay.claims.lanes import PAGE, Lanes
 from relay.claims.streams import Streams
 from relay.message import SUCCESS, Batch, GiveBack
-from relay.ports import At, Fresh, Row
+from relay.ports import At, Fresh, SettleRow
 from relay.postgres.parameters import positions_of, probe, ranges_of, results_of, returns_of, wanted_of
 from relay.postgres.payload_fetcher import LARGE
 from relay.postgres.session import Session
@@ -45,7 +45,7 @@ async def take(streams: Streams) -> Batch:
 async def move(store: MadeStore, streams: Streams) -> Batch:
     """Claim a batch and settle it."""
     batch = await take(streams)
-    assert [] == await store.archive(batch, [Row(claim, SUCCESS, 1000, 2000) for claim in batch.claims], again=False)
+    assert [] == await store.archive(batch, [SettleRow(claim, SUCCESS, 1000, 2000) for claim in batch.claims], again=False)
     return batch
 
 
@@ -65,8 +65,8 @@ def claiming(store: MadeStore) -> dict[str, Any]:
 
 async def pages_in_hand(queue: Queue, store: MadeStore, batch: Batch) -> list[int]:
     """Pages that it takes to settle, to give back, and to renew the locks of a batch."""
-    rows = [Row(claim, SUCCESS, 1000, 2000) for claim in batch.claims]
-    back = [Row(claim, GiveBack("cut", "x"), None, None) for claim in batch.claims]
+    rows = [SettleRow(claim, SUCCESS, 1000, 2000) for claim in batch.claims]
+    back = [SettleRow(claim, GiveBack("cut", "x"), None, None) for claim in batch.claims]
     times = "{" + ",".join(["1"] * len(rows)) + "}"
     values = {
         **positions_of(rows), **results_of(rows), **returns_of(back), "token": batch.token, "lock_seconds": 30.0,
@@ -144,7 +144,7 @@ async def test_everything_costs_the_same_where_autovacuum_has_counted_an_empty_q
                 claims = await pages(queue, store, streams)
                 batch = await take(streams)
                 read.append([claims, *await pages_in_hand(queue, store, batch)])
-                assert [] == await store.archive(batch, [Row(claim, SUCCESS, 1000, 2000) for claim in batch.claims], again=False)
+                assert [] == await store.archive(batch, [SettleRow(claim, SUCCESS, 1000, 2000) for claim in batch.claims], again=False)
         await holder.rollback()
 
     # Measured: 3,566, 2,500, 5,600 and 6,700 pages at each look; walks made it 1,800 more at each than at the one before.

@@ -9,7 +9,7 @@ import pytest
 
 from relay.cli.commands import replay as cli_replay
 from relay.cli.common.output import count
-from relay.postgres.operator_session import Console
+from relay.postgres.operator_session import OperatorSession
 from tests.support.cli import Cli, Seeded
 
 
@@ -89,9 +89,9 @@ def test_what_is_replayed_now_is_not_found_again_by_the_same_replay(cli: Cli, se
     seeded.archive("success")
     seeded.archive("success")
     pages = []
-    run = Console.rows
+    run = OperatorSession.rows
 
-    def settle_after_each(self: Console, name: str, /, **values: object) -> list[dict[str, object]]:
+    def settle_after_each(self: OperatorSession, name: str, /, **values: object) -> list[dict[str, object]]:
         rows = run(self, name, **values)
         if name == "replay_page":
             pages.append(len(rows))
@@ -99,7 +99,7 @@ def test_what_is_replayed_now_is_not_found_again_by_the_same_replay(cli: Cli, se
         return rows
 
     monkeypatch.setattr(cli_replay, "PAGE", 1)
-    monkeypatch.setattr(Console, "rows", settle_after_each)
+    monkeypatch.setattr(OperatorSession, "rows", settle_after_each)
 
     assert "2 messages replayed\n" == cli("replay", "--exchange", "orders")
     assert [1, 1, 0] == pages

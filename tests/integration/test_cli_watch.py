@@ -16,9 +16,9 @@ import pytest
 
 from relay.cli.dead_watch import cursor
 from relay.cli.dead_watch.actions import Dead, Handled, Outcome
-from relay.cli.dead_watch.loop import Watch
-from relay.cli.dead_watch.plan import Plan
-from relay.postgres.operator_session import Console
+from relay.cli.dead_watch.loop import DeadWatch
+from relay.cli.dead_watch.plan import WatchPlan
+from relay.postgres.operator_session import OperatorSession
 from tests.support.cli import Cli, Seeded
 
 
@@ -254,9 +254,9 @@ def test_a_message_that_commits_late_is_not_missed(database_url: str, seeded: Se
     """A settle that began before others and committed after them stands below what was seen last; pages are small here."""
     monkeypatch.setattr(cursor, "PAGE", 2)
     recorder = _Recorder()
-    watch = Watch(Plan(handlers=[recorder]), stopped=lambda: False)
+    watch = DeadWatch(WatchPlan(handlers=[recorder]), stopped=lambda: False)
     late = seeded.insert(routing_key="late")
-    with Console(database_url, schema="public") as opened, psycopg.connect(database_url) as slow:
+    with OperatorSession(database_url, schema="public") as opened, psycopg.connect(database_url) as slow:
         slow.execute("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'failed', NULL, NULL, 'slow')", [late])
         for number in range(3):
             seeded.archive("failed", routing_key=str(number))

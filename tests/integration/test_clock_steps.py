@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.queue import MadeStore, MakeStore, Queue
 
 LANES = 64
@@ -87,7 +87,7 @@ async def test_a_dead_relays_lanes_are_taken_after_the_clock_was_set_back(queue:
 
 
 async def test_a_dead_relay_has_no_part_of_a_limit_after_the_clock_was_set_back(
-    queue: Queue, make_store: MakeStore, upkeep: Upkeep
+    queue: Queue, make_store: MakeStore, upkeep: PostgresMaintenance
 ) -> None:
     """Else the living would send at a part of the rate for as long as the step."""
     dead = make_store("dead")

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from relay.message import Archive, Result
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.queue import MadeStore, Queue
 
 Step = Callable[[Queue, MadeStore], Awaitable[None]]
@@ -40,7 +40,7 @@ async def relay_settles(queue: Queue, store: MadeStore) -> None:
     """What was sent, and what was not."""
     ids = await queue.insert(2)
     batch = await store.batch()
-    rows = [Row(claim, outcome, None, None) for claim, outcome in zip(batch.claims, OUTCOMES, strict=True)]
+    rows = [SettleRow(claim, outcome, None, None) for claim, outcome in zip(batch.claims, OUTCOMES, strict=True)]
 
     assert [] == await store.archive(batch, rows, again=False)
     assert [] == await store.archive(batch, rows, again=True)

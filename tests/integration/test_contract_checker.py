@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 import uvloop
 
-from relay.contracts.large_checks import Checker, End, Judged, _send
+from relay.contracts.large_checks import CheckFailure, CheckResult, LargeChecks, _send
 from tests.support.queue import until
 
 pytestmark = pytest.mark.ids("A37")
-KEPT = Judged([None], None)
+KEPT = CheckResult([None], None)
 HOSTILE = b"[%s]" % b",".join(b"%d" % (10**60 + n) for n in range(8000))
 """By `uniqueItems` each is compared with each."""
 
 
 @pytest.fixture
-async def checker() -> AsyncIterator[Checker]:
+async def checker() -> AsyncIterator[LargeChecks]:
     """One that is closed in the end."""
-    made = Checker()
+    made = LargeChecks()
     yield made
     await made.aclose()
 
 
-def process_of(checker: Checker) -> asyncio.subprocess.Process:
+def process_of(checker: LargeChecks) -> asyncio.subprocess.Process:
     """The one that it has now."""
     assert checker._process is not None
     return checker._process
@@ -69,7 +69,7 @@ def environment_of(pid: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-async def test_a_process_that_was_killed_between_two_contents_blames_neither(checker: Checker, noticed: bool) -> None:
+async def test_a_process_that_was_killed_between_two_contents_blames_neither(checker: LargeChecks, noticed: bool) -> None:
     """Another one is asked, whether or not the relay has seen the end of the first."""
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
     first = process_of(checker)
@@ -81,7 +81,7 @@ async def test_a_process_that_was_killed_between_two_contents_blames_neither(che
 
 
 @pytest.mark.parametrize("reused", [True, False])
-async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was_made_for_it(checker: Checker, reused: bool) -> None:
+async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was_made_for_it(checker: LargeChecks, reused: bool) -> None:
     """So a content that has its process killed is asked about once, or twice where the first process had served another one."""
     if reused:
         assert KEPT == await checker.judge("orders", b"{}", ["true"])
@@ -96,10 +96,10 @@ async def test_a_process_that_is_killed_as_it_checks_ends_that_check_once_it_was
 
     async with asyncio.timeout(60):
         judged, _ = await asyncio.gather(checker.judge("orders", HOSTILE, ['{"uniqueItems": true}']), until(is_killed, 60))
-    assert Judged([], End.LOST) == judged
+    assert CheckResult([], CheckFailure.LOST) == judged
 
 
-async def test_a_process_that_is_killed_once_it_has_answered_is_asked_for_nothing_more(checker: Checker) -> None:
+async def test_a_process_that_is_killed_once_it_has_answered_is_asked_for_nothing_more(checker: LargeChecks) -> None:
     """What it has found counts."""
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
     process = process_of(checker)
@@ -109,20 +109,22 @@ async def test_a_process_that_is_killed_once_it_has_answered_is_asked_for_nothin
     process.kill()
 
     async with asyncio.timeout(60):
-        assert Judged([None], End.LOST) == await checking
+        assert CheckResult([None], CheckFailure.LOST) == await checking
 
 
-async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(
+    checker: LargeChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the process had served another one."""
     monkeypatch.setattr("relay.contracts.large_checks._PATIENCE", 0.2)
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
     process_of(checker).send_signal(signal.SIGSTOP)
 
     async with asyncio.timeout(60):
-        assert Judged([], End.LOST) == await checker.judge("orders", b"{}", ["true"])
+        assert CheckResult([], CheckFailure.LOST) == await checker.judge("orders", b"{}", ["true"])
 
 
-async def test_no_content_is_blamed_for_the_memory_that_others_left(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_content_is_blamed_for_the_memory_that_others_left(checker: LargeChecks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Schemas that were compiled stay: what then finds too little memory in the process is checked in another one."""
     monkeypatch.setattr("relay.contracts.large_checks.of_check", lambda size: (size and 48) << 20)
     large = [{"properties": {f"a{n}_{m}": {"type": "integer", "minimum": m} for m in range(4000)}} for n in range(12)]
@@ -152,7 +154,7 @@ async def _write_to_one_that_ended() -> None:
 @pytest.mark.parametrize("before", ["nothing", "a check waits", "the process starts", "a content is checked"])
 async def test_a_checker_that_was_closed_starts_no_process(starting: asyncio.Event, before: str) -> None:
     """At whatever moment; what waits for its check hears that there is none."""
-    checker, loop = Checker(), asyncio.get_running_loop()
+    checker, loop = LargeChecks(), asyncio.get_running_loop()
     waiting = [loop.create_task(checker.judge(name, HOSTILE, ['{"uniqueItems": true}'])) for name in ("orders", "audit", "orders")]
     if before == "a check waits":
         await asyncio.sleep(0)
@@ -163,14 +165,14 @@ async def test_a_checker_that_was_closed_starts_no_process(starting: asyncio.Eve
     async with asyncio.timeout(2):
         await checker.aclose()
         assert [] == processes()
-        assert [Judged([], End.LOST)] * 3 == await asyncio.gather(*waiting)
-        assert Judged([], End.LOST) == await checker.judge("orders", b"{}", ["true"])
+        assert [CheckResult([], CheckFailure.LOST)] * 3 == await asyncio.gather(*waiting)
+        assert CheckResult([], CheckFailure.LOST) == await checker.judge("orders", b"{}", ["true"])
         assert [] == processes()
 
 
 async def test_a_check_that_is_cut_off_as_its_process_starts_leaves_none_behind(starting: asyncio.Event) -> None:
     """Nobody would know of it."""
-    checker = Checker()
+    checker = LargeChecks()
     checking = asyncio.create_task(checker.judge("orders", b"{}", ["true"]))
     await starting.wait()
     checking.cancel()
@@ -179,7 +181,7 @@ async def test_a_check_that_is_cut_off_as_its_process_starts_leaves_none_behind(
     assert [] == processes()
 
 
-async def test_the_process_starts_as_the_relay_did_and_knows_no_secret(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_process_starts_as_the_relay_did_and_knows_no_secret(checker: LargeChecks, monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds the libraries of Python, and no password stands in its environment."""
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     monkeypatch.setenv("RELAY_DATABASE_URL", "postgresql://relay:hunter22@db/app")

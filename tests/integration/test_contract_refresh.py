@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from relay.contracts.patterns import matches
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.broker import Topology
 from tests.support.queue import MadeStore, Queue, until
 
@@ -27,7 +27,7 @@ CHANGES = [
 async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Queue, store: MadeStore) -> None:
     """Each change once; without any, and in between, nothing is read beside the policy."""
     told: list[list[tuple[Any, ...]]] = []
-    upkeep = Upkeep(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
     await upkeep.refresh_policy()
     assert [] == told
 
@@ -48,7 +48,7 @@ async def test_versions_that_hold_for_nothing_are_not_read(queue: Queue, store: 
     for number in range(50):
         mode = "enforce" if number < 25 else "warn"
         await queue.sql(f"SELECT queue_message_contract_add('orders', '#', '{{\"maximum\": {number}}}', NULL, '{mode}')")
-    await Upkeep(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append).refresh_policy()
+    await PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append).refresh_policy()
 
     assert [[(25, "enforce"), (50, "warn")]] == [[(row[2], row[3]) for row in rows] for rows in told]
 
@@ -56,7 +56,7 @@ async def test_versions_that_hold_for_nothing_are_not_read(queue: Queue, store: 
 async def test_a_change_that_commits_late_is_heard_too(queue: Queue, store: MadeStore, database_url: str) -> None:
     """Begun before another one that was read meanwhile: no number that only rises could tell."""
     told: list[list[tuple[Any, ...]]] = []
-    upkeep = Upkeep(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
     await queue.sql("SELECT queue_message_contract_add('orders', 'a', 'true'), queue_message_contract_add('orders', 'b', 'true')")
     async with await psycopg.AsyncConnection.connect(database_url) as slow:
         await slow.execute("SELECT queue_message_contract_mode('orders', 'a', 'enforce')")

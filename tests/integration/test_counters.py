@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from relay.message import SUCCESS
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.broker import Topology
 from tests.support.queue import MakeStore, Queue, until
 from tests.support.relays import RelayProcess, Relays, cpu_seconds, peak_memory
@@ -133,7 +133,7 @@ async def test_claims_stay_hot_whatever_the_size_of_messages(queue: Queue, make_
         await queue.sql(f"INSERT INTO queue_message (exchange, content) SELECT 'orders', {pad} FROM generate_series(1, 1000)")
         for _ in range(2):
             batch = await store.batch(limit=BATCH // 2)
-            await store.archive(batch, [Row(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
+            await store.archive(batch, [SettleRow(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
     await store.aclose()
 
     async def counted() -> bool:

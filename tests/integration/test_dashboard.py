@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay import events
 from relay.message import SUCCESS, Archive, Result
 from relay.observability.metrics import Metrics
-from relay.ports import Row
+from relay.ports import SettleRow
 from relay.queries.statements import Statements
 from tests.support import dashboard
 from tests.support.logins import login
@@ -41,7 +41,7 @@ async def busy_queue(queue: Queue, store: MadeStore) -> Queue:
     await queue.insert(1, exchange="missing")
     batch = await store.batch()
     outcomes = [SUCCESS] * 19 + [Archive(Result.REJECTED, "too_large", "17 MB."), Archive(Result.FAILED, "no_exchange", "There is none.")]
-    rows = [Row(claim, outcome, 1500, 2500) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
+    rows = [SettleRow(claim, outcome, 1500, 2500) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
     assert [] == await store.archive(batch, rows, again=False)
     await queue.insert(3, ordering_key="customer 7")
     await queue.sql("SELECT queue_message_key_park('customer 7', 'looks wrong', 'me')")

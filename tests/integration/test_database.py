@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from relay.errors import StoreError
 from relay.postgres.errors import READ_ONLY, read_only
-from relay.postgres.operator_session import Console
+from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session, _kerberos, connect
 from relay.postgres.timeouts import Connection, soon
@@ -103,7 +103,7 @@ async def test_texts_are_read_whole_whatever_encoding_the_environment_names(
 
     assert [("a→b",)] == await session.fetch(b"SELECT 'a' || chr(8594) || 'b'", {})
     await session.aclose()
-    with Console(database_url, schema="public") as console:
+    with OperatorSession(database_url, schema="public") as console:
         assert {"text": "→"} == console.connection.execute("SELECT chr(8594) AS text").fetchone()
     said: list[str] = []
     migrate(database_url, say=said.append)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from relay.claims.key_bounds import NOWHERE, Bound
+from relay.claims.key_bounds import NOWHERE, KeyBound
 from relay.message import Position
 from relay.postgres.parameters import probe
 from tests.support.foreign import FAR, bring, renumber
@@ -59,7 +59,7 @@ async def test_what_is_renumbered_after_a_note_is_found(queue: Queue, store: Mad
     ):
         pass
     own = int(await queue.value("SELECT max(xid::text::bigint) FROM queue_message WHERE ordering_key = 'b' AND xid < %s::text::xid8", FAR))
-    _, found = await store.find_heads(["b"], [Bound(Position(own, 0), ())], held=[])
+    _, found = await store.find_heads(["b"], [KeyBound(Position(own, 0), ())], held=[])
     assert 2 == found["b"].position.xid
     assert 0 < await queue.value("SELECT renumbered_to FROM queue_message_cluster")
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from relay.message import Retry
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.cli import Cli, Seeded
 from tests.support.queue import MadeStore, Queue, ids_of, unchecked
 
@@ -33,7 +33,7 @@ async def test_a_time_before_all_others_fails_no_claim(queue: Queue, store: Made
 
     assert batch is not None
     assert [id_] == ids_of(batch)
-    await store.release(batch, [Row(batch.claims[0], Retry(60.0, "no-route", "Nobody listens."), None, None)], again=False)
+    await store.release(batch, [SettleRow(batch.claims[0], Retry(60.0, "no-route", "Nobody listens."), None, None)], again=False)
     assert await queue.value("SELECT available_at > now() FROM queue_message")
 
 

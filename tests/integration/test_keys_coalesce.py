@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from relay.message import SUCCESS
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.keyed import contents, fates, fold, insert, keyed, other, queued
 from tests.support.queue import MadeStore, Queue, until
 
@@ -55,7 +55,7 @@ async def test_what_is_claimed_is_left_alone(queue: Queue, store: MadeStore) -> 
     assert [1, 2] == await contents(queue)
     assert (await store.claim_heads("c", lanes=lanes)).batch is None
 
-    assert [] == await store.archive(batch, [Row(batch.claims[0], SUCCESS, 1, 2)], again=False)
+    assert [] == await store.archive(batch, [SettleRow(batch.claims[0], SUCCESS, 1, 2)], again=False)
 
     successor = (await store.claim_heads("c", lanes=lanes)).batch
     assert successor is not None

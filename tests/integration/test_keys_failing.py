@@ -6,7 +6,7 @@ import pytest
 
 from relay.errors import StoreError
 from relay.message import SUCCESS
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.broker import Topology
 from tests.support.keyed import contents, fold, keyed, queued
 from tests.support.queue import MadeStore, Queue
@@ -129,7 +129,7 @@ async def test_a_row_that_a_trigger_keeps_from_the_archive_does_not_hold_its_bat
     await queue.insert(1, content="13")
     batch = await store.batch()
     with pytest.raises(StoreError, match=why) as caught:
-        await store.archive(batch, [Row(batch.claims[0], SUCCESS, None, 1)], again=False)
+        await store.archive(batch, [SettleRow(batch.claims[0], SUCCESS, None, 1)], again=False)
     assert caught.value.row_is_guilty
 
 

@@ -9,7 +9,7 @@ from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
 from relay.events import Event, LockLost
 from relay.memory import KEPT
-from relay.message import Cut
+from relay.message import TruncatedPayload
 from relay.postgres.payload_fetcher import FIRST, LARGE
 from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
 
@@ -67,7 +67,7 @@ async def test_a_payload_longer_than_its_size_lets_expect_does_not_travel_with_i
 
     [cut, whole] = (await store.batch()).claims
 
-    assert (Cut, FIRST) == (type(cut.payload), len(cut.payload))
+    assert (TruncatedPayload, FIRST) == (type(cut.payload), len(cut.payload))
     assert b"1" + b"0" * 100_000 == whole.payload
 
 

@@ -7,7 +7,7 @@ import pytest
 from relay.claims.intake import Intake
 from relay.errors import NewConnectionError, StoreError
 from relay.message import SUCCESS, Batch, Portion
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.queue import PLENTY, MadeStore, Queue, ids_of, until
 
 TERMINATE = """
@@ -44,7 +44,7 @@ async def pass_one(queue: Queue, store: MadeStore, intake: Intake) -> int:
     await intake.keep_lanes()
     await queue.insert(ordering_key="k")
     batch = await found(intake)
-    assert [] == await store.archive(batch, [Row(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
+    assert [] == await store.archive(batch, [SettleRow(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
     intake.settled(Portion(batch.claims, [], [], []), [SUCCESS] * len(batch.claims))
     return batch.claims[-1].xid
 

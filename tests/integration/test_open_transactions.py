@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from relay.claims.cursor import LAST_XID, Cursor, Snapshot
-from relay.claims.key_bounds import NOWHERE, Bound
+from relay.claims.key_bounds import NOWHERE, KeyBound
 from relay.claims.stream import WALK
 from relay.message import START, Position, Range
 from relay.ports import Fresh
@@ -44,7 +44,7 @@ async def insert(writer: psycopg.AsyncConnection[Any], key: str | None = None) -
     return int(found[0])
 
 
-async def pages(queue: Queue, store: MadeStore, ranges: list[Range], bound: Bound = NOWHERE) -> dict[str, int]:
+async def pages(queue: Queue, store: MadeStore, ranges: list[Range], bound: KeyBound = NOWHERE) -> dict[str, int]:
     """Pages that each statement looks at: claims continue in these ranges, keys begin at this bound, all else on the left."""
     lanes = list(await store.keep_lanes())
     claim, where = wanted_of(Fresh(ranges, WALK))
@@ -76,7 +76,7 @@ async def test_no_look_walks_what_is_not_committed(
     passed = Cursor.behind(Snapshot.parse(str(await queue.value("SELECT pg_current_snapshot()::text"))))
     assert xid in passed.late
 
-    for ranges, bound in ((Cursor().ranges(), NOWHERE), (passed.ranges(), Bound(Position(xid, 0), ()))):
+    for ranges, bound in ((Cursor().ranges(), NOWHERE), (passed.ranges(), KeyBound(Position(xid, 0), ()))):
         found = await pages(queue, store, ranges, bound)
         assert {} == {name: read for name, read in found.items() if read > MOST_PAGES}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.cli import Cli, Seeded
 from tests.support.queue import Queue
 
@@ -78,7 +78,7 @@ def test_what_is_due_at_no_finite_time_breaks_no_status(cli: Cli, seeded: Seeded
 
 
 @pytest.mark.parametrize("time", ["infinity", "-infinity"])
-async def test_what_is_due_at_no_finite_time_stops_no_relay(queue: Queue, upkeep: Upkeep, time: str) -> None:
+async def test_what_is_due_at_no_finite_time_stops_no_relay(queue: Queue, upkeep: PostgresMaintenance, time: str) -> None:
     """Its policy is read, and what is due beside it is sent."""
     await queue.sql("SELECT queue_message_schedule_add(name, 'EVERY 1 day', 'e') FROM unnest('{good,bad}'::text[]) AS name")
     await queue.sql("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'good'), ('e', 'bad')")

@@ -14,9 +14,9 @@ from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result
 from relay.pipeline.source import adbc
 from relay.pipeline.source.database import Database
-from relay.ports import Row
-from relay.postgres.notification_listener import Ear
-from relay.postgres.operator_session import Console
+from relay.ports import SettleRow
+from relay.postgres.notification_listener import NotificationListener
+from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema import migrate as migrations
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session
@@ -109,7 +109,7 @@ async def test_a_pool_does_not_hand_on_that_a_client_is_looked_after(database_ur
 
 async def test_the_listening_connection_is_pinned(hostile: str) -> None:
     """It hears, and its texts are read alike."""
-    ear = Ear(conninfo=hostile, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
+    ear = NotificationListener(conninfo=hostile, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
     await ear.open()
 
     assert ear._connection is not None
@@ -119,7 +119,7 @@ async def test_the_listening_connection_is_pinned(hostile: str) -> None:
 
 def test_the_consoles_and_the_migrations_connection_are_pinned(hostile: str) -> None:
     """What an operator reads, and what is written into the catalog."""
-    with Console(hostile, schema="public") as console:
+    with OperatorSession(hostile, schema="public") as console:
         assert [{"all": [*EXPECTED]}] == console.connection.execute(f"SELECT ARRAY[{SHOWN[7:]}] AS all".encode()).fetchall()
     with migrations._connection(hostile, print) as connection:
         assert EXPECTED == connection.execute(SHOWN.encode()).fetchone()
@@ -143,7 +143,7 @@ async def test_what_is_archived_is_what_was_said(queue: Queue, make_store: MakeS
     ids = await queue.insert(2)
     batch = await store.batch()
     outcomes = (Archive(Result.SUCCESS), Archive(Result.FAILED, "code", "detail"))
-    rows = [Row(claim, outcome, None, 7) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
+    rows = [SettleRow(claim, outcome, None, 7) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
 
     assert [] == await store.archive(batch, rows, again=False)
     told = "SELECT array_agg(ARRAY[error_code, error_detail] ORDER BY seq) FROM queue_message_archive WHERE published_at IS NULL"
@@ -191,7 +191,7 @@ async def test_a_database_without_an_encoding_is_refused(ascii_url: str) -> None
         await session.fetch(b"SELECT 1", {})
     with pytest.raises(MigrationError, match=sentence):
         migrate(ascii_url)
-    with pytest.raises(StoreError, match=sentence), Console(ascii_url, schema="public"):
+    with pytest.raises(StoreError, match=sentence), OperatorSession(ascii_url, schema="public"):
         pass
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from relay.errors import StoreError
 from relay.message import Archive, Result
-from relay.ports import Row
-from relay.postgres.maintenance_store import Upkeep
+from relay.ports import SettleRow
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.queue import MadeStore, Queue
 
 
@@ -35,7 +35,7 @@ async def test_everything_that_is_deleted_can_be(published: Queue, store: MadeSt
     await published.insert(2)
     batch = await store.batch()
     outcomes = (Archive(Result.SUCCESS), Archive(Result.FAILED, "x", "x"))
-    rows = [Row(claim, outcome, None, None) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
+    rows = [SettleRow(claim, outcome, None, None) for claim, outcome in zip(batch.claims, outcomes, strict=True)]
     assert [] == await store.archive(batch, rows, again=False)
     await published.sql("INSERT INTO queue_message_receipt (message_id) VALUES (gen_random_uuid())")
 
@@ -45,7 +45,7 @@ async def test_everything_that_is_deleted_can_be(published: Queue, store: MadeSt
     assert 0 == await published.value("SELECT count(*) FROM queue_message_receipt")
 
 
-async def test_days_are_made_although_retention_fails(queue: Queue, upkeep: Upkeep) -> None:
+async def test_days_are_made_although_retention_fails(queue: Queue, upkeep: PostgresMaintenance) -> None:
     """They are statements of their own, so neither takes back what the other did."""
     days = "SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'queue_message_archive_daily'::regclass"
     day = await queue.value(days)

@@ -10,7 +10,7 @@ import pytest
 
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Outcome, Result
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.app_triggers import REFUSALS
 from tests.support.keyed import fold, keyed
 from tests.support.queue import MadeStore, Queue
@@ -99,7 +99,7 @@ def settling(outcome: Outcome) -> Step:
 
     async def step(place: Place) -> None:
         batch = await place.store.batch()
-        await place.store.archive(batch, [Row(claim, outcome, 1, 2) for claim in batch.claims], again=False)
+        await place.store.archive(batch, [SettleRow(claim, outcome, 1, 2) for claim in batch.claims], again=False)
 
     return step
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.queue import MadeStore, Queue
 
 EVERYTHING = "SELECT to_jsonb(r) FROM queue_message_relay r UNION ALL SELECT to_jsonb(l) FROM queue_message_lane l"
 
 
-async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: MadeStore, upkeep: PostgresMaintenance) -> None:
     """A heartbeat that finds no row makes a new one under a new id."""
     before = store.relay_id
     await queue.sql("UPDATE queue_message_relay SET heartbeat_at = now() - interval '1 day'")
@@ -23,7 +23,7 @@ async def test_a_relay_that_was_forgotten_enters_again(queue: Queue, store: Made
     assert [(store.relay_id,)] == await queue.sql("SELECT id FROM queue_message_relay")
 
 
-async def test_a_relay_whose_id_another_one_has_enters_again(queue: Queue, store: MadeStore, upkeep: Upkeep) -> None:
+async def test_a_relay_whose_id_another_one_has_enters_again(queue: Queue, store: MadeStore, upkeep: PostgresMaintenance) -> None:
     """A standby that took over gives an id out again; the other one's row stays as it is."""
     other = store.relay_id
     await queue.sql("UPDATE queue_message_relay SET name = 'other', started_at = started_at + interval '1 s'")

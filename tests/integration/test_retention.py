@@ -12,8 +12,8 @@ import pytest
 from psycopg import errors
 
 from relay.message import Archive, Result
-from relay.ports import Row
-from relay.postgres.maintenance_store import Upkeep
+from relay.ports import SettleRow
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.logins import login
 from tests.support.queue import MakeStore, Queue
 
@@ -216,7 +216,7 @@ async def _settle_until(done: asyncio.Event, url: str, make_store: MakeStore) ->
             await app.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
             batch = await store.batch()
             begin = time.monotonic()
-            rows = [Row(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims]
+            rows = [SettleRow(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims]
             assert [] == await store.archive(batch, rows, again=False)
             slowest = max(slowest, time.monotonic() - begin)
     return slowest
@@ -283,7 +283,7 @@ async def test_days_that_wait_for_their_verification_are_counted(queue: Queue, y
     assert await queue.value(waiting) is None
 
 
-async def test_what_one_step_leaves_over_the_next_ones_take(queue: Queue, upkeep: Upkeep) -> None:
+async def test_what_one_step_leaves_over_the_next_ones_take(queue: Queue, upkeep: PostgresMaintenance) -> None:
     """A day and 5,000 dead messages in each; when nothing went, nothing is left."""
     await queue.sql("SELECT queue_message_config_set('retention_days', '1'), queue_message_config_set('dead_retention_days', '1')")
     await queue.sql("SELECT queue_message_ensure_partitions(0, now() - make_interval(days => d)) FROM unnest(ARRAY[5, 6]) d")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.postgres.notification_listener import Ear
+from relay.postgres.notification_listener import NotificationListener
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session
 from relay.queries.statements import Statements
@@ -129,7 +129,7 @@ async def test_the_relays_own_sessions_undo_what_is_a_rule_for_applications(data
     session = Session(database_url, application_name="relay")
     assert [expected] == await session.fetch(shown.encode(), {})
     await session.aclose()
-    ear = Ear(conninfo=database_url, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
+    ear = NotificationListener(conninfo=database_url, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
     await ear.open()
     assert ear._connection is not None
     assert expected == await (await ear._connection.execute(shown.encode())).fetchone()

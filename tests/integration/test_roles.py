@@ -13,8 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from relay import devservers
 from relay.message import Archive, Result, Retry
-from relay.ports import Row
-from relay.postgres.maintenance_store import Upkeep
+from relay.ports import SettleRow
+from relay.postgres.maintenance_store import PostgresMaintenance
 from relay.postgres.schema.borders import check_roles
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.schema.sql_files import Renderer, migrations, read
@@ -135,7 +135,7 @@ async def test_a_relay_claims_settles_and_tends(queue: Queue, login_of: Callable
     await store.keep_lanes()
     await store.heartbeat("{}")
 
-    upkeep = Upkeep(store=store, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
+    upkeep = PostgresMaintenance(store=store, needs=migrations()[-1].version, adopt=lambda _policy, _settings: None)
     await upkeep.check_schema()
     await queue.expire()
     for chore in (
@@ -157,12 +157,12 @@ async def _claim_and_settle(store: MadeStore) -> None:
     for kind in ("waiting", "suspect"):
         await store.found(kind)
     batch = await store.batch(limit=4)
-    rows = [Row(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims[:1]]
-    rows += [Row(claim, Archive(Result.FAILED, "x", "x"), None, None) for claim in batch.claims[1:2]]
+    rows = [SettleRow(claim, Archive(Result.SUCCESS), None, None) for claim in batch.claims[:1]]
+    rows += [SettleRow(claim, Archive(Result.FAILED, "x", "x"), None, None) for claim in batch.claims[1:2]]
     assert [] == await store.archive(batch, rows, again=False)
     assert [] == await store.archive(batch, rows, again=True)
     for again in (False, True):
-        assert [] == await store.release(batch, [Row(batch.claims[2], Retry(0, "x", "x"), None, None)], again=again)
+        assert [] == await store.release(batch, [SettleRow(batch.claims[2], Retry(0, "x", "x"), None, None)], again=again)
     assert 1 == await store.renew(batch, [batch.claims[3].position])
 
 

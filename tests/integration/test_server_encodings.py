@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result, Retry
-from relay.ports import Row
+from relay.ports import SettleRow
 from relay.postgres.schema.migrate import migrate
 from tests.support.broker import Topology
 from tests.support.encodings import encoded_database
@@ -51,7 +51,7 @@ async def test_texts_come_out_of_the_queue_and_into_the_archive_as_they_were_giv
     assert claim.payload == f'{{"{word}": "{word}"}}'.encode()
     assert word in (claim.options or b"").decode()
 
-    assert [] == await store.archive(batch, [Row(claim, Archive(Result.FAILED, "code", f"no {word}"), None, None)], again=False)
+    assert [] == await store.archive(batch, [SettleRow(claim, Archive(Result.FAILED, "code", f"no {word}"), None, None)], again=False)
     archived = await queue.archived(id_)
     assert (word, word, {word: word}, f"no {word}", word) == tuple(
         archived[name] for name in ("exchange", "routing_key", "content", "error_detail", "handled_by")
@@ -108,8 +108,8 @@ async def test_a_reason_with_letters_that_the_database_lacks_is_kept_with_their_
     await store.register()
     batch = await store.batch()
     reason = f"no {word} in ☃"
-    failed = [Row(batch.claims[0], Archive(Result.FAILED, "code", reason), None, None)]
-    again = [Row(batch.claims[1], Retry(60.0, "code", reason), None, None)]
+    failed = [SettleRow(batch.claims[0], Archive(Result.FAILED, "code", reason), None, None)]
+    again = [SettleRow(batch.claims[1], Retry(60.0, "code", reason), None, None)]
     assert [] == await store.archive(batch, failed, again=False)
     assert [] == await store.release(batch, again, again=False) == await store.release(batch, again, again=True)
     kept = reason.encode("ascii", "backslashreplace").decode()

@@ -11,7 +11,7 @@ import pytest
 from relay.claims.cursor import LAST_XID, Snapshot
 from relay.errors import NewConnectionError, StoreError
 from relay.message import START, GiveBack, Position, Range, Retry
-from relay.ports import At, Fresh, Row
+from relay.ports import At, Fresh, SettleRow
 from tests.support.claimers import row_held
 from tests.support.queue import FIRST, MadeStore, MakeStore, Queue, ids_of
 
@@ -234,7 +234,7 @@ async def test_a_given_back_claim_is_due_at_once_and_does_not_count(queue: Queue
     [id_] = await queue.insert()
     batch = await store.batch()
 
-    assert [] == await store.release(batch, [Row(batch.claims[0], GiveBack("gone", "The broker went."), None, None)], again=False)
+    assert [] == await store.release(batch, [SettleRow(batch.claims[0], GiveBack("gone", "The broker went."), None, None)], again=False)
     again = await store.found_batch()
 
     assert [(id_, 1)] == [(claim.id, claim.attempts) for claim in again.claims]
@@ -245,7 +245,7 @@ async def test_a_retry_waits_counts_and_says_why(queue: Queue, store: MadeStore)
     [id_] = await queue.insert()
     batch = await store.batch()
 
-    await store.release(batch, [Row(batch.claims[0], Retry(60.0, "no-route", "Nobody\0listens."), None, None)], again=False)
+    await store.release(batch, [SettleRow(batch.claims[0], Retry(60.0, "no-route", "Nobody\0listens."), None, None)], again=False)
 
     row = await queue.row(id_)
     assert (None, None, None, 1, "no-route: Nobody\\0listens.") == (

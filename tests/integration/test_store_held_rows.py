@@ -11,10 +11,10 @@ import pytest
 
 from relay import events
 from relay.engine.policy import Policy
-from relay.engine.settler import Settlement
+from relay.engine.settler import RetryingSettler
 from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Batch, Claim, Outcome, Portion, Retry
-from relay.ports import Row
+from relay.ports import SettleRow
 from relay.postgres.store import Store
 from tests.support.queue import MadeStore, Queue, busy, positions_of, until
 
@@ -22,9 +22,9 @@ NACKED = Retry(0.0, "nacked", "Full.")
 STRENGTHS = ("UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE")
 
 
-def rows(batch: Batch, outcome: Outcome = SUCCESS) -> list[Row]:
+def rows(batch: Batch, outcome: Outcome = SUCCESS) -> list[SettleRow]:
     """A batch with one outcome."""
-    return [Row(claim, outcome, 1, 2) for claim in batch.claims]
+    return [SettleRow(claim, outcome, 1, 2) for claim in batch.claims]
 
 
 def portion(claims: list[Claim]) -> Portion:
@@ -165,7 +165,7 @@ async def test_what_is_held_is_settled_as_soon_as_it_is_let_go(
     await queue.expire(ids[1])
     await app.execute("SELECT FROM queue_message WHERE id = %s FOR UPDATE", [ids[1]])
     told: list[events.Event] = []
-    writing = aiter(Settlement(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS] * 4))
+    writing = aiter(RetryingSettler(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS] * 4))
 
     first = await asyncio.wait_for(anext(writing), 20)
     assert [id_ for id_ in ids if id_ != ids[1]] == [claim.id for claim in first.portion.claims]

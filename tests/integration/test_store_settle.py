@@ -10,10 +10,10 @@ import pytest
 
 from relay import events
 from relay.engine.policy import Policy
-from relay.engine.settler import Settlement
+from relay.engine.settler import RetryingSettler
 from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Archive, Batch, Claim, GiveBack, Outcome, Portion, Result, Retry
-from relay.ports import Row
+from relay.ports import SettleRow
 from relay.postgres.session import Session
 from tests.support.queue import MadeStore, MakeStore, Queue, lost, positions_of
 
@@ -23,9 +23,9 @@ COPIED = (
 )  # fmt: skip
 
 
-def rows(claims: Sequence[Claim], outcome: Outcome = SUCCESS) -> list[Row]:
+def rows(claims: Sequence[Claim], outcome: Outcome = SUCCESS) -> list[SettleRow]:
     """The claims with one outcome, published after 1,500 and confirmed after 2,500 microseconds."""
-    return [Row(claim, outcome, 1500, 2500) for claim in claims]
+    return [SettleRow(claim, outcome, 1500, 2500) for claim in claims]
 
 
 def portion(claims: Sequence[Claim]) -> Portion:
@@ -69,7 +69,7 @@ async def test_each_message_gets_its_own_result(queue: Queue, store: MadeStore) 
         Archive(Result.DISCARDED, "x"),
     ]
 
-    left = await store.archive(batch, [Row(c, o, None, None) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
+    left = await store.archive(batch, [SettleRow(c, o, None, None) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
 
     assert [] == left
     assert dict(zip(ids, ("success", "rejected", "failed", "discarded"), strict=True)) == await queue.results()
@@ -127,7 +127,7 @@ async def test_successes_need_not_be_kept(queue: Queue, make_store: MakeStore) -
     batch = await store.batch()
     outcomes = [SUCCESS, Archive(Result.REJECTED, "no", "No.")]
 
-    assert [] == await store.archive(batch, [Row(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
+    assert [] == await store.archive(batch, [SettleRow(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
 
     assert (0, {dead: "rejected"}) == (await queue.waiting(), await queue.results())
 
@@ -143,7 +143,7 @@ async def test_a_dead_head_parks_its_key_by_policy(queue: Queue, make_store: Mak
     assert batch is not None
     outcomes = [Archive(Result.REJECTED, "too-large", "17 MB."), SUCCESS]
 
-    await store.archive(batch, [Row(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
+    await store.archive(batch, [SettleRow(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)], again=False)
 
     assert held == await queue.sql("SELECT ordering_key, reason FROM queue_message_key_hold")
 
@@ -167,7 +167,7 @@ async def test_a_settle_whose_answer_was_lost_is_read_again_where_successes_are_
     done, dead, taken, expired = await queue.insert(4)
     batch = await store.batch()
     outcomes = [SUCCESS, Archive(Result.FAILED, "no", "No."), SUCCESS, Archive(Result.FAILED, "no", "No.")]
-    told = [Row(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)]
+    told = [SettleRow(c, o, 1, 2) for c, o in zip(batch.claims, outcomes, strict=True)]
     await store.archive(batch, told[:2], again=False)
     await queue.sql("UPDATE queue_message_setting SET value = '1' WHERE name = 'max_attempts'")
     await queue.expire(expired)
@@ -265,7 +265,7 @@ async def test_a_lost_answer_neither_loses_nor_doubles_a_settle(queue: Queue, st
     store._settling._session = session = Answerless(queue.url, application_name="answerless")
     store._sessions.append(session)
 
-    written = [part async for part in Settlement(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS])]
+    written = [part async for part in RetryingSettler(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS])]
 
     assert [(portion(batch.claims), [SUCCESS], [])] == written
     assert {id_: "success"} == await queue.results()
@@ -292,7 +292,7 @@ async def test_a_guilty_row_does_not_hold_its_neighbours(guilty: tuple[list[str]
     """Halved until it stands alone; the eight others are archived, and it waits under its lock until the cause is gone."""
     ids, batch = guilty
     told: list[events.Event] = []
-    writing = aiter(Settlement(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS] * 9))
+    writing = aiter(RetryingSettler(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS] * 9))
 
     neighbours = await asyncio.wait_for(anext(writing), 20)
     assert [id_ for id_ in ids if id_ != ids[5]] == [claim.id for claim in neighbours.portion.claims]
@@ -313,7 +313,7 @@ async def test_without_a_partition_the_whole_batch_waits_until_the_relay_has_mad
     for (day,) in days:
         await queue.sql(f"DROP TABLE {day}")
     failed: asyncio.Queue[events.Event] = asyncio.Queue()
-    writing = aiter(Settlement(store=store, emit=failed.put_nowait).settle(batch, portion(batch.claims), [SUCCESS] * 4))
+    writing = aiter(RetryingSettler(store=store, emit=failed.put_nowait).settle(batch, portion(batch.claims), [SUCCESS] * 4))
 
     assert (portion(batch.claims), [SUCCESS] * 4, []) == await asyncio.wait_for(anext(writing), 20)
 

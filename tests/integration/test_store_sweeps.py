@@ -13,7 +13,7 @@ from relay.engine.retry import RetryPolicy
 from relay.errors import NewConnectionError, StoreError
 from relay.message import START, Position
 from relay.ports import At
-from relay.postgres.maintenance_store import Upkeep
+from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.claimers import Claimer, row_held
 from tests.support.queue import END, MadeStore, MakeStore, Queue, ids_of, until
 
@@ -343,7 +343,7 @@ async def test_a_relay_that_holds_locks_leaves_its_row_behind(queue: Queue, stor
 async def test_the_policy_is_read_from_the_database(queue: Queue, store: MadeStore) -> None:
     """Settings reach the relay as a policy; held exchanges by name, limits with their figures and how many relays share them."""
     told = []
-    upkeep = Upkeep(store=store, needs=1, adopt=lambda policy, settings: told.append((policy, settings)))
+    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda policy, settings: told.append((policy, settings)))
     await queue.sql("SELECT queue_message_config_set('max_attempts', '3'), queue_message_pause('audit')")
 
     await queue.sql("SELECT queue_message_limit('orders', 0.25)")
@@ -353,12 +353,12 @@ async def test_the_policy_is_read_from_the_database(queue: Queue, store: MadeSto
     assert (3, "3") == (policy.retry.max_attempts, settings["max_attempts"])
 
 
-async def test_a_schema_that_is_too_old_is_told(store: MadeStore, upkeep: Upkeep) -> None:
+async def test_a_schema_that_is_too_old_is_told(store: MadeStore, upkeep: PostgresMaintenance) -> None:
     """The sentence names both versions and the command."""
     await upkeep.check_schema()
 
     with pytest.raises(StoreError, match=r"this relay needs 10000: run `relay migrate`\."):
-        await Upkeep(store=store, needs=10_000, adopt=lambda policy, settings: None).check_schema()
+        await PostgresMaintenance(store=store, needs=10_000, adopt=lambda policy, settings: None).check_schema()
 
 
 async def test_two_tasks_take_turns_on_a_connection(queue: Queue, store: MadeStore) -> None:

@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from relay.errors import PipelineError, UnreachableError
-from relay.pipeline.source.columns import Column, schema_of
+from relay.pipeline.source.columns import ArchiveColumn, schema_of
 from relay.pipeline.source.database import Database
 from tests.support.logins import login
 
@@ -28,8 +28,8 @@ def test_a_column_that_an_owner_adds_is_there_in_catalog_order(database: Databas
     with psycopg.connect(database_url) as owner:
         owner.execute("ALTER TABLE queue_message_archive ADD tenant int8, ADD amount numeric(30, 2)")
 
-    assert [Column("tenant", "int8"), Column("amount", "numeric")] == database.columns()[-2:]
-    assert pa.string() == Column("amount", "numeric").field.type
+    assert [ArchiveColumn("tenant", "int8"), ArchiveColumn("amount", "numeric")] == database.columns()[-2:]
+    assert pa.string() == ArchiveColumn("amount", "numeric").field.type
 
 
 def test_a_database_without_the_schema_says_what_to_do(empty_database_url: str) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from relay.pipeline.lake.day_ranges import Plan
+from relay.pipeline.lake.day_ranges import ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
-from relay.pipeline.source.columns import Column
+from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import Partition
+from relay.pipeline.source.partitions import ArchivePartition
 from relay.pipeline.verify.checksum import Sum, add_up, digests, total
 from relay.pipeline.verify.comparison import Comparison
 from tests.support.exporting import export
@@ -22,7 +22,7 @@ from tests.support.exporting import export
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived
 
-COLUMNS = [Column("seq", "int8"), Column("a", "text"), Column("b", "text")]
+COLUMNS = [ArchiveColumn("seq", "int8"), ArchiveColumn("a", "text"), ArchiveColumn("b", "text")]
 DAY = datetime(2024, 5, 1, tzinfo=UTC).date()
 HOSTILE = [
     "", " ", "~", "~0", "~1", "~2", "~~", "a~1b", "null", "NULL", "\\", "'", '"', "\n\r\t\x01\x7f\x85", "é", "e\u0301", "\U0001f980" * 9,
@@ -88,8 +88,8 @@ def test_postgresql_and_the_lake_agree_on_hostile_rows(
         {"body": b"\x00" * 1_000_000, "error_code": None, "handled_by": None},
     )
     below = export(lake, database)
-    partition = Partition.of_day("queue_message_archive_20240501", DAY)
-    [one] = Plan(database, files(lake.opened("archive")), below).ranges(partition)
+    partition = ArchivePartition.of_day("queue_message_archive_20240501", DAY)
+    [one] = ComparisonPlan(database, files(lake.opened("archive")), below).ranges(partition)
     with elsewhere:
         comparison = Comparison(elsewhere.complete_conninfo("test"), "public", tuple(database.columns()), lake.place, seconds=30)
     found = comparison.compare(one)

@@ -7,12 +7,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.pipeline.source.ranges import BEYOND, LEAST, STEP, Batch, Cut, batch_of, cuts, whole
+from relay.pipeline.source.ranges import BEYOND, LEAST, STEP, ExportBatch, RowRange, batch_of, cuts, whole
 
 Rows = list[tuple[int, int]]
 
 
-def takes(cut: Cut, xid: int, seq: int) -> bool:
+def takes(cut: RowRange, xid: int, seq: int) -> bool:
     """What read_cut asks for."""
     return cut.low <= xid < cut.high and seq % cut.parts == cut.part
 
@@ -25,7 +25,7 @@ def takes(cut: Cut, xid: int, seq: int) -> bool:
 )
 def test_every_row_of_a_batch_belongs_to_exactly_one_cut(xids: list[int], slots: int, largest: int, more: Rows) -> None:
     """Also rows whose transaction begins or ends a cut, huge transactions, and rows that no mark mentions; none of outside."""
-    batch = Batch(8, 25, len(xids) * STEP, tuple(sorted(xids)))
+    batch = ExportBatch(8, 25, len(xids) * STEP, tuple(sorted(xids)))
 
     made = cuts(batch, slots=slots, largest=largest)
 
@@ -37,42 +37,44 @@ def test_a_batch_is_cut_evenly_by_count() -> None:
     """A million rows in transactions of one row each, for two tasks: two cuts."""
     marks = tuple(range(100, 100 + 1_000_000, STEP))
 
-    assert [Cut(0, 500_100), Cut(500_100, 2_000_000)] == cuts(Batch(0, 2_000_000, 1_000_000, marks), slots=2, largest=500_000)
+    assert [RowRange(0, 500_100), RowRange(500_100, 2_000_000)] == cuts(
+        ExportBatch(0, 2_000_000, 1_000_000, marks), slots=2, largest=500_000
+    )
 
 
 def test_a_few_rows_are_one_cut() -> None:
     """A further task costs more than it brings."""
-    assert [Cut(5, 90)] == cuts(Batch(5, 90, LEAST, (7,) * (LEAST // STEP)), slots=8, largest=500_000)
+    assert [RowRange(5, 90)] == cuts(ExportBatch(5, 90, LEAST, (7,) * (LEAST // STEP)), slots=8, largest=500_000)
 
 
 def test_a_huge_transaction_is_divided_by_its_numbers() -> None:
     """400,000 rows of one transaction in files of 100,000."""
     marks = (7,) * (400_000 // STEP)
 
-    made = cuts(Batch(5, 8, 400_000, marks), slots=2, largest=100_000)
+    made = cuts(ExportBatch(5, 8, 400_000, marks), slots=2, largest=100_000)
 
-    assert [Cut(5, 8, part, 4) for part in range(4)] == made
+    assert [RowRange(5, 8, part, 4) for part in range(4)] == made
 
 
 def test_a_batch_ends_between_two_transactions() -> None:
     """The transaction of the row after the last is left to the next batch, whole."""
-    assert Batch(3, 9, 2 * STEP - 7, (4,)) == batch_of(3, 50, (2 * STEP + 1, 2 * STEP - 7, [4, 9, 9]), 2 * STEP)
+    assert ExportBatch(3, 9, 2 * STEP - 7, (4,)) == batch_of(3, 50, (2 * STEP + 1, 2 * STEP - 7, [4, 9, 9]), 2 * STEP)
 
 
 def test_a_transaction_larger_than_a_batch_is_a_batch() -> None:
     """It is never split between two commits."""
-    assert Batch(3, 10, 2 * STEP + 1, (9, 9, 9)) == batch_of(3, 50, (2 * STEP + 1, 0, [9, 9, 9]), 2 * STEP)
+    assert ExportBatch(3, 10, 2 * STEP + 1, (9, 9, 9)) == batch_of(3, 50, (2 * STEP + 1, 0, [9, 9, 9]), 2 * STEP)
 
 
 def test_what_is_left_goes_up_to_the_safe_bound() -> None:
     """Also where there is nothing."""
-    assert Batch(3, 50, 7, (4,)) == batch_of(3, 50, (7, 3, [4]), STEP)
-    assert [Cut(3, 50)] == cuts(batch_of(3, 50, (0, 0, []), STEP), slots=2, largest=100)
+    assert ExportBatch(3, 50, 7, (4,)) == batch_of(3, 50, (7, 3, [4]), STEP)
+    assert [RowRange(3, 50)] == cuts(batch_of(3, 50, (0, 0, []), STEP), slots=2, largest=100)
 
 
 def test_rows_of_a_dump_are_divided_without_an_end() -> None:
     """Whatever ids they have."""
-    assert [Cut(9, BEYOND, 0, 2), Cut(9, BEYOND, 1, 2)] == whole(9, 200, 100)
+    assert [RowRange(9, BEYOND, 0, 2), RowRange(9, BEYOND, 1, 2)] == whole(9, 200, 100)
     assert [] == whole(9, 0, 100)
 
 

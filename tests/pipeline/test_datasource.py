@@ -133,7 +133,7 @@ def test_a_column_that_is_not_there_is_named(database_url: str) -> None:
 def test_a_wrong_option_is_a_sentence(options: dict[str, str], sentence: str) -> None:
     """Before PostgreSQL is asked anything."""
     with pytest.raises(PipelineError, match=re.escape(sentence)):
-        spark_datasource.Archive({"url": "postgresql://nobody@127.0.0.1:1/none", **options})
+        spark_datasource.ArchiveSource({"url": "postgresql://nobody@127.0.0.1:1/none", **options})
 
 
 def test_without_any_database_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_without_any_database_it_says_what_to_set(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name)
 
     with pytest.raises(PipelineError, match=r"knows no database: set RELAY_PIPELINE_DATABASE_URL"):
-        spark_datasource.Archive({})
+        spark_datasource.ArchiveSource({})
 
     (tmp_path / "url").write_text("postgresql://someone@db/shop\n", encoding="utf-8")
     monkeypatch.setenv("RELAY_PIPELINE_DATABASE_URL_FILE", str(tmp_path / "url"))

@@ -18,7 +18,7 @@ from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.columns import TABLE, schema_of
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from relay.pipeline.verify.comparison import Finding
+from relay.pipeline.verify.comparison import Difference
 from tests.pipeline.conftest import Archived
 from tests.support.adding import DAY, NEXT, NOON, AddAgain, faults, verified
 from tests.support.archives import insert_many
@@ -48,7 +48,7 @@ def test_a_row_that_came_below_the_bound_is_added(
     [(xid, seq)] = archived({"result": result, **OLD})
     export(lake, database)
     found = verify.run(lake=lake, database=database, say=lambda _: None, again=True).differing
-    assert [(Finding("missing", xid, seq),)] == [one.findings for one in found]
+    assert [(Difference("missing", xid, seq),)] == [one.findings for one in found]
 
     done = add_again()
 
@@ -90,7 +90,7 @@ def test_what_differs_is_named_and_left_as_it_is(archived: Archived, lake: Lake,
     done = add_again()
 
     assert (1, 5) == (done.added, done.exit_code)
-    assert {Finding("different", xid, 1), Finding("extra", xid, 9)} == set(done.days[0].findings)
+    assert {Difference("different", xid, 1), Difference("extra", xid, 9)} == set(done.days[0].findings)
     assert "PostgreSQL has 3 rows and the lake 4; extra in the lake" in str(done.days[0].difference)
     assert [1, 2, 3, 9] == [row[1] for row in in_lake(lake)]
     assert {"differs"} == verified(lake, database)
@@ -109,7 +109,7 @@ def test_a_row_of_another_day_of_the_lake_is_added_no_second_time(
 
     done = add_again()
 
-    assert (0, (Finding("missing", xid, seq),)) == (done.added, done.days[0].findings)
+    assert (0, (Difference("missing", xid, seq),)) == (done.added, done.days[0].findings)
     assert 2 == len(in_lake(lake))
 
 
@@ -149,7 +149,7 @@ def test_what_no_lake_can_hold_stays_a_difference(archived: Archived, lake: Lake
 
     done = add_again()
 
-    assert (1, (Finding("missing", xid, seq),)) == (done.added, done.days[0].findings)
+    assert (1, (Difference("missing", xid, seq),)) == (done.added, done.days[0].findings)
 
 
 def test_what_the_next_export_takes_is_left_to_it(archived: Archived, lake: Lake, database: Database, add_again: AddAgain) -> None:

@@ -45,7 +45,7 @@ def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
     archived(*({} for _ in range(10)))
     both, copy = threading.Barrier(2), distribute.copy
 
-    def together(*arguments: Any) -> distribute.Written:
+    def together(*arguments: Any) -> distribute.CopiedRange:
         written = copy(*arguments)
         both.wait(60)
         return written

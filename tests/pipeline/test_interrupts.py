@@ -18,8 +18,8 @@ from relay.devservers.process import poll
 from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import Partition, Range
-from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.source.partitions import ArchivePartition, PartitionRange
+from relay.pipeline.source.ranges import BEYOND, RowRange
 from relay.pipeline.verify import comparison
 from relay.pipeline.verify import job as verify
 from tests.support import exporting
@@ -196,9 +196,9 @@ def test_nobody_waits_for_postgresql_once_the_lakes_side_is_interrupted(
 
     monkeypatch.setattr(comparison, "add_up", interrupt)
     made = comparison.Comparison(database.complete_conninfo("test"), "public", tuple(database.columns()), lake.place, seconds=60)
-    day = Partition.of_day("queue_message_archive_20240502", (SETTLED + timedelta(days=1)).date())
+    day = ArchivePartition.of_day("queue_message_archive_20240502", (SETTLED + timedelta(days=1)).date())
     with psycopg.connect(database_url) as holder:
         holder.execute("LOCK TABLE queue_message_archive_20240502 IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(KeyboardInterrupt):
-            made.compare(Range(day, Cut(0, BEYOND)))
+            made.compare(PartitionRange(day, RowRange(0, BEYOND)))
         waits(database_url, "NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")

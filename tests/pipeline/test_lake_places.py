@@ -12,7 +12,7 @@ import pytest
 from relay.errors import LakeError, UnreachableError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.errors import sentence
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.replay import job as replay
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import Database
@@ -25,7 +25,7 @@ from tests.support.lake_jobs import play
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STORE = Place("s3://lake/x", {"AWS_ACCESS_KEY_ID": "AKIAHIDDEN", "AWS_SECRET_ACCESS_KEY": "hidden/word"})
+STORE = LakeLocation("s3://lake/x", {"AWS_ACCESS_KEY_ID": "AKIAHIDDEN", "AWS_SECRET_ACCESS_KEY": "hidden/word"})
 ARROW = " \x1b[31m\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}\x1b[0m "
 """How the table library joins what happened, in colour."""
 
@@ -124,7 +124,7 @@ def test_what_a_store_says_becomes_one_sentence(said: str, judged: tuple[type[Ex
 
 def test_a_folder_on_a_disk_is_always_reachable(tmp_path: Path) -> None:
     """Nobody should wait for it to come back."""
-    assert type(sentence(OSError("connection timed out"), Place(str(tmp_path)))) is LakeError
+    assert type(sentence(OSError("connection timed out"), LakeLocation(str(tmp_path)))) is LakeError
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b""), lambda file: file.write_bytes(file.read_bytes()[:-9])])

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from relay.pipeline.export.job import Exported
-from relay.pipeline.export.skipped_rows import LeftOut
+from relay.pipeline.export.skipped_rows import SkippedRows
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
@@ -35,7 +35,7 @@ def test_a_row_that_no_lake_can_hold_is_named_and_the_others_are_exported(
 
     done = exported()
 
-    assert (2, 1, (LeftOut(xid, seq, code),)) == (done.rows, done.left_out, done.left_out_rows)
+    assert (2, 1, (SkippedRows(xid, seq, code),)) == (done.rows, done.left_out, done.left_out_rows)
     assert 2 == lake.dataset("archive").to_table().num_rows
 
 

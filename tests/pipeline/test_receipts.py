@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs, parquet
 
 from relay.errors import PipelineError
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.reconcile.receipts import SCHEMA, _files, _spans, read_file
 
 TIME = datetime(2024, 5, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -88,13 +88,13 @@ def test_a_folder_is_all_its_files_of_known_formats(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for name in ("a.csv", "deep/b.jsonl.gz", "c.txt", "_SUCCESS"):
         write(tmp_path, name, "")
-    place = Place.of(str(tmp_path), {})
+    place = LakeLocation.of(str(tmp_path), {})
 
     assert [str(tmp_path / "a.csv"), str(tmp_path / "deep/b.jsonl.gz")] == _files(place)
-    assert [str(tmp_path / "a.csv")] == _files(Place.of(str(tmp_path / "a.csv"), {}))
+    assert [str(tmp_path / "a.csv")] == _files(LakeLocation.of(str(tmp_path / "a.csv"), {}))
     for missing in ("c.txt", "nowhere"):
         with pytest.raises(PipelineError, match=r"There are no receipts in .*: it must be a file or a folder"):
-            _files(Place.of(str(tmp_path / missing), {}))
+            _files(LakeLocation.of(str(tmp_path / missing), {}))
 
 
 def test_spans_cover_every_microsecond_once() -> None:

@@ -14,7 +14,7 @@ from relay.errors import LakeError, PipelineError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.reconcile import job as reconcile
 from relay.pipeline.reconcile import receipts
-from relay.pipeline.reconcile.job import Example, Line, Question, Reconciled
+from relay.pipeline.reconcile.job import Example, Question, Reconciled, ReconciledLine
 from relay.pipeline.source.database import Database
 from tests.support.exporting import export
 from tests.support.logins import login
@@ -70,9 +70,9 @@ def test_what_was_lost_doubled_late_and_unknown_is_told_by_day_and_exchange(run:
 
     zero = {"received": 0, "lost": 0, "pending": 0, "duplicated": 0, "late": 0, "dead": 0}
     assert (
-        Line(DAY, "audit", 1, **{**zero, "received": 1, "duplicated": 1}),
-        Line(DAY, "orders", 2, **{**zero, "received": 1, "lost": 1}),
-        Line(date(2024, 5, 2), "orders", 1, **{**zero, "received": 1, "late": 1}),
+        ReconciledLine(DAY, "audit", 1, **{**zero, "received": 1, "duplicated": 1}),
+        ReconciledLine(DAY, "orders", 2, **{**zero, "received": 1, "lost": 1}),
+        ReconciledLine(date(2024, 5, 2), "orders", 1, **{**zero, "received": 1, "late": 1}),
     ) == result.lines
     assert (4, 3, 1, 1, 1, 1) == (result.messages, result.received, result.lost, result.duplicated, result.late, result.unknown)
     assert ((DAY, 1),) == result.unknown_days

@@ -18,7 +18,7 @@ from relay.errors import LakeError, PipelineError, UnreachableError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.replay import job as replay
 from relay.pipeline.replay import lake_source
-from relay.pipeline.replay.job import Count, Replayed
+from relay.pipeline.replay.job import ReplayCount, Replayed
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import Database
 from tests.support.exporting import export
@@ -128,7 +128,7 @@ def test_a_dry_run_counts_and_changes_nothing(lake: Lake, database: Database, ar
     result = run(selection=everything, job="job", dry_run=True)
 
     assert (4, 1, 0, 3) == (result.found, result.done_before, result.enqueued, result.left)
-    assert (Count("audit", "discarded", 1), Count("orders", "failed", 1), Count("orders", "success", 1)) == result.counts
+    assert (ReplayCount("audit", "discarded", 1), ReplayCount("orders", "failed", 1), ReplayCount("orders", "success", 1)) == result.counts
     assert 1 == len(keys(sql))
 
 
@@ -157,14 +157,14 @@ def test_large_contents_are_read_piece_by_piece(
     archived(*({"content": "{}", "body": b"x" * size} for size in (1_000, 1_000, 1_000, 9_000, 10)))
     export(lake, database)
     held: list[int] = []
-    read = lake_source.Source._read
+    read = lake_source.LakeSource._read
 
     def counted(self: Any, piece: Any) -> Any:
         rows = read(self, piece)
         held.append(sum(len(row["body"]) for row in rows))
         return rows
 
-    monkeypatch.setattr(lake_source.Source, "_read", counted)
+    monkeypatch.setattr(lake_source.LakeSource, "_read", counted)
     run()
 
     assert [2_000, 1_000, 9_000, 10] == held
@@ -254,13 +254,13 @@ def test_few_are_read_where_few_are_wanted(
     """Twice as many each time, as long as what was read is refused."""
     archived(*({"routing_key": "k" * 256 if number < 3 else str(number)} for number in range(40)))
     export(lake, database)
-    read, pieces = lake_source.Source._read, []
+    read, pieces = lake_source.LakeSource._read, []
 
     def counted(self: Any, piece: Any) -> Any:
         pieces.append(piece.num_rows)
         return read(self, piece)
 
-    monkeypatch.setattr(lake_source.Source, "_read", counted)
+    monkeypatch.setattr(lake_source.LakeSource, "_read", counted)
 
     assert 2 == run(limit=2).enqueued
     assert [2, 4] == pieces

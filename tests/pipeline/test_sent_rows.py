@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from relay.pipeline.source.columns import Column
+from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.verify.checksum import digest_expression, digests
 
 VALUES: dict[str, list[object]] = {
@@ -36,7 +36,7 @@ def test_every_type_is_sent_alike(database_url: str, kind: str, nulls: int) -> N
     """First and last values, without null, with one, and nothing but null."""
     choices: dict[int, list[object]] = {0: VALUES[kind], 1: [*VALUES[kind], None], 2: [None, None]}
     values = choices[nulls]
-    columns = [Column("seq", "int8"), Column("a", kind), Column("b", "text")]
+    columns = [ArchiveColumn("seq", "int8"), ArchiveColumn("a", kind), ArchiveColumn("b", "text")]
     made = sql.SQL("SELECT {} FROM (SELECT {}::int8 AS seq, {}::text::{} AS a, 'x' AS b, NULL AS error_code) AS row")
     with psycopg.connect(database_url) as connection:
         ours = [

@@ -13,7 +13,7 @@ from relay.pipeline.lake.range_writer import Reading, task
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.columns import TABLE, fault, schema_of, select_list
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.ranges import Cut
+from relay.pipeline.source.ranges import RowRange
 from relay.pipeline.spark.tasks import in_task
 from tests.pipeline.conftest import Archived
 
@@ -35,7 +35,7 @@ def reading(lake: Lake, database: Database, archived: Archived) -> Reading:
         table=TABLE,
         schema=schema_of(columns),
         name="part-of-a-test",
-        cuts=(Cut(0, cluster.safe),),
+        cuts=(RowRange(0, cluster.safe),),
     )
 
 

@@ -15,7 +15,7 @@ from relay.pipeline.replay import job as replay
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from relay.pipeline.verify.comparison import Finding
+from relay.pipeline.verify.comparison import Difference
 from relay.pipeline.verify.job import Compared
 from tests.support import archives
 from tests.support.exporting import Rows, export
@@ -143,7 +143,7 @@ def test_a_difference_keeps_the_day_and_names_the_row(
     result = verify.run(lake=lake, database=database, say=lambda _line: None)
     [found] = result.differing
 
-    assert (5, FIRST, (Finding(kind, xid, seq),)) == (result.exit_code, found.partition, found.findings)
+    assert (5, FIRST, (Difference(kind, xid, seq),)) == (result.exit_code, found.partition, found.findings)
     assert [(None, found.difference)] == sql("SELECT verified_at, difference FROM queue_message_export WHERE partition = %s", FIRST)
     assert f"({xid}, {seq})" in str(found.difference)
     assert [(1,)] == sql("SELECT export_differing_partitions FROM queue_message_status")

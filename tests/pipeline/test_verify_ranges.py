@@ -16,9 +16,9 @@ import pytest
 
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import DEAD, Range
+from relay.pipeline.source.partitions import DEAD, PartitionRange
 from relay.pipeline.verify import job as verify
-from relay.pipeline.verify.comparison import Comparison, Finding, Found
+from relay.pipeline.verify.comparison import Comparison, Difference, RangeComparison
 from relay.pipeline.verify.job import Compared
 from tests.support import archives
 from tests.support.exporting import Rows, export
@@ -108,7 +108,7 @@ def test_dead_messages_that_differ_leave_older_ones_verified(
 
     for _ in range(2):
         found = verified()[DEAD]
-        assert ("differs", (Finding("missing", xid, seq),)) == (found.state, found.findings)
+        assert ("differs", (Difference("missing", xid, seq),)) == (found.state, found.findings)
         assert [(at, mark, 2, True)] == sql(STATE, DEAD)
     assert [(2,)] == sql("SELECT queue_message_delete_dead(now(), true)")
     archived({"result": "failed"})
@@ -146,7 +146,7 @@ def test_dead_messages_of_another_clusters_dump_are_compared_each_time(
 
     [(xid, seq)] = archived({"result": "failed", "archived_xid": position})
 
-    assert (Finding("missing", xid, seq),) == verified()[DEAD].findings
+    assert (Difference("missing", xid, seq),) == verified()[DEAD].findings
     assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
 
 
@@ -163,11 +163,11 @@ def test_days_that_another_checksum_verified_are_compared_once_more(
 
 
 @contextmanager
-def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Iterator[list[Range]]:
+def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Iterator[list[PartitionRange]]:
     """Act once, after the first range was compared; yields the ranges."""
-    seen, compare = list[Range](), Comparison.compare
+    seen, compare = list[PartitionRange](), Comparison.compare
 
-    def compared(self: Comparison, one: Range) -> Found:
+    def compared(self: Comparison, one: PartitionRange) -> RangeComparison:
         found = compare(self, one)
         seen.append(one)
         if len(seen) == 1:

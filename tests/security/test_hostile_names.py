@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from relay.pipeline.source.database import Database
-from relay.postgres.operator_session import Console
+from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema.sql_files import Renderer
 from tests.support.cli import Cli
 from tests.support.queue import Queue
@@ -94,7 +94,7 @@ def test_what_is_rendered_for_psql_ends_no_quote_early(name: str) -> None:
 @pytest.mark.parametrize("channel", [*NAMES[:3], "x" * 63])
 async def test_a_channel_of_any_name_is_heard(queue: Queue, channel: str) -> None:
     """LISTEN takes no parameter, so the name is quoted as an identifier."""
-    with Console(queue.url, schema="public") as console:
+    with OperatorSession(queue.url, schema="public") as console:
         console.listen(channel)
         await queue.sql("SELECT pg_notify(%s, '')", channel)
         assert await asyncio.to_thread(console.wait, 20)

@@ -11,9 +11,9 @@ from random import Random
 from typing import Any, Protocol
 
 from relay.amqp import frames
-from relay.amqp.confirms import Return
-from relay.amqp.connection import Lost
-from relay.amqp.frames import Wire
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.connection import ConnectionLost
+from relay.amqp.frames import FrameParser
 from relay.errors import BrokerError
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.connection import Channel, Connection, acked, nacked, replied, returned, spoken
@@ -67,7 +67,7 @@ class FakeBroker:
         self.late = 0.0
         """Seconds by which each of them is late at the least."""
 
-    async def connect(self, url: str, *, name: str, heartbeat: int, cut: type[Wire] = Wire) -> Any:
+    async def connect(self, url: str, *, name: str, heartbeat: int, cut: type[FrameParser] = FrameParser) -> Any:
         """Stand for `relay.amqp.connection.connect`.
 
         Raises:
@@ -90,7 +90,7 @@ class FakeBroker:
         for _ in range(self.chance.randrange(len(connection.arriving) + 1)):
             self.read(connection)
         self.gone(connection)
-        self.loop.call_soon(connection.end, Lost("The connection to the broker is lost."), context=connection.context)
+        self.loop.call_soon(connection.end, ConnectionLost("The connection to the broker is lost."), context=connection.context)
 
     def gone(self, connection: Connection) -> None:
         """The end of a connection: what its relay has not heard of is in doubt."""
@@ -186,13 +186,13 @@ class FakeBroker:
 
     def _close(self, connection: Connection, channel: Channel, exchange: str, state: str) -> None:
         words = {
-            "missing": Return(404, f"NOT_FOUND - no exchange '{exchange}' in vhost '/'"),
-            "forbidden": Return(403, f"ACCESS_REFUSED - access to exchange '{exchange}' in vhost '/' refused for user 'u'"),
+            "missing": ReturnReason(404, f"NOT_FOUND - no exchange '{exchange}' in vhost '/'"),
+            "forbidden": ReturnReason(403, f"ACCESS_REFUSED - access to exchange '{exchange}' in vhost '/' refused for user 'u'"),
         }
         channel.dying = True
         connection.tell(partial(self._closed, connection, channel, words[state]))
 
-    def _closed(self, connection: Connection, channel: Channel, reason: Return) -> None:
+    def _closed(self, connection: Connection, channel: Channel, reason: ReturnReason) -> None:
         self._forget(channel)
         if (ear := connection.ears.get(channel.number)) is not None:
             ear.closed(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relay.cli.queue_check.rows import Seen, why_lost
+from relay.cli.queue_check.rows import QueueRow, why_lost
 from tests.simulation.database import Database, Row
 from tests.simulation.ledger import BrokenError
 
@@ -23,16 +23,16 @@ def expect_none_lost(database: Database, *, restored: bool = False) -> None:
             raise BrokenError(f"{row.id} at {row.position} is lost: {reason}.")
 
 
-def _rows(database: Database) -> Iterator[Seen]:
+def _rows(database: Database) -> Iterator[QueueRow]:
     living = set(database.alive(float(database.settings["lock_seconds"])))
     living -= {number for number, relay in database.relays.items() if relay.left}
     return (_as_seen(database, row, living) for row in database.rows.values())
 
 
-def _as_seen(database: Database, row: Row, living: set[int]) -> Seen:
+def _as_seen(database: Database, row: Row, living: set[int]) -> QueueRow:
     """One row of `queue_message_check_page`."""
     keyed = database.by_key.get(row.key, []) if row.key is not None else [row.at]
-    return Seen(
+    return QueueRow(
         xid=str(row.at[0]), seq=row.at[1], id=row.id, exchange=row.exchange, ordering_key=row.key, attempts=row.attempts,
         available_at=row.available_at, lock_ends_at=row.lock_expires_at, locked_by=row.locked_by,
         over=row.lock_expires_at is not None and row.lock_expires_at <= database.now(), abandoned=_is_abandoned(database, row, living),

@@ -9,8 +9,8 @@ from random import Random
 from typing import Protocol
 
 from relay.amqp import frames
-from relay.amqp.confirms import Return
-from relay.amqp.connection import Lost, Owner
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.connection import ConnectionLost, ConnectionOwner
 from tests.simulation.clock import PROCESS, SimulatedLoop
 
 
@@ -58,9 +58,9 @@ class Connection:
         self.context = context
         self.process = context[PROCESS]
         self.name = name
-        self.ears: dict[int, frames.Ear] = {}
-        self.owner: Owner | None = None
-        self.ended: asyncio.Future[Lost] = broker.loop.create_future()
+        self.ears: dict[int, frames.ChannelHandler] = {}
+        self.owner: ConnectionOwner | None = None
+        self.ended: asyncio.Future[ConnectionLost] = broker.loop.create_future()
         self.channels: dict[int, Channel] = {}
         self.closed = False
         self.arriving: list[tuple[bytes, float]] = []
@@ -84,7 +84,7 @@ class Connection:
             self._heard_at = self._at(self._heard_at)
             self._broker.loop.call_at(self._heard_at, self._broker.read, self, context=self._broker.context)
 
-    def end(self, lost: Lost) -> None:
+    def end(self, lost: ConnectionLost) -> None:
         """Cut the connection, from either side."""
         if not self.ended.done():
             self.ended.set_result(lost)
@@ -94,7 +94,7 @@ class Connection:
         """Say goodbye: what was written is read before the end."""
         while self.arriving and not self.closed and not self._broker.blocked:  # noqa: ASYNC110 - a step of the loop, not a wait
             await asyncio.sleep(0.001)
-        self.end(Lost("The relay closed the connection."))
+        self.end(ConnectionLost("The relay closed the connection."))
 
     def tell(self, speak: Callable[[], None]) -> None:
         """Say something to the relay; it is heard later, in order, unless the connection ends before."""
@@ -128,7 +128,7 @@ def replied(connection: Connection, number: int, method: tuple[int, int]) -> Non
 def returned(connection: Connection, number: int, id_: str) -> None:
     """Unroutable."""
     if (ear := connection.ears.get(number)) is not None:
-        ear.returned(id_, Return(312, "NO_ROUTE"))
+        ear.returned(id_, ReturnReason(312, "NO_ROUTE"))
 
 
 def nacked(connection: Connection, number: int, tag: int) -> None:

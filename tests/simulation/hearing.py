@@ -1,6 +1,6 @@
 """LISTEN and NOTIFY in memory, with the gate that says whether anybody sleeps.
 
-As in `sql/0006_notify.sql` and `relay.postgres.notification_listener.Ear`.
+As in `sql/0006_notify.sql` and `relay.postgres.notification_listener.NotificationListener`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from relay.postgres.notification_listener import NotHeardError
+from relay.postgres.notification_listener import ListenVerificationError
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.database import Transaction
 
@@ -37,7 +37,7 @@ class Hearing:
         self._notifiers: dict[Transaction, None] = {}
 
     def ear(self, *, on_hint: Callable[[], None], **_: object) -> FakeEar:
-        """Stand for `relay.postgres.notification_listener.Ear`."""
+        """Stand for `relay.postgres.notification_listener.NotificationListener`."""
         process = PROCESS.get()
         assert process is not None
         return FakeEar(self, process, on_hint)
@@ -154,7 +154,7 @@ class FakeEar:
         await self._ask()
         if self.deaf:
             await asyncio.sleep(UNHEARD)
-            raise NotHeardError
+            raise ListenVerificationError
 
     async def wait(self, seconds: float) -> None:
         """Hear until `wake` is called or the time is over.

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from relay.claims.lanes import Lanes
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.claims.scrub import Scrub
 from relay.maintenance.renumbering import Renumbering
 from relay.postgres.store import LAG
@@ -105,7 +105,7 @@ def test_a_limit_that_never_lets_go_is_told_from_one_that_holds(safe: bool) -> N
         world.limit("orders", 3.0)
         world.step(5.0)
         world.flood("orders", 60)
-        off = mock.patch.object(Limits, "allowance", lambda _limits, name: 0 if name == "orders" else None)
+        off = mock.patch.object(RateLimits, "allowance", lambda _limits, name: 0 if name == "orders" else None)
         with nullcontext() if safe else off, _kept_only_if(safe, r"Of orders .* messages stay although its limit of 3\.0"):
             _pass(world, 40)
 

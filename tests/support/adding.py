@@ -36,7 +36,7 @@ def faults(monkeypatch: pytest.MonkeyPatch, lake: Lake, where: str) -> Iterator[
     def begin(*_: object) -> int:
         raise PipelineError("not today")
 
-    def settled(database: Database, handle: DeltaTable, known: epoch.Link) -> epoch.Link:
+    def settled(database: Database, handle: DeltaTable, known: epoch.LakeEpoch) -> epoch.LakeEpoch:
         if handle.version() > version:
             raise PipelineError("not today")
         return settle(database, handle, known)

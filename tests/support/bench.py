@@ -9,8 +9,8 @@ from pamqp import commands
 from pamqp.frame import unmarshal
 
 from relay.amqp import frames
-from relay.amqp.publishing.channel_pool import Channels, Session
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.publishing.channel_pool import ChannelAllowance, ChannelPool
+from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.codec.encoder import Encoder
 from relay.events import Event
 from relay.message import Batch, Verdict
@@ -21,7 +21,7 @@ class Pipe:
     """Takes what a session writes, as methods by channel; what a broker would say is put into its ears."""
 
     def __init__(self) -> None:
-        self.ears: dict[int, frames.Ear] = {}
+        self.ears: dict[int, frames.ChannelHandler] = {}
         self.writable = True
         self._written = b""
 
@@ -52,11 +52,11 @@ class Bench:
         self.late: list[Callable[[], None]] = []
         """What is to be done when the broker counts a closed channel no more, where it counts it for a moment."""
         encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
-        self.session = Session(
+        self.session = ChannelPool(
             pipe=self.pipe,
             user="guest",
             encoder=encoder,
-            channels=Channels(channel_max, open_channels, later=self.late.append if counts_late else None),
+            channels=ChannelAllowance(channel_max, open_channels, later=self.late.append if counts_late else None),
             clock=self.clock,
             emit=self.events.append,
             blamed=blamed,
@@ -66,13 +66,13 @@ class Bench:
         """Return the time."""
         return time.monotonic() + self.ahead
 
-    def send(self, *exchanges: str, seconds: float = 60) -> Job:
+    def send(self, *exchanges: str, seconds: float = 60) -> PublishBatch:
         """Submit a batch with a message for each of these exchanges."""
         return self.submit(batch([claim(exchange) for exchange in exchanges], seconds=seconds))
 
-    def submit(self, claimed: Batch) -> Job:
+    def submit(self, claimed: Batch) -> PublishBatch:
         """Submit a batch."""
-        job = Job(claimed, self.clock)
+        job = PublishBatch(claimed, self.clock)
         self.session.submit(job)
         return job
 
@@ -84,7 +84,7 @@ class Bench:
         self.pipe.methods()
 
 
-def verdicts(job: Job) -> list[Verdict | None]:
+def verdicts(job: PublishBatch) -> list[Verdict | None]:
     """Verdicts so far."""
     return [result.verdict if result else None for result in job.results]
 

@@ -12,7 +12,7 @@ from relay import events
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.message import CONFIRMED, SUCCESS, Batch, Outcome, Portion, Retry
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.queue import PLENTY, MadeStore, Queue, ids_of
 
 
@@ -51,7 +51,7 @@ class Claimer:
     async def settle(self, batch: Batch, outcome: Outcome = SUCCESS) -> None:
         """Write one outcome for all of a batch, as the engine does."""
         write = self.store.release if isinstance(outcome, Retry) else self.store.archive
-        assert [] == await write(batch, [Row(claim, outcome, None, None) for claim in batch.claims], again=False)
+        assert [] == await write(batch, [SettleRow(claim, outcome, None, None) for claim in batch.claims], again=False)
         count = len(batch.claims)
         self.intake.settled(Portion(batch.claims, [CONFIRMED] * count, [0.0] * count, [0.0] * count), [outcome] * count)
 

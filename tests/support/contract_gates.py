@@ -6,8 +6,8 @@ import json
 from collections import deque
 from typing import Any
 
-from relay.contracts.enforcing_encoder import Gate
-from relay.contracts.large_checks import Checker, Judged
+from relay.contracts.enforcing_encoder import EnforcingEncoder
+from relay.contracts.large_checks import CheckResult, LargeChecks
 from relay.contracts.registry import Contract
 from relay.message import Claim, PublishResult
 from tests.support.publishing import Seen, batch
@@ -20,40 +20,40 @@ def row(schema: Any = INTEGER, *, exchange: str = "orders", key: str = "#", vers
     return Contract(exchange, key, version, mode, schema if isinstance(schema, str) else json.dumps(schema))
 
 
-class Scripted(Checker):
+class Scripted(LargeChecks):
     """Answers what a test wants, and notes what it was asked."""
 
-    def __init__(self, *answers: Judged) -> None:
+    def __init__(self, *answers: CheckResult) -> None:
         super().__init__()
         self.answers = [*answers]
         self.asked: list[tuple[str, list[str]]] = []
 
-    async def judge(self, exchange: str, content: bytes, schemas: Any) -> Judged:  # noqa: ARG002
+    async def judge(self, exchange: str, content: bytes, schemas: Any) -> CheckResult:  # noqa: ARG002
         """Say the next answer, by default that all is well."""
         self.asked.append((exchange, schemas))
-        return self.answers.pop(0) if self.answers else Judged([None] * len(schemas), None)
+        return self.answers.pop(0) if self.answers else CheckResult([None] * len(schemas), None)
 
 
-def gate(*rows: Contract, checker: Checker | None = None) -> tuple[Gate, Seen]:
+def gate(*rows: Contract, checker: LargeChecks | None = None) -> tuple[EnforcingEncoder, Seen]:
     """A gate with these contracts, and what it tells."""
     seen = Seen()
-    made = Gate(seen, checker=checker)
+    made = EnforcingEncoder(seen, checker=checker)
     made.hold(rows)
     return made, seen
 
 
-def refusal(one: Gate, message: Claim) -> PublishResult | None:
+def refusal(one: EnforcingEncoder, message: Claim) -> PublishResult | None:
     """What it says of a message."""
     return one._checked(batch([message]), deque([0]), [])[1].get(0)
 
 
-def verdict(one: Gate, message: Claim) -> str:
+def verdict(one: EnforcingEncoder, message: Claim) -> str:
     """The code of a refusal, or that it is sent."""
     found = refusal(one, message)
     return found.code if found else "sent"
 
 
-async def checked(one: Gate, *messages: Claim) -> list[list[str]]:
+async def checked(one: EnforcingEncoder, *messages: Claim) -> list[list[str]]:
     """Check a batch; return what is handed over at once: ids that pass, and codes of those that do not."""
     made, handed = batch(messages), list[list[str]]()
     await one.check(

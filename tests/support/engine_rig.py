@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from relay import events
 from relay.engine.loop import Engine
 from relay.engine.retry import RetryPolicy
-from relay.engine.window import InHand
+from relay.engine.window import Window
 from relay.message import Batch
 from tests.support.fakes import FakeIntake, FakePublisher, FakeSettler, FakeWakeup
 
@@ -25,7 +25,7 @@ class Rig:
         self.publisher = FakePublisher()
         self.settler = FakeSettler()
         self.wakeup = FakeWakeup(looks=looks)
-        self.in_hand = InHand(window=window, window_bytes=window_bytes)
+        self.in_hand = Window(window=window, window_bytes=window_bytes)
         self.told: list[events.Event] = []
         self.engine = Engine(
             intake=self.intake,

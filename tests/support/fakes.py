@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from typing import Any, TypeVar
 
 from relay.claims.cursor import Cursor
-from relay.claims.key_bounds import Bound
+from relay.claims.key_bounds import KeyBound
 from relay.errors import StoreError
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict, memory_of
-from relay.ports import Claimed, Finding, Fresh, Left, Listed, Page, Row, Seen, Sought, Wanted, Written
+from relay.ports import Claimed, Fresh, Listed, Page, QueueLook, RowLeft, ScanFinding, SettleResult, SettleRow, Sought, Wanted
 
 Answer = TypeVar("Answer")
 ABOVE = Position(10**9, 1)
 """Where a listed key's lowest message is: above every bound."""
 NOWHERE = "1:1:"
-A_HEAD = Finding("key", Position(50, 1), "", None, 0, trusted=False)
+A_HEAD = ScanFinding("key", Position(50, 1), "", None, 0, trusted=False)
 _numbers = itertools.count(1)
 
 
@@ -49,9 +49,9 @@ EMPTY = memory_of([a_claim(payload=b"")])
 """Bytes that a claim takes beside its payload."""
 
 
-def a_finding(kind: str = "waiting", **given: Any) -> Finding:
+def a_finding(kind: str = "waiting", **given: Any) -> ScanFinding:
     """What a scan has seen; every field can be given."""
-    plain = Finding(kind, Position(1, next(_numbers)), "orders", None, None, trusted=True)
+    plain = ScanFinding(kind, Position(1, next(_numbers)), "orders", None, None, trusted=True)
     return plain._replace(**given)
 
 
@@ -81,14 +81,14 @@ class FakeClaims:
         self.lanes: dict[int, int] = {}
         self.keys: dict[str, int] = {}
         """Listed at the next look above the lanes' head."""
-        self.heads: dict[str, Finding] = {}
+        self.heads: dict[str, ScanFinding] = {}
         self.found: list[list[str]] = []
         """The keys of each look for heads."""
         self.held: list[list[str]] = []
         """The exchanges that each look or scan leaves out."""
-        self.due: list[Finding] = []
+        self.due: list[ScanFinding] = []
         """What the next scan of waits finds."""
-        self.seen = Seen(fresh=False, ordered=False, waiting=False)
+        self.seen = QueueLook(fresh=False, ordered=False, waiting=False)
         self.full = True
         """Claims of fresh messages that find something leave something."""
         self.claimed: Callable[[], None] = lambda: None
@@ -121,7 +121,9 @@ class FakeClaims:
         keys, self.keys = self.keys, {}
         return Listed({key: (lane, ABOVE) for key, lane in keys.items()}, "90:90:", None)
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
+    async def find_heads(
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+    ) -> tuple[str, dict[str, ScanFinding]]:
         """Return the heads that the test gave, of any other key one that is ready."""
         self.asked.append("find_heads")
         self.found.append(list(keys))
@@ -135,7 +137,7 @@ class FakeClaims:
         found, self.due = self.due, []
         return Page(found, None, None, after)
 
-    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> Seen:
+    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
         """Say what the test says."""
         self.asked.append("look")
         self.held.append(list(held))
@@ -152,15 +154,15 @@ class FakeSettles:
         self._script = list(script)
         self._guilty = guilty
         self.busy: set[str] = set()
-        self.archived: list[Row] = []
-        self.released: list[Row] = []
+        self.archived: list[SettleRow] = []
+        self.released: list[SettleRow] = []
         self.again: list[bool] = []
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Write to the archive."""
         return self._write(self.archived, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Put back."""
         return self._write(self.released, rows, again=again)
 
@@ -168,7 +170,7 @@ class FakeSettles:
         """Nobody is guilty any more."""
         self._guilty = ""
 
-    def _write(self, to: list[Row], rows: Sequence[Row], *, again: bool) -> list[Left]:
+    def _write(self, to: list[SettleRow], rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         self.again.append(again)
         error = self._script.pop(0) if self._script else None
         if any(row.claim.id == self._guilty for row in rows):
@@ -177,7 +179,7 @@ class FakeSettles:
             raise error
         to += [row for row in rows if row.claim.id not in self.busy]
         left = [row.claim.id for row in rows if row.claim.id in self.busy or row.claim.id.startswith("lost")]
-        return [Left(id_, id_ in self.busy) for id_ in left]
+        return [RowLeft(id_, id_ in self.busy) for id_ in left]
 
 
 class FakeIntake:
@@ -293,11 +295,11 @@ class FakeSettler:
         """Note it."""
         self.left = True
 
-    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[Written]:
+    async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
         """Write when the gate is open."""
         await self.gate.wait()
         self.outcomes |= {claim.id: outcome for claim, outcome in zip(portion.claims, outcomes, strict=True)}
-        yield Written(portion, outcomes, [claim.id for claim in portion.claims if claim.id.startswith("lost")])
+        yield SettleResult(portion, outcomes, [claim.id for claim in portion.claims if claim.id.startswith("lost")])
 
 
 class FakeWakeup:

@@ -9,20 +9,22 @@ from typing import Any
 import pyarrow as pa
 
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.source.columns import Column, schema_of
+from relay.pipeline.source.columns import ArchiveColumn, schema_of
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 """When rows are archived that do not say otherwise: the begin of a window, an hour's too."""
 
 COLUMNS = [
-    Column(name, kind)
+    ArchiveColumn(name, kind)
     for kind, names in {
         "xid8": "xid", "int8": "seq", "uuid": "id", "text": "exchange routing_key", "jsonb": "content options", "bytea": "body",
         "int4": "attempts", "timestamptz": "available_at expires_at created_at claimed_at published_at confirmed_at archived_at",
     }.items()
     for name in names.split()
-] + [Column(name, "text") for name in ("ordering_key", "replay_of", "result", "error_code", "error_detail", "handled_by")]  # fmt: skip
-COLUMNS.append(Column("archived_xid", "xid8"))
+] + [
+    ArchiveColumn(name, "text") for name in ("ordering_key", "replay_of", "result", "error_code", "error_detail", "handled_by")
+]  # fmt: skip
+COLUMNS.append(ArchiveColumn("archived_xid", "xid8"))
 
 _USUAL: dict[str, Any] = {
     "exchange": "shop", "routing_key": "order", "content": "{}", "options": "{}",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from relay.claims.backlog import Backlog
 from relay.claims.lanes import Lanes
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.message import Batch
 from tests.support.fakes import Clock, FakeClaims, at_once
 
 LANE = 3
 
 
-def lanes_of(store: FakeClaims, *owned: int, limits: Limits | None = None) -> Lanes:
+def lanes_of(store: FakeClaims, *owned: int, limits: RateLimits | None = None) -> Lanes:
     """Lanes with the given numbers, or all."""
     store.lanes = dict.fromkeys(owned or range(64), 1)
-    limits = limits or Limits(Clock())
+    limits = limits or RateLimits(Clock())
     lanes = Lanes(store, limits=limits, suspects=Backlog(limits))
     at_once(lanes.keep())
     return lanes

@@ -17,8 +17,8 @@ from relay.claims.key_bounds import NOWHERE
 from relay.engine.policy import Policy
 from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position
-from relay.ports import At, Claimed, Fresh, Left, Page, Sought, Wanted
-from relay.postgres.maintenance_store import Upkeep
+from relay.ports import At, Claimed, Fresh, Page, RowLeft, Sought, Wanted
+from relay.postgres.maintenance_store import PostgresMaintenance
 from relay.postgres.store import Store
 
 PLENTY = 1 << 30
@@ -176,14 +176,14 @@ def ids_of(batch: Batch | None) -> list[str]:
     return [claim.id for claim in batch.claims] if batch else []
 
 
-def lost(*ids: str) -> list[Left]:
+def lost(*ids: str) -> list[RowLeft]:
     """What a settle or a release says of messages that are not ours any more."""
-    return [Left(id_, busy=False) for id_ in ids]
+    return [RowLeft(id_, busy=False) for id_ in ids]
 
 
-def busy(*ids: str) -> list[Left]:
+def busy(*ids: str) -> list[RowLeft]:
     """What it says of messages whose rows another session holds."""
-    return [Left(id_, busy=True) for id_ in ids]
+    return [RowLeft(id_, busy=True) for id_ in ids]
 
 
 def positions_of(batch: Batch) -> list[tuple[int, int]]:
@@ -227,6 +227,6 @@ async def store(make_store: MakeStore) -> MadeStore:
 
 
 @pytest.fixture
-def upkeep(store: MadeStore) -> Upkeep:
+def upkeep(store: MadeStore) -> PostgresMaintenance:
     """What maintenance asks of the database, in the place of that relay."""
-    return Upkeep(store=store, needs=1, adopt=lambda policy, settings: None)
+    return PostgresMaintenance(store=store, needs=1, adopt=lambda policy, settings: None)

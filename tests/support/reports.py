@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from relay.pipeline.lake.assessment import LakeState
+from relay.pipeline.lake.assessment import LakeRecord
 from relay.pipeline.metrics.lake_state import TABLES, TableSize
 from relay.pipeline.report.model import (
     Counts,
@@ -228,7 +228,7 @@ def _quality(rows: int) -> Quality:
     return Quality(rows, date(2026, 1, 4), date(2026, 3, 9), lake(lag_seconds=42.0, differing=1), (*partitions, dead))
 
 
-def lake(**values: Any) -> LakeState:
+def lake(**values: Any) -> LakeRecord:
     """A lake of a registered export that was just seen."""
     usual = {"registered": True, "exported": True, "seen": True, "seen_seconds": 60.0, "problem": None, "lag_seconds": 0.0, "differing": 0}
-    return LakeState(**{**usual, **values})
+    return LakeRecord(**{**usual, **values})

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from relay.message import Batch, Outcome
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.queue import MadeStore, Queue
 
 NO_ANSWER = {"at": None, "code": None, "error": None}
@@ -38,7 +38,7 @@ async def answered(connection: psycopg.AsyncConnection[Any], batch: Batch, answe
 
 async def settled(store: MadeStore, batch: Batch, outcome: Outcome) -> None:
     """Archive a batch as a relay does."""
-    assert [] == await store.archive(batch, [Row(claim, outcome, None, None) for claim in batch.claims], again=False)
+    assert [] == await store.archive(batch, [SettleRow(claim, outcome, None, None) for claim in batch.claims], again=False)
 
 
 async def row(queue: Queue, number: int = 1) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, cast
 
 from relay import events
-from relay.amqp.connection import Link, Lost
+from relay.amqp.connection import BrokerConnection, ConnectionLost
 from relay.amqp.consuming import deliveries
-from relay.amqp.consuming.consumer_connection import Source
+from relay.amqp.consuming.consumer_connection import ConsumerConnection
 
 NAMES = {
     (20, 10): "open",
@@ -27,7 +27,7 @@ class Socket:
 
     def __init__(self) -> None:
         self.ears: dict[int, Any] = {}
-        self.ended: asyncio.Future[Lost] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[ConnectionLost] = asyncio.get_running_loop().create_future()
         self.written: list[tuple[str, int, int]] = []
         """Method, channel, and the number of a qos or an ack."""
 
@@ -52,7 +52,7 @@ class Rig:
     def __init__(self, *queues: str, prefetch: int = 4, paused: bool = False, channel_max: int = 0) -> None:
         self.channel_max = channel_max
         self.events: list[events.Event] = []
-        self.source = Source(
+        self.source = ConsumerConnection(
             urls=[], name="test", queues=queues, prefetch=prefetch, most_bytes=LIMIT * len(queues), max_body_bytes=lambda: LIMIT // 4,
             emit=self.events.append,
         )  # fmt: skip
@@ -63,7 +63,7 @@ class Rig:
     def up(self) -> None:
         """Connect, again."""
         self.socket = Socket()
-        self.source.up(cast("Link", self))
+        self.source.up(cast("BrokerConnection", self))
 
     @property
     def tap(self) -> Socket:
@@ -74,9 +74,9 @@ class Rig:
         """The broker sends messages of so many bytes, so many of them in a header."""
         header = noted(note) if note else HEADER
         for tag in tags:
-            self.socket.ears[channel].delivered(deliveries.Delivered(tag, b"", b"q", header, b"x" * (size - len(header))))
+            self.socket.ears[channel].delivered(deliveries.RawDelivery(tag, b"", b"q", header, b"x" * (size - len(header))))
 
-    def down(self, lost: Lost = Lost("gone")) -> None:  # noqa: B008 - an immutable tuple
+    def down(self, lost: ConnectionLost = ConnectionLost("gone")) -> None:  # noqa: B008 - an immutable tuple
         """The connection goes."""
         self.socket.ended.set_result(lost)
         self.source.down(lost)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.worker.outcomes import NotItsFaultError, Reject, place
+from relay.worker.outcomes import Reject, TransientAttemptError, place
 from relay.worker.response import answer_of
 
 PLENTY = 1 << 20
@@ -72,4 +72,4 @@ def test_the_place_of_an_exception_is_the_handlers_own() -> None:
         json.loads("{")
     assert place(caught.value, "tests").startswith("tests.unit.test_answers:")
     assert place(caught.value, "elsewhere").startswith("json.decoder:")
-    assert "" == place(NotItsFaultError(), "tests")
+    assert "" == place(TransientAttemptError(), "tests")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from relay.claims.backlog import MAX_EXCHANGES, Backlog
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.message import Position
-from relay.ports import Finding
+from relay.ports import ScanFinding
 from tests.support.fakes import Clock, a_batch, a_claim, a_finding
 
 
@@ -19,7 +19,7 @@ def clock() -> Clock:
 
 def backlog_of(clock: Clock, most: int = 100, **figures: float) -> Backlog:
     """A backlog under limits whose buckets have filled."""
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set(figures, 1)
     clock.now += 1000
     return Backlog(limits, most)
@@ -107,7 +107,7 @@ def test_memory_is_bounded_for_each_exchange(clock: Clock) -> None:
 
 def test_memory_is_bounded_in_all(clock: Clock) -> None:
     """Applications name exchanges: the more there are, the less is remembered of each, and one message at least."""
-    backlog = Backlog(Limits(clock), most=4, in_all=6)
+    backlog = Backlog(RateLimits(clock), most=4, in_all=6)
     put(backlog, "a", 1, 2, 3, 4)
     put(backlog, "b", 11, 12, 13, 14)
     for number in range(10):
@@ -149,6 +149,6 @@ def test_names_that_nobody_knows_take_no_more_room_than_there_is_for_them(clock:
     assert (["known"], 1) == ([*map(exchange_of, backlog.next(9, ()))], len(backlog))
 
 
-def exchange_of(finding: Finding) -> str:
+def exchange_of(finding: ScanFinding) -> str:
     """The exchange of a finding."""
     return finding.exchange

@@ -14,7 +14,7 @@ from relay.amqp import frames
 from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN
 from relay.engine.retry import RetryPolicy, decide_all
 from relay.engine.settler import _rows
-from relay.engine.window import InHand
+from relay.engine.window import Window
 from relay.message import SUCCESS, Batch
 from relay.postgres.parameters import positions_of, results_of
 from tests.support.bench import Bench
@@ -59,7 +59,7 @@ def test_a_message_costs_few_calls_from_its_claim_to_its_settle() -> None:
 
 def _move(bench: Bench, claimed: Batch) -> None:
     """Everything but the socket and the database."""
-    in_hand = InHand(window=MESSAGES, window_bytes=1 << 30)
+    in_hand = Window(window=MESSAGES, window_bytes=1 << 30)
     in_hand.add(claimed)
     job = bench.submit(claimed)
     for confirmed in (*range(MOST_UNSEEN, MESSAGES, MOST_UNSEEN), MESSAGES):

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from relay.cli.queue_check.recheck import MOST, Watch
-from relay.cli.queue_check.rows import FAR, Seen, why_left, why_lost
+from relay.cli.queue_check.recheck import MOST, Recheck
+from relay.cli.queue_check.rows import FAR, QueueRow, why_left, why_lost
 
 NOW = 1_900_000_000.0
 SINCE = datetime(2031, 1, 31, 12, tzinfo=UTC)
-PLAIN = Seen(
+PLAIN = QueueRow(
     xid="700", seq=1, id="1", exchange="orders", ordering_key=None, attempts=0, available_at=None, lock_ends_at=None, locked_by=None,
     over=False, abandoned=False, foreign_id=False, lane=None, key_lane=None, lane_known=None, indexed=True, head=True, held=False,
     paused=False, limited=False, session=None, clock=NOW,
@@ -22,16 +22,16 @@ PLAIN = Seen(
 KEYED = replace(PLAIN, ordering_key="k", lane=3, key_lane=3, lane_known=True)
 
 
-def messages(count: int, **changes: Any) -> list[Seen]:
+def messages(count: int, **changes: Any) -> list[QueueRow]:
     """Messages in claim order."""
     return [replace(PLAIN, seq=n, id=str(n), **changes) for n in range(1, count + 1)]
 
 
 def passed_over(
-    before: Collection[Seen], now: Collection[Seen], silent: Collection[str] = (), cancelled: Collection[str] = ()
+    before: Collection[QueueRow], now: Collection[QueueRow], silent: Collection[str] = (), cancelled: Collection[str] = ()
 ) -> list[str]:
     """Ids of those that were passed over; whatever is gone and was not cancelled was claimed."""
-    watch = Watch()
+    watch = Recheck()
     for row in before:
         watch.put(row)
     return [row.id for row in watch.passed_over({row.id: row for row in now}, silent, lambda ids: set(ids) - set(cancelled))]
@@ -53,7 +53,7 @@ def passed_over(
         (replace(PLAIN, lock_ends_at=NOW - 1, over=True), "locked", "lock"),
     ],
 )
-def test_a_message_stands_somewhere_and_waits_for_something(row: Seen, state: str, kind: str | None) -> None:
+def test_a_message_stands_somewhere_and_waits_for_something(row: QueueRow, state: str, kind: str | None) -> None:
     """For a relay, or for a time, an operator or the message before it."""
     assert (state, kind) == (row.state, row.kind)
     assert why_lost(row) is None
@@ -72,7 +72,7 @@ def test_a_message_stands_somewhere_and_waits_for_something(row: Seen, state: st
         (replace(PLAIN, lock_ends_at=NOW + 60, locked_by=7, abandoned=True), "by relay 7, which is not alive"),
     ],
 )
-def test_a_lost_message_has_a_reason(row: Seen, words: str) -> None:
+def test_a_lost_message_has_a_reason(row: QueueRow, words: str) -> None:
     """One sentence that says what to do."""
     assert words in str(why_lost(row))
 
@@ -142,7 +142,7 @@ def test_a_message_that_was_given_back_was_touched() -> None:
 @pytest.mark.parametrize(("count", "watched", "left_out"), [(MOST, True, 0), (MOST + 7, True, 7), (MOST + 7, False, MOST + 7)])
 def test_what_nobody_can_judge_is_counted(count: int, left_out: int, *, watched: bool) -> None:
     """What has no room, or all where no relay could be watched; what waits for somebody is judged at the first look."""
-    watch = Watch()
+    watch = Recheck()
     for row in (*messages(count), *messages(3, limited=True)):
         watch.put(row)
     assert left_out == watch.left_out(watched=watched)

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.amqp.confirms import COMPACT_ABOVE, Acked, Book, Return
+from relay.amqp.confirms import COMPACT_ABOVE, Acked, ConfirmTracker, ReturnReason
 from relay.errors import BrokerError
 
-NO_ROUTE = Return(312, "NO_ROUTE")
+NO_ROUTE = ReturnReason(312, "NO_ROUTE")
 
 
-def book_of(*slots: str) -> Book[str]:
+def book_of(*slots: str) -> ConfirmTracker[str]:
     """Open a book with these slots; a slot is its own relay id."""
-    book: Book[str] = Book(str)
+    book: ConfirmTracker[str] = ConfirmTracker(str)
     book.open(slots)
     return book
 
 
 def test_tags_count_from_one_and_go_on() -> None:
     """The first tag of a channel is 1, the next batch goes on where the last one ended."""
-    book: Book[str] = Book(str)
+    book: ConfirmTracker[str] = ConfirmTracker(str)
     assert book.open(["a", "b"]) == 1
     assert book.open(["c"]) == 3
 
@@ -122,7 +122,7 @@ def test_closing_names_the_tags_that_are_left_behind_resolved_ones() -> None:
 
 def test_resolved_slots_are_let_go_of() -> None:
     """A long-lived channel does not hold what it once sent: when nothing is open, nothing is kept."""
-    book: Book[str] = Book(str)
+    book: ConfirmTracker[str] = ConfirmTracker(str)
     for tag in range(1, 5000):
         assert book.open([str(tag)]) == tag
         book.ack(tag, multiple=False)
@@ -218,7 +218,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_a_book_does_what_the_naive_model_does(steps: list[tuple[object, ...]]) -> None:
     """Any run of opens, acks, nacks, returns and closes resolves the same slots, in the same order."""
-    book: Book[str] = Book(str)
+    book: ConfirmTracker[str] = ConfirmTracker(str)
     model = Model()
     for step in steps:
         match step:
@@ -238,7 +238,7 @@ def test_a_book_does_what_the_naive_model_does(steps: list[tuple[object, ...]]) 
         assert book.oldest == next(iter(model.tags.values()), None)
 
 
-def acked(book: Book[str], tag: int, multiple: bool) -> tuple[list[str], list[str]] | None:
+def acked(book: ConfirmTracker[str], tag: int, multiple: bool) -> tuple[list[str], list[str]] | None:
     """Ack in the book; None for an error."""
     try:
         confirmed, returned = book.ack(tag, multiple=multiple)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.contracts import patterns
-from relay.contracts.enforcing_encoder import Gate
+from relay.contracts.enforcing_encoder import EnforcingEncoder
 from relay.contracts.registry import Contract, Contracts, holding
 from relay.events.contracts import ContractBroken, ContractUnusable
-from relay.message import Cut, PublishResult, Verdict
+from relay.message import PublishResult, TruncatedPayload, Verdict
 from relay.observability.logs import FLOODS
 from relay.observability.metrics import Metrics
 from tests.support.bench import Bench
@@ -93,7 +93,7 @@ def test_a_binary_body_breaks_a_contract() -> None:
 @pytest.mark.parametrize(
     ("made", "code"),
     [
-        (claim("orders", payload=Cut(b'"x')), "body_too_large"),
+        (claim("orders", payload=TruncatedPayload(b'"x')), "body_too_large"),
         (claim("orders", payload=b'"x"', options='{"nonsense": 1}'), "option_unknown"),
         (claim("é" * 200, payload=b'"x"'), "name_too_long"),
     ],
@@ -101,7 +101,7 @@ def test_a_binary_body_breaks_a_contract() -> None:
 def test_what_cannot_be_sent_at_all_is_told_as_before(made: Any, code: str) -> None:
     """The encoder speaks first, and a contract of what it takes."""
     bench = Bench()
-    job = Job(batch([made, claim("orders")]), bench.clock)
+    job = PublishBatch(batch([made, claim("orders")]), bench.clock)
     job.refused = dict.fromkeys(range(2), PublishResult(Verdict.INVALID, "contract_violated"))
     bench.session.submit(job)
 
@@ -123,7 +123,7 @@ def test_without_contracts_nothing_stands_before_a_batch() -> None:
 async def test_keys_are_looked_up_in_turns_like_contents() -> None:
     """Also those that no contract is about: before a batch is written nothing is looked up, and then a few between other work."""
     ticks = itertools.count()
-    one = Gate(Seen(), clock=lambda: next(ticks) / 1000)
+    one = EnforcingEncoder(Seen(), clock=lambda: next(ticks) / 1000)
     one.hold([row(key="#.late")])
     made, handed = batch([claim("orders", f"{number}" + ".a" * 120) for number in range(30)]), list[list[int]]()
 
@@ -166,7 +166,7 @@ def test_many_contracts_that_cannot_be_read_are_told_of_in_few_words() -> None:
 def test_checks_give_way_after_a_short_while() -> None:
     """A turn is a few milliseconds of checks: what is left waits for the next one."""
     ticks = itertools.count()
-    one = Gate(Seen(), clock=lambda: next(ticks) * 0.002)
+    one = EnforcingEncoder(Seen(), clock=lambda: next(ticks) * 0.002)
     one.hold([row()])
     left = deque(range(10))
 
@@ -178,7 +178,7 @@ def test_checks_give_way_after_a_short_while() -> None:
 async def test_everything_else_has_as_much_time_as_checks_had() -> None:
     """After each turn the next one comes as much later as that took."""
     ticks, loop = itertools.count(), asyncio.get_running_loop()
-    one = Gate(Seen(), clock=lambda: next(ticks) * 0.02)
+    one = EnforcingEncoder(Seen(), clock=lambda: next(ticks) * 0.02)
     one.hold([row()])
     began = loop.time()
 
@@ -263,7 +263,7 @@ async def test_a_check_of_a_small_message_takes_little() -> None:
 def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
     """By mode as they are now, also those that cannot be read; by exchange what was told of, from the first message on."""
     metrics = Metrics()
-    one = Gate(metrics.sink)
+    one = EnforcingEncoder(metrics.sink)
     now = [row(mode="warn"), row(key="x", mode="shadow"), row(key="y", schema="{")]
     for rows in (now, [row(key="a"), row(key="b")], now):
         one.hold(rows)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from relay.contracts.check_time import LARGEST, explained_bytes, inline_bytes
-from relay.contracts.large_checks import End, Judged
+from relay.contracts.large_checks import CheckFailure, CheckResult
 from relay.contracts.schema import Schema
 from relay.contracts.violation import Violation
 from relay.events.contracts import ContractBroken
-from relay.message import Cut, PublishResult, Verdict
+from relay.message import PublishResult, TruncatedPayload, Verdict
 from tests.support.contract_gates import INTEGER, Scripted, checked, gate, row
 from tests.support.publishing import batch, claim
 
@@ -53,7 +53,7 @@ def test_how_much_is_checked_in_place_hangs_on_the_schema(schema: Any, most: int
 
 async def test_what_is_larger_and_breaks_a_contract_goes_apart_to_be_explained() -> None:
     """That it does is found at once; where it does takes long to be looked for. What keeps it is sent without."""
-    checker = Scripted(Judged([Violation("/9", "type", "it is not of type integer")], None))
+    checker = Scripted(CheckResult([Violation("/9", "type", "it is not of type integer")], None))
     one, _ = gate(row({"items": {"type": "integer"}}), checker=checker)
     most = explained_bytes(Schema({"items": {"type": "integer"}}).effort)
     fine, small, large = (
@@ -68,7 +68,7 @@ async def test_what_was_fetched_in_part_is_not_judged() -> None:
     """It is over the limit, which the encoder says: a part of JSON breaks each contract, and one on trial would be told of."""
     one, seen = gate(row(mode="warn"), row(exchange="audit"))
 
-    assert [] == one.concerned(batch([claim("orders", payload=Cut(b"[1,")), claim("audit", payload=Cut(b"[1,"))]))
+    assert [] == one.concerned(batch([claim("orders", payload=TruncatedPayload(b"[1,")), claim("audit", payload=TruncatedPayload(b"[1,"))]))
     assert [] == seen.of(ContractBroken)
 
 
@@ -83,10 +83,12 @@ async def test_contracts_that_hold_for_a_message_are_weighed_together() -> None:
     assert [("orders", 4)] == [(exchange, len(schemas)) for exchange, schemas in checker.asked]
 
 
-@pytest.mark.parametrize(("end", "refused"), [(End.TIME, Verdict.INVALID), (End.MEMORY, Verdict.INVALID), (End.LOST, Verdict.REFUSED)])
-async def test_a_check_without_an_end_ends_the_message(end: End, refused: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("end", "refused"), [(CheckFailure.TIME, Verdict.INVALID), (CheckFailure.MEMORY, Verdict.INVALID), (CheckFailure.LOST, Verdict.REFUSED)]
+)
+async def test_a_check_without_an_end_ends_the_message(end: CheckFailure, refused: Verdict) -> None:
     """With a code of its own; an attempt where nothing shows that the message is to blame."""
-    one, seen = gate(row(), row(key="big", mode="warn"), checker=Scripted(Judged([], end)))
+    one, seen = gate(row(), row(key="big", mode="warn"), checker=Scripted(CheckResult([], end)))
     made = batch([claim("orders", "big", b'"%s"' % (b"x" * LARGEST))])
     results: dict[int, PublishResult] = {}
     await one.check(made, [0], lambda _, refusals: results.update(refusals))
@@ -99,7 +101,9 @@ async def test_a_check_without_an_end_ends_the_message(end: End, refused: Verdic
 
 async def test_a_contract_on_trial_costs_no_enforced_one_its_check() -> None:
     """It comes last, and its message goes out."""
-    checker = Scripted(Judged([None], End.TIME), Judged([Violation("", "type", "it is not of type integer")], End.TIME))
+    checker = Scripted(
+        CheckResult([None], CheckFailure.TIME), CheckResult([Violation("", "type", "it is not of type integer")], CheckFailure.TIME)
+    )
     one, seen = gate(row("true", key="#", mode="warn"), row(key="big"), checker=checker)
     large = claim("orders", "big", b'"%s"' % (b"x" * LARGEST))
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.metrics import aggregate, file_choice, top_keys
-from relay.pipeline.metrics.file_choice import Base, Count, Numbers
+from relay.pipeline.metrics.file_choice import Base, DayTotals, FileChoice
 from tests.support.lake_rows import NOON, row, table
 
 DAY = NOON.date()
@@ -23,8 +23,8 @@ TARGET_MS, TOP_KEYS = 10, 2
 Rows = list[dict[str, Any]]
 
 
-def _file(path: str, rows: int = 2) -> File:
-    return File(path, DAY, rows * 100, rows, None)
+def _file(path: str, rows: int = 2) -> LoggedFile:
+    return LoggedFile(path, DAY, rows * 100, rows, None)
 
 
 A, B, C = _file("a"), _file("b"), _file("c")
@@ -34,7 +34,7 @@ def _windows(rows: int, target_ms: int = TARGET_MS) -> pa.Table:
     return aggregate.count(table(row(number) for number in range(rows)), target_ms=target_ms)
 
 
-def _choose(files: Sequence[File], base: Base | None, today: date = DAY) -> Count:
+def _choose(files: Sequence[LoggedFile], base: Base | None, today: date = DAY) -> FileChoice:
     return file_choice.choose(DAY, files, base, today=today, target_ms=TARGET_MS)
 
 
@@ -57,7 +57,7 @@ def test_a_day_is_due_until_its_numbers_are_those_of_a_day_that_is_over(
     messages: int | None, written: datetime, today: date, due: bool
 ) -> None:
     """While other rows are there than were counted, and once more ten minutes after its end."""
-    numbers = None if messages is None else Numbers(messages, written)
+    numbers = None if messages is None else DayTotals(messages, written)
 
     assert due == file_choice.is_due(DAY, [A, B], numbers, today)
 
@@ -66,8 +66,8 @@ def test_of_an_open_day_only_new_files_are_counted() -> None:
     """Its windows count the others; also none is new, as after a run that was killed between the windows and the day."""
     windows = _windows(4)
 
-    assert Count(DAY, [C], windows) == _choose([A, B, C], Base(windows, [A, B]))
-    assert Count(DAY, [], windows) == _choose([A, B], Base(windows, [A, B]))
+    assert FileChoice(DAY, [C], windows) == _choose([A, B, C], Base(windows, [A, B]))
+    assert FileChoice(DAY, [], windows) == _choose([A, B], Base(windows, [A, B]))
     assert [C] == _choose([A, B, C], Base(windows, [A, B]), today=DAY - timedelta(days=1)).files
 
 
@@ -86,7 +86,7 @@ def test_of_an_open_day_only_new_files_are_counted() -> None:
 )
 def test_a_day_is_counted_whole_where_anything_else_is_possible(base: Base | None, today: date) -> None:
     """All of its files, and no windows that there are."""
-    assert Count(DAY, [A, B, C], None) == _choose([A, B, C], base, today=today)
+    assert FileChoice(DAY, [A, B, C], None) == _choose([A, B, C], base, today=today)
 
 
 def test_a_day_that_is_open_keeps_its_names_and_gets_more_while_there_is_room() -> None:
@@ -108,7 +108,7 @@ def test_numbers_say_what_they_name() -> None:
 class _Lake(NamedTuple):
     """A day in the lake, as runs without Spark leave it."""
 
-    files: list[tuple[File, Rows]]
+    files: list[tuple[LoggedFile, Rows]]
     counted: int
     windows: pa.Table
 
@@ -122,7 +122,7 @@ class _Lake(NamedTuple):
     def compacted(self) -> _Lake:
         return self._replace(files=[(_file(f"compacted {len(self.rows)}", len(self.rows)), self.rows)])
 
-    def run(self, known: Sequence[File], today: date = DAY) -> _Lake:
+    def run(self, known: Sequence[LoggedFile], today: date = DAY) -> _Lake:
         """The lake after a run that takes `known` for what the windows count."""
         files = [file for file, _ in self.files]
         count = file_choice.choose(DAY, files, Base(self.windows, known), today=today, target_ms=TARGET_MS)

@@ -11,10 +11,10 @@ from relay.claims import crowd_bypass
 from relay.claims import cursor as module
 from relay.claims import unconfirmed_exchanges as strange
 from relay.claims.cursor import LAST_SEQ, LAST_XID, MAX_LATE, Cursor, Snapshot, cut_at
-from relay.claims.flood_control import Share
+from relay.claims.flood_control import FloodControl
 from relay.claims.stream import Stream
 from relay.claims.streams import Streams
-from relay.claims.unconfirmed_exchanges import Strangers
+from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.message import CONFIRMED, START, Portion, Position, PublishResult, Range, Verdict
 from tests.support.fakes import a_claim, at_once
 from tests.support.model import ModelQueue
@@ -39,9 +39,9 @@ class Relays(RuleBasedStateMachine):
         self.patch.setattr(strange, "CROWD", 0)
         self.patch.setattr(crowd_bypass, "SAME_FOR", 0.0)
         self.queue = ModelQueue()
-        self.strangers = [Strangers(window=64, in_hand=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
+        self.strangers = [UnconfirmedExchanges(window=64, in_hand=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
         self.relays = [
-            Streams(self.queue, Share(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0), strangers=strangers)
+            Streams(self.queue, FloodControl(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0), strangers=strangers)
             for strangers in self.strangers
         ]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
 from relay.codec.encoder import Encoded, Encoder, encode_batch
-from relay.message import Claim, Cut, PublishResult, Verdict
+from relay.message import Claim, PublishResult, TruncatedPayload, Verdict
 from tests.support.fakes import octets
 from tests.support.json_values import options_text
 
@@ -203,7 +203,7 @@ def test_a_payload_over_the_limit_says_which_limit() -> None:
 
 def test_the_beginning_of_a_payload_is_never_sent() -> None:
     """It was cut at a limit that was raised since: what the limit is now says nothing about it."""
-    code, _ = _refusal(_claim(payload=Cut(b"x" * 11)), max_body_bytes=100)
+    code, _ = _refusal(_claim(payload=TruncatedPayload(b"x" * 11)), max_body_bytes=100)
 
     assert "body_too_large" == code
 

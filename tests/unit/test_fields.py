@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.amqp.consuming.deliveries import Delivered
+from relay.amqp.consuming.deliveries import RawDelivery
 from relay.codec import option_rules
 from relay.inbox.delivery import Delivery, delivery
 
@@ -120,7 +120,7 @@ HEADERS = st.dictionaries(NAMES, st.recursive(PLAIN, nested, max_leaves=12), min
 def arrived(flags: int, properties: bytes) -> Delivery:
     """What becomes of a message with these properties."""
     header = struct.pack(">HHQH", 60, 0, 0, flags) + properties
-    given = Delivered(1, b"", b"", header, b"").properties()
+    given = RawDelivery(1, b"", b"", header, b"").properties()
     return delivery(queue="q", exchange="e", routing_key="k", payload=b"", properties=given, max_body_bytes=1)
 
 
@@ -167,4 +167,4 @@ def test_properties_that_end_too_early_or_have_no_type_are_an_error(flags: int, 
 def test_flags_that_nobody_knows_are_stepped_over() -> None:
     """A header may announce more flags, in 16 bits more."""
     header = struct.pack(">HHQHH", 60, 0, 0, 0x8001, 0x0000) + b"\x04text"
-    assert "text" == Delivered(1, b"", b"", header, b"").properties()["content_type"]
+    assert "text" == RawDelivery(1, b"", b"", header, b"").properties()["content_type"]

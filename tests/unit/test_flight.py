@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from relay import events
-from relay.engine.in_flight import Flight
+from relay.engine.in_flight import InFlight
 from relay.engine.retry import RetryPolicy
 from relay.message import SUCCESS, Batch, Keep, PublishResult, Verdict
-from relay.ports import Written
+from relay.ports import SettleResult
 from tests.support.fakes import FakePublisher, FakeSettler, a_batch, a_claim, a_portion
 from tests.support.timeless import timeless
 
@@ -25,8 +25,8 @@ class Rig:
         self.publisher = FakePublisher()
         self.settler = FakeSettler()
         self.told: list[events.Event] = []
-        self.landed: list[tuple[Batch, Written]] = []
-        self.flight = Flight(
+        self.landed: list[tuple[Batch, SettleResult]] = []
+        self.flight = InFlight(
             publisher=self.publisher,
             settler=self.settler,
             policy=RetryPolicy,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.message import Batch, Claim, Verdict
-from relay.worker.dispatcher import Handling
+from relay.worker.dispatcher import Dispatcher
 from relay.worker.outcomes import Reject, Retry, verdict
 
 FAR = 1e12
@@ -23,13 +23,13 @@ def batch(count: int, deadline: float = FAR) -> Batch:
     return Batch("token", claims, 0.0, 0.0, deadline, "fresh")
 
 
-def handling(run: Any, *, group: int = 1, concurrency: int = 4, seconds: float | None = None, **more: Any) -> Handling:
+def handling(run: Any, *, group: int = 1, concurrency: int = 4, seconds: float | None = None, **more: Any) -> Dispatcher:
     """Over a handler of the test's."""
     told = {"left_locked": lambda: None, "stuck": lambda: None, **more}
-    return Handling(run=run, group=group, concurrency=concurrency, seconds=seconds, **told)
+    return Dispatcher(run=run, group=group, concurrency=concurrency, seconds=seconds, **told)
 
 
-async def results(handled: Handling, given: Batch) -> dict[int, str]:
+async def results(handled: Dispatcher, given: Batch) -> dict[int, str]:
     """Every result, by number; each claim has exactly one."""
     found: dict[int, str] = {}
     async for portion in handled.publish(given):

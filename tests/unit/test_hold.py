@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from relay.amqp.consuming.prefetch import Hold
+from relay.amqp.consuming.prefetch import PrefetchWindow
 
 
 def test_as_many_come_as_the_setting_says_while_they_fit() -> None:
     """Whatever their sizes."""
-    hold = Hold(most=1000, most_bytes=1000)
+    hold = PrefetchWindow(most=1000, most_bytes=1000)
     assert [False] * 4 == [hold.take(tag, 250) for tag in range(1, 5)]
     assert (1000, 1000) == (hold.prefetch, hold.bytes)
     hold.settle(3)
@@ -16,7 +16,7 @@ def test_as_many_come_as_the_setting_says_while_they_fit() -> None:
 
 def test_too_much_lowers_the_number_to_what_fits_of_the_largest() -> None:
     """By half at the least, and never below one."""
-    hold = Hold(most=1000, most_bytes=1000)
+    hold = PrefetchWindow(most=1000, most_bytes=1000)
     assert [False, False, False, True] == [hold.take(tag, 300) for tag in range(1, 5)]
     assert 3 == hold.prefetch
     hold.forget()
@@ -26,12 +26,12 @@ def test_too_much_lowers_the_number_to_what_fits_of_the_largest() -> None:
 
 def test_one_message_is_never_too_much() -> None:
     """It could not come in otherwise."""
-    assert not Hold(most=10, most_bytes=1000).take(1, 5000)
+    assert not PrefetchWindow(most=10, most_bytes=1000).take(1, 5000)
 
 
 def test_the_number_doubles_when_nothing_is_here_and_twice_as_many_would_fit() -> None:
     """Up to the setting's; not while a doubling would not fit, nor while something is here."""
-    hold = Hold(most=10, most_bytes=1000)
+    hold = PrefetchWindow(most=10, most_bytes=1000)
     for tag in (1, 2):
         hold.take(tag, 900)
     hold.forget()
@@ -44,7 +44,7 @@ def test_the_number_doubles_when_nothing_is_here_and_twice_as_many_would_fit() -
     assert [1, 1, 1, 2] == told[:4]
     assert 8 == told[-1]
 
-    held = Hold(most=10, most_bytes=1000)
+    held = PrefetchWindow(most=10, most_bytes=1000)
     held.prefetch = 1
     held.take(1, 1)
     held.take(2, 1)

@@ -12,8 +12,8 @@ from pamqp import commands, frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from relay.amqp.confirms import Return
-from relay.amqp.consuming.deliveries import Delivered, Incoming
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.consuming.deliveries import DeliveryReader, RawDelivery
 from relay.inbox.delivery import Delivery, delivery
 
 CHANNEL = 3
@@ -24,10 +24,10 @@ class Heard:
     """An ear and a watcher that note what they hear."""
 
     def __init__(self) -> None:
-        self.messages: list[Delivered] = []
+        self.messages: list[RawDelivery] = []
         self.methods: list[tuple[int, int]] = []
 
-    def delivered(self, message: Delivered) -> None:
+    def delivered(self, message: RawDelivery) -> None:
         """Note it."""
         self.messages.append(message)
 
@@ -41,10 +41,10 @@ class Heard:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Not of interest here."""
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """Not of interest here."""
 
-    def closed(self, reason: Return) -> None:
+    def closed(self, reason: ReturnReason) -> None:
         """Not of interest here."""
 
     def blocked(self, reason: str) -> None:
@@ -53,7 +53,7 @@ class Heard:
     def unblocked(self) -> None:
         """Not of interest here."""
 
-    def closing(self, reason: Return) -> None:
+    def closing(self, reason: ReturnReason) -> None:
         """Not of interest here."""
 
 
@@ -72,7 +72,7 @@ def frames(tag: int, body: bytes, piece: int) -> bytes:
 def test_deliveries_are_whole_however_the_bytes_come(bodies: list[bytes], piece: int, step: int) -> None:
     """Cut into frames of any size, and read in slices of any length; an empty body is one too."""
     heard = Heard()
-    wire = Incoming(heard)
+    wire = DeliveryReader(heard)
     wire.ears[CHANNEL] = heard
     stream = b"".join(frames(tag, body, piece) for tag, body in enumerate(bodies, start=1))
     stream += frame.marshal(commands.Basic.ConsumeOk("relay"), CHANNEL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.engine.window import InHand
+from relay.engine.window import Window
 from relay.message import Position
 from tests.support.fakes import EMPTY, a_batch, a_claim
 
@@ -12,7 +12,7 @@ SILENT = EMPTY + len("silent") - len("orders")
 
 def test_the_window_shrinks_by_what_is_in_hand_and_grows_by_what_is_settled() -> None:
     """In messages and in bytes alike, portion by portion."""
-    in_hand = InHand(window=10, window_bytes=10_000)
+    in_hand = Window(window=10, window_bytes=10_000)
     batch = a_batch(a_claim(payload=b"12345", options="123"), a_claim(payload=b"123", ordering_key="é"))
     in_hand.add(batch)
     assert (8, 10_000 - 2 * EMPTY - 15) == in_hand.room()
@@ -25,7 +25,7 @@ def test_the_window_shrinks_by_what_is_in_hand_and_grows_by_what_is_settled() ->
 
 def test_silent_exchanges_leave_half_of_the_window_to_the_others() -> None:
     """What does not confirm and holds half or more, in messages or in bytes, is stuck, and counts as half at the most."""
-    in_hand = InHand(window=10, window_bytes=20 * SILENT)
+    in_hand = Window(window=10, window_bytes=20 * SILENT)
     silent, other = a_batch(*(a_claim(exchange="silent", payload=b"") for _ in range(8))), a_batch(a_claim(exchange="others", payload=b""))
     in_hand.add(silent)
     in_hand.add(other)
@@ -43,7 +43,7 @@ def test_silent_exchanges_leave_half_of_the_window_to_the_others() -> None:
 
 def test_silent_exchanges_are_stuck_by_their_bytes_too() -> None:
     """Few large messages fill a window as well as many small ones."""
-    in_hand = InHand(window=10, window_bytes=10_000)
+    in_hand = Window(window=10, window_bytes=10_000)
     in_hand.add(a_batch(a_claim(exchange="one", payload=b"1" * 3000), a_claim(exchange="two", payload=b"1" * 7000)))
 
     assert in_hand.note_silence(["one", "two"])
@@ -52,7 +52,7 @@ def test_silent_exchanges_are_stuck_by_their_bytes_too() -> None:
 
 def test_the_same_claim_is_let_go_once() -> None:
     """A portion that names it again changes nothing while the batch is there."""
-    in_hand = InHand(window=10, window_bytes=100)
+    in_hand = Window(window=10, window_bytes=100)
     batch = a_batch(count=2)
     in_hand.add(batch)
     in_hand.remove(batch, batch.claims[:1])
@@ -64,7 +64,7 @@ def test_the_same_claim_is_let_go_once() -> None:
 
 def test_two_batches_may_hold_the_same_position() -> None:
     """A message that came back after a lost lock is in hand twice until the first settle has learned of it."""
-    in_hand = InHand(window=10, window_bytes=100)
+    in_hand = Window(window=10, window_bytes=100)
     claim = a_claim()
     first, second = a_batch(claim), a_batch(claim)
     in_hand.add(first)
@@ -77,7 +77,7 @@ def test_two_batches_may_hold_the_same_position() -> None:
 
 def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
     """Batches whose deadline comes near, without the claims that were settled."""
-    in_hand = InHand(window=10, window_bytes=100)
+    in_hand = Window(window=10, window_bytes=100)
     soon, late = a_batch(count=3, deadline=100.0), a_batch(deadline=200.0)
     in_hand.add(soon)
     in_hand.add(late)
@@ -89,7 +89,7 @@ def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
 
 def test_a_lock_that_was_not_renewed_with_the_others_is_due_alone() -> None:
     """Another session held its row: its own deadline counts, until it has been renewed or is settled."""
-    in_hand, batch = InHand(window=10, window_bytes=100), a_batch(count=3, deadline=100.0)
+    in_hand, batch = Window(window=10, window_bytes=100), a_batch(count=3, deadline=100.0)
     in_hand.add(batch)
     first, second, third = ((claim.xid, claim.seq) for claim in batch.claims)
     batch.renewed([first, second, third], 200.0, left=[second, third])
@@ -125,7 +125,7 @@ def test_a_row_that_stays_held_keeps_its_first_deadline() -> None:
 
 def test_an_exchange_is_forgotten_with_its_last_message() -> None:
     """Applications may name a new exchange for each message, for years."""
-    in_hand = InHand(window=10, window_bytes=100)
+    in_hand = Window(window=10, window_bytes=100)
     batch = a_batch(a_claim(exchange="one"), a_claim(exchange="one"), a_claim(exchange="two"))
     in_hand.add(batch)
 
@@ -139,7 +139,7 @@ def test_an_exchange_is_forgotten_with_its_last_message() -> None:
 def test_what_was_let_go_of_in_part_is_counted_once() -> None:
     """The rest goes by itself or with the whole batch; what has gone before is not let go of again."""
     for whole in (True, False):
-        in_hand, batch = InHand(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
+        in_hand, batch = Window(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
         in_hand.add(batch)
         in_hand.remove(batch, [batch.claims[0]])
         one = EMPTY - len("orders") + len("a") + 4
@@ -151,7 +151,7 @@ def test_what_was_let_go_of_in_part_is_counted_once() -> None:
 
 def test_a_batch_that_was_looked_into_is_let_go_of_whole_all_the_same() -> None:
     """Its locks were renewed before it was settled."""
-    in_hand, batch = InHand(window=10, window_bytes=100), a_batch(count=3)
+    in_hand, batch = Window(window=10, window_bytes=100), a_batch(count=3)
     in_hand.add(batch)
     assert [(batch, [claim.position for claim in batch.claims])] == in_hand.due_for_renewal(1e15, 1.0)
     in_hand.remove(batch, batch.claims)
@@ -161,7 +161,7 @@ def test_a_batch_that_was_looked_into_is_let_go_of_whole_all_the_same() -> None:
 
 def test_it_knows_what_it_holds_and_from_where_on() -> None:
     """By position; what was settled is not held any more, and below the lowest there is nothing."""
-    in_hand = InHand(window=10, window_bytes=100)
+    in_hand = Window(window=10, window_bytes=100)
     assert (None, False) == (in_hand.lowest, in_hand.holds(Position(7, 1)))
     high, low = a_batch(a_claim(xid=9, seq=1)), a_batch(a_claim(xid=7, seq=1), a_claim(xid=8, seq=1))
     in_hand.add(high)

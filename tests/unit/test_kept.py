@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from relay.worker.response import Answer
-from relay.worker.response_memory import PATIENCE, Kept
+from relay.worker.response import HandlerResponse
+from relay.worker.response_memory import PATIENCE, ResponseMemory
 from tests.support.timeless import timeless
 
 
 @timeless
 async def test_answers_are_made_in_turn_while_there_is_room() -> None:
     """The last may reach beyond the bytes, and letters beyond ASCII count as four; who ends makes room for the next."""
-    kept, made, done = Kept(5), list[str](), asyncio.Event()
+    kept, made, done = ResponseMemory(5), list[str](), asyncio.Event()
 
-    def make(text: str) -> Answer:
+    def make(text: str) -> HandlerResponse:
         made.append(text)
-        return Answer(text, [])
+        return HandlerResponse(text, [])
 
     async def write(text: str, ended: asyncio.Event) -> None:
         async with kept.made(lambda: make(text)):
@@ -36,10 +36,10 @@ async def test_answers_are_made_in_turn_while_there_is_room() -> None:
 @timeless
 async def test_an_answer_does_not_wait_for_ever() -> None:
     """The transaction that it belongs to may hold what one ahead of it waits for."""
-    kept, begun = Kept(1), asyncio.get_running_loop().time()
+    kept, begun = ResponseMemory(1), asyncio.get_running_loop().time()
     async with AsyncExitStack() as stack:
         for _ in range(3):
-            await stack.enter_async_context(kept.made(lambda: Answer("large", [])))
+            await stack.enter_async_context(kept.made(lambda: HandlerResponse("large", [])))
     assert 2 * PATIENCE <= asyncio.get_running_loop().time() - begun < 3 * PATIENCE
-    async with asyncio.timeout(1), kept.made(lambda: Answer(None, [])) as answer:
+    async with asyncio.timeout(1), kept.made(lambda: HandlerResponse(None, [])) as answer:
         assert answer.text is None

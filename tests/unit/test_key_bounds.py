@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relay.claims import key_bounds as module
 from relay.claims.cursor import Snapshot
-from relay.claims.key_bounds import NOWHERE, Bound, Bounds
+from relay.claims.key_bounds import NOWHERE, KeyBound, KeyBounds
 from relay.claims.key_queue import KeyQueue
 from relay.message import START, Position
 from tests.support.fakes import A_HEAD
@@ -29,7 +29,7 @@ def _small() -> Iterator[None]:
         yield
 
 
-def seen_from(bound: Bound, visible: set[Position]) -> Position | None:
+def seen_from(bound: KeyBound, visible: set[Position]) -> Position | None:
     """What the statement finds."""
     return min((at for at in visible if at >= bound.start or at.xid in bound.late), default=None)
 
@@ -37,7 +37,7 @@ def seen_from(bound: Bound, visible: set[Position]) -> Position | None:
 @given(STEPS)
 def test_a_look_from_the_bound_on_finds_the_head_of_the_whole_key(steps: list[tuple[str, int]]) -> None:
     """Transactions begin, write, end well or in nothing, and heads are settled, in any order."""
-    bounds, next_xid, seq = Bounds(), 100, 0
+    bounds, next_xid, seq = KeyBounds(), 100, 0
     running: dict[int, set[Position]] = {}
     visible: set[Position] = set()
     for step, number in steps:
@@ -63,18 +63,18 @@ def test_a_look_from_the_bound_on_finds_the_head_of_the_whole_key(steps: list[tu
 
 def test_only_the_keys_seen_last_are_remembered() -> None:
     """Memory is bounded; a key that was forgotten is looked at whole."""
-    bounds = Bounds(most=2)
+    bounds = KeyBounds(most=2)
     for key in ("a", "b", "a", "c"):
         bounds.learn([key], {}, Snapshot(50, frozenset()))
 
-    assert [Bound(Position(50, 0), ()), NOWHERE, Bound(Position(50, 0), ())] == bounds.of(["a", "b", "c"])
+    assert [KeyBound(Position(50, 0), ()), NOWHERE, KeyBound(Position(50, 0), ())] == bounds.of(["a", "b", "c"])
     bounds.forget()
     assert [NOWHERE] == bounds.of(["a"])
 
 
 def test_long_keys_leave_room_for_fewer() -> None:
     """Bounds and keys that are asked for are bounded in bytes too, of a letter beyond ASCII four; what is dropped makes room again."""
-    bounds, keys = Bounds(most_bytes=8), KeyQueue(most_bytes=8)
+    bounds, keys = KeyBounds(most_bytes=8), KeyQueue(most_bytes=8)
     for key in ("é", "ab", "ab", "cd", "é"):
         bounds.learn([key], {}, Snapshot(50, frozenset()))
     assert NOWHERE not in bounds.of(["ab", "cd", "é"])
@@ -101,23 +101,23 @@ def test_long_keys_leave_room_for_fewer() -> None:
 
 def test_a_long_transaction_does_not_hold_a_bound_down() -> None:
     """It is remembered by its id; one close below the head is not, the bound goes below it."""
-    bounds = Bounds()
+    bounds = KeyBounds()
     head = {"k": A_HEAD._replace(position=Position(100, 7))}
 
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 150})))
-    assert [Bound(Position(100, 7), (50,))] == bounds.of(["k"])
+    assert [KeyBound(Position(100, 7), (50,))] == bounds.of(["k"])
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 99, 150})))
-    assert [Bound(Position(99, 0), (50,))] == bounds.of(["k"])
+    assert [KeyBound(Position(99, 0), (50,))] == bounds.of(["k"])
 
 
 def test_a_message_that_was_seen_below_a_bound_makes_the_key_looked_at_whole() -> None:
     """One above it changes nothing, nor does one of a key that is not known."""
-    bounds = Bounds()
+    bounds = KeyBounds()
     bounds.learn(["k"], {}, Snapshot(50, frozenset()))
 
     bounds.seen("k", Position(50, 0))
     bounds.seen("other", Position(1, 1))
-    assert [Bound(Position(50, 0), ()), NOWHERE] == bounds.of(["k", "other"])
+    assert [KeyBound(Position(50, 0), ()), NOWHERE] == bounds.of(["k", "other"])
     bounds.seen("k", Position(49, 9))
 
     assert [NOWHERE] == bounds.of(["k"])

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.cli.common.output import length
-from relay.pipeline.lake.assessment import LakeState, judge
+from relay.pipeline.lake.assessment import LakeRecord, judge
 from relay.pipeline.report import summary
 from tests.support import reports
 
 AGES = st.none() | st.floats(min_value=-10, max_value=1e8)
 STATES = st.builds(
-    LakeState,
+    LakeRecord,
     registered=st.booleans(),
     exported=st.booleans(),
     seen=st.booleans(),
@@ -27,7 +27,7 @@ ALL = "holds everything"
 
 
 @given(STATES)
-def test_all_is_said_to_be_there_only_where_nothing_speaks_against_it(state: LakeState) -> None:
+def test_all_is_said_to_be_there_only_where_nothing_speaks_against_it(state: LakeRecord) -> None:
     """Seen lately, nothing differs, nothing waits; whatever else is so. What was not seen lately is said to be unseen."""
     judged = judge(state, length)
     whole = state.exported and state.seen and not state.differing and state.lag_seconds == 0
@@ -38,7 +38,7 @@ def test_all_is_said_to_be_there_only_where_nothing_speaks_against_it(state: Lak
 
 
 @given(STATES)
-def test_a_report_never_says_that_all_is_there_beside_what_is_missing(state: LakeState) -> None:
+def test_a_report_never_says_that_all_is_there_beside_what_is_missing(state: LakeRecord) -> None:
     """Its facts stand in one section, and say of the lake what `relay status` says."""
     report = reports.quiet()
     partitions = tuple(one for one in reports.busy().quality.partitions if (one.verdict != "differs") == (not state.differing))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from relay.claims.backlog import Backlog
-from relay.claims.key_bounds import Bound
+from relay.claims.key_bounds import KeyBound
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.message import START, SUCCESS, GiveBack, Outcome, Position, Range, Retry
-from relay.ports import At, Finding, Listed
+from relay.ports import At, Listed, ScanFinding
 from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 from tests.support.lanes import LANE, claim, lanes_of, listed
 
@@ -26,7 +26,7 @@ def settled(lanes: Lanes, *keys: str, outcome: Outcome = SUCCESS) -> bool:
 def test_without_lanes_nothing_is_claimed() -> None:
     """A relay that owns none costs the database no statement."""
     store = FakeClaims()
-    limits = Limits(Clock())
+    limits = RateLimits(Clock())
 
     assert claim(Lanes(store, limits=limits, suspects=Backlog(limits))) is None
     assert [] == store.asked
@@ -108,9 +108,11 @@ class Noting(FakeClaims):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bounds: list[Sequence[Bound]] = []
+        self.bounds: list[Sequence[KeyBound]] = []
 
-    async def find_heads(self, keys: Sequence[str], bounds: Sequence[Bound], *, held: Sequence[str]) -> tuple[str, dict[str, Finding]]:
+    async def find_heads(
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+    ) -> tuple[str, dict[str, ScanFinding]]:
         """As any."""
         self.bounds.append(bounds)
         return await super().find_heads(keys, bounds, held=held)
@@ -125,10 +127,10 @@ def test_what_a_scan_has_found_below_a_bound_corrects_it() -> None:
         lanes.found(a_finding("key", key="k", lane=LANE, position=position))
         claim(lanes)
 
-    assert [[Bound(START, ())], [Bound(START, ())], [Bound(START, ())]] == store.bounds
+    assert [[KeyBound(START, ())], [KeyBound(START, ())], [KeyBound(START, ())]] == store.bounds
     lanes.found(a_finding("key", key="k", lane=LANE, position=Position(60, 1)))
     claim(lanes)
-    assert [Bound(A_HEAD.position, ())] == store.bounds[-1]
+    assert [KeyBound(A_HEAD.position, ())] == store.bounds[-1]
 
 
 def test_a_head_whose_lock_has_expired_before_goes_as_a_suspect() -> None:

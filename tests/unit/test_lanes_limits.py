@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.message import Position
 from relay.ports import At
 from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, at_once
@@ -12,7 +12,7 @@ from tests.support.lanes import LANE, claim, lanes_of, listed
 def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:
     """The keys are not asked for meanwhile; each has its turn."""
     clock = Clock()
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set({"slow": 1.0}, 1)
     clock.now += 1
     store = FakeClaims()
@@ -34,7 +34,7 @@ def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:
 def test_keys_beyond_a_limit_have_their_turn_as_it_lets_them_go() -> None:
     """As many as it admits; all at once when it is lifted; none of a held exchange or of a lane that is another relay's now."""
     clock = Clock()
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set({"slow": 2.0}, 1)
     store = FakeClaims()
     store.keys = listed(*"pqrs") | {"other": 5}

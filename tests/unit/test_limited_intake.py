@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.claims.flood_control import Share
+from relay.claims.flood_control import FloodControl
 from relay.claims.intake import Intake
 from relay.claims.poll_backoff import FIRST_GAP
 from relay.message import SUCCESS, Batch, Position
@@ -23,7 +23,7 @@ def clock() -> Clock:
 def intake_of(store: FakeClaims, clock: Clock, **figures: float) -> Intake:
     """An intake with limits whose buckets are full, and every lane."""
     store.lanes = dict.fromkeys(range(64), 1)
-    share = Share(window=2000, in_hand=lambda _: 0, clock=clock)
+    share = FloodControl(window=2000, in_hand=lambda _: 0, clock=clock)
     intake = Intake(store=store, poll_interval=1.0, share=share, clock=clock)
     at_once(intake.lanes.keep())
     intake.limit(figures, 1)

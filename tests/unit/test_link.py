@@ -11,14 +11,14 @@ from pamqp import commands
 from pamqp.frame import marshal
 
 from relay.amqp import frames
-from relay.amqp.connection import Lost, Tap
+from relay.amqp.connection import ConnectionLost, FrameRouter
 from relay.amqp.supervisor import pause
 
 
-def tap() -> tuple[Tap, asyncio.StreamReader]:
+def tap() -> tuple[FrameRouter, asyncio.StreamReader]:
     """Make a tap and the stream that aiormq reads."""
     reader = asyncio.StreamReader()
-    return Tap(reader, asyncio.get_running_loop()), reader
+    return FrameRouter(reader, asyncio.get_running_loop()), reader
 
 
 def waiting(reader: asyncio.StreamReader) -> bytes:
@@ -62,7 +62,7 @@ async def test_a_close_that_a_frame_brought_about_is_told_from_others(code: int,
     """Protocol errors blame what was in flight; an operator's close does not."""
     between, _ = tap()
     between.data_received(marshal(commands.Connection.Close(code, "WORDS", 0, 0), 0))
-    assert await between.ended == Lost(f"The broker closed the connection ({code} WORDS).", blame)
+    assert await between.ended == ConnectionLost(f"The broker closed the connection ({code} WORDS).", blame)
 
 
 async def test_the_first_reason_of_an_end_holds() -> None:
@@ -70,7 +70,7 @@ async def test_the_first_reason_of_an_end_holds() -> None:
     between, _ = tap()
     between.data_received(marshal(commands.Connection.Close(320, "SHUTDOWN", 0, 0), 0))
     between.connection_lost(None)
-    between.end(Lost("later"))
+    between.end(ConnectionLost("later"))
     assert "320 SHUTDOWN" in (await between.ended).sentence
 
 

@@ -12,10 +12,10 @@ from relay import events
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.engine.policy import Controls
-from relay.engine.window import InHand
+from relay.engine.window import Window
 from relay.errors import StoreError
 from relay.maintenance import maintenance
-from relay.maintenance.maintenance import Chore, Chores, LockKeeper, LockStore, Maintenance
+from relay.maintenance.maintenance import LockRenewer, LockStore, Maintenance, PeriodicTask, PeriodicTasks
 from relay.maintenance.renumbering import Renumbered
 from relay.message import Batch
 from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
@@ -68,9 +68,9 @@ async def run_until(done: asyncio.Event, running: Coroutine[Any, Any, None]) -> 
     await asyncio.gather(task, return_exceptions=True)
 
 
-def keeper(in_hand: InHand, store: LockStore, told: list[events.Event], silent: Callable[[], dict[str, float]] = dict) -> LockKeeper:
+def keeper(in_hand: Window, store: LockStore, told: list[events.Event], silent: Callable[[], dict[str, float]] = dict) -> LockRenewer:
     """The keeper of what is in hand, under locks so short that it looks all the time."""
-    return LockKeeper(store=store, in_hand=in_hand, lock_seconds=lambda: 10 * SOON, silent=silent, emit=told.append)
+    return LockRenewer(store=store, in_hand=in_hand, lock_seconds=lambda: 10 * SOON, silent=silent, emit=told.append)
 
 
 async def test_a_chore_that_fails_is_told_of_and_tried_again() -> None:
@@ -78,7 +78,7 @@ async def test_a_chore_that_fails_is_told_of_and_tried_again() -> None:
     told: list[events.Event] = []
     turns = Turns("Away.")
 
-    await run_until(turns.twice, Chores(Chore("sweep", SOON, turns.take), emit=told.append).run())
+    await run_until(turns.twice, PeriodicTasks(PeriodicTask("sweep", SOON, turns.take), emit=told.append).run())
 
     assert [events.MaintenanceFailed("sweep", "Away.")] == told
 
@@ -88,7 +88,8 @@ async def test_a_chore_that_fails_keeps_no_other_from_its_turn() -> None:
     failing, other = Turns(*["Away."] * 1000), Turns()
 
     await run_until(
-        other.twice, Chores(Chore("failing", SOON, failing.take), Chore("other", SOON, other.take), emit=lambda event: None).run()
+        other.twice,
+        PeriodicTasks(PeriodicTask("failing", SOON, failing.take), PeriodicTask("other", SOON, other.take), emit=lambda event: None).run(),
     )
 
     assert failing.taken >= 1
@@ -99,7 +100,8 @@ async def test_a_chore_that_is_not_due_waits() -> None:
     seldom, often = Turns(), Turns()
 
     await run_until(
-        often.twice, Chores(Chore("seldom", 3600, seldom.take), Chore("often", SOON, often.take), emit=lambda event: None).run()
+        often.twice,
+        PeriodicTasks(PeriodicTask("seldom", 3600, seldom.take), PeriodicTask("often", SOON, often.take), emit=lambda event: None).run(),
     )
 
     assert 1 == seldom.taken
@@ -110,12 +112,12 @@ async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pyte
     monkeypatch.setattr(maintenance, "MORE", SOON)
     turns = Turns(more=True)
 
-    await run_until(turns.twice, Chores(Chore("retention", 3600, turns.take), emit=lambda event: None).run())
+    await run_until(turns.twice, PeriodicTasks(PeriodicTask("retention", 3600, turns.take), emit=lambda event: None).run())
 
 
 async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> None:
     """A batch whose deadline is near, and no other."""
-    in_hand, told, store = InHand(window=10, window_bytes=100), list[events.Event](), Renewals()
+    in_hand, told, store = Window(window=10, window_bytes=100), list[events.Event](), Renewals()
     near, far = a_batch(deadline=0.0), a_batch()
     in_hand.add(near)
     in_hand.add(far)
@@ -128,7 +130,7 @@ async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> Non
 
 async def test_exchanges_that_become_stuck_are_held() -> None:
     """Once they have been silent for a while, and not again while nothing changes."""
-    in_hand, held = InHand(window=2, window_bytes=100), list[frozenset[str]]()
+    in_hand, held = Window(window=2, window_bytes=100), list[frozenset[str]]()
     in_hand.add(a_batch(a_claim(exchange="slow"), deadline=0.0))
     store = Renewals()
 
@@ -193,7 +195,7 @@ async def parts_of(monkeypatch: pytest.MonkeyPatch, reports: Reports) -> list[in
     monkeypatch.setattr(intake, "limit", lambda _, relays: parts.append(relays))
     upkeep: Any = reports
     work = Maintenance(
-        store=upkeep, intake=intake, scrub=Scrubs(), keeper=keeper(InHand(window=1, window_bytes=1), Renewals(), []), state=dict,
+        store=upkeep, intake=intake, scrub=Scrubs(), keeper=keeper(Window(window=1, window_bytes=1), Renewals(), []), state=dict,
         gauges=lambda _: None, emit=lambda _: None, nudge=lambda: None,
     )  # fmt: skip
     await run_until(reports.read, work.run())
@@ -225,7 +227,7 @@ class Rig:
         upkeep: Any = self.reports
         self.nudged = 0
         self.work = Maintenance(
-            store=upkeep, intake=self.intake, scrub=self.scrub, keeper=keeper(InHand(window=1, window_bytes=1), Renewals(), []), state=dict,
+            store=upkeep, intake=self.intake, scrub=self.scrub, keeper=keeper(Window(window=1, window_bytes=1), Renewals(), []), state=dict,
             gauges=lambda _: None, emit=lambda _: None, nudge=self._nudge,
         )  # fmt: skip
 

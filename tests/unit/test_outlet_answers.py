@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from relay.amqp.confirms import Return
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.message import Verdict
 from tests.support.bench import Bench, published, verdicts
 from tests.support.publishing import batch, claim
 
-MISSING = Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def bench() -> Bench:
 def test_a_returned_message_is_no_success_although_it_is_acked(bench: Bench) -> None:
     """The broker takes responsibility for nothing there: its neighbour in the same ack is the success."""
     job = bench.send("x", "x")
-    bench.pipe.ears[1].returned(job.claims[0].id, Return(312, "NO_ROUTE"))
+    bench.pipe.ears[1].returned(job.claims[0].id, ReturnReason(312, "NO_ROUTE"))
     bench.pipe.ears[1].acked(3, multiple=True)
     assert verdicts(job) == [Verdict.RETURNED, Verdict.CONFIRMED]
 
@@ -32,7 +32,7 @@ def test_a_returned_message_is_no_success_although_it_is_acked(bench: Bench) -> 
 def test_nothing_is_sent_after_its_expires_at(bench: Bench) -> None:
     """One that expired while it waited for room is decided without the broker, one with time left goes out."""
     bench.pipe.writable = False
-    job = Job(batch([claim("x", expires_in=5.0), claim("x", expires_in=60.0)], seconds=100), bench.clock)
+    job = PublishBatch(batch([claim("x", expires_in=5.0), claim("x", expires_in=60.0)], seconds=100), bench.clock)
     bench.session.submit(job)
     bench.ahead, bench.pipe.writable = 6.0, True
     bench.session.pump()
@@ -44,7 +44,7 @@ def test_what_can_never_be_sent_is_not_blamed_on_a_missing_exchange(bench: Bench
     """While that is not asked for again, a message whose time is over has expired, and costs no attempt."""
     bench.send("x")
     bench.pipe.ears[1].closed(MISSING)
-    job = Job(batch([claim("x", expires_in=-1.0), claim("x", "r" * 300), claim("x")]), bench.clock)
+    job = PublishBatch(batch([claim("x", expires_in=-1.0), claim("x", "r" * 300), claim("x")]), bench.clock)
     bench.session.submit(job)
 
     assert [Verdict.EXPIRED, Verdict.INVALID, Verdict.REFUSED] == verdicts(job)

@@ -8,25 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.pipeline.compact.packing import Pack, packs
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 
 FULL = 100
 TODAY = date(2024, 5, 3)
 SIZES = st.lists(st.tuples(st.integers(-2, 1), st.integers(1, 150), st.none() | st.integers(0, 9)), max_size=40)
 
 
-def files_of(sizes: list[tuple[int, int, int | None]]) -> list[File]:
+def files_of(sizes: list[tuple[int, int, int | None]]) -> list[LoggedFile]:
     """Files by day from today, bytes and oldest transaction."""
     return [
-        File(f"{number}.parquet", TODAY + timedelta(days=day), size, size * 10, None, oldest)
+        LoggedFile(f"{number}.parquet", TODAY + timedelta(days=day), size, size * 10, None, oldest)
         for number, (day, size, oldest) in enumerate(sizes)
     ]
 
 
-def merged(files: list[File], found: list[Pack]) -> list[File]:
+def merged(files: list[LoggedFile], found: list[Pack]) -> list[LoggedFile]:
     """The files of the table after the packs have become one each, with as many bytes."""
     gone = {file for pack in found for file in pack.files}
-    new = [File(f"merged-{number}", pack.day, sum(file.size for file in pack.files), pack.rows, None) for number, pack in enumerate(found)]
+    new = [
+        LoggedFile(f"merged-{number}", pack.day, sum(file.size for file in pack.files), pack.rows, None)
+        for number, pack in enumerate(found)
+    ]
     return [file for file in files if file not in gone] + new
 
 

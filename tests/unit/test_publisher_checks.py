@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from relay.amqp.connection import Link
+from relay.amqp.connection import BrokerConnection
 from relay.amqp.publishing import publisher as module
 from relay.amqp.publishing.publisher import RabbitPublisher
 from relay.message import Batch, Portion, PublishResult, Verdict
@@ -52,7 +52,7 @@ class Checked:
         self.publisher = RabbitPublisher(
             urls=["amqp://nowhere"], name="test", encoder=plain_encoder, emit=Seen(), checks=self.checks, patience=0.01
         )
-        self.publisher.up(cast("Link", SimpleNamespace(tap=self.pipe, user="guest", frame_max=4096, channel_max=100)))
+        self.publisher.up(cast("BrokerConnection", SimpleNamespace(tap=self.pipe, user="guest", frame_max=4096, channel_max=100)))
 
     @contextmanager
     def sending(self, sent: Batch) -> Iterator[None]:

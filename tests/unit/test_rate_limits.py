@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.claims.rate_limits import BURST, Limits
+from relay.claims.rate_limits import BURST, RateLimits
 from tests.support.fakes import Clock, a_batch, a_claim
 
 
@@ -16,15 +16,15 @@ def clock() -> Clock:
     return Clock()
 
 
-def limits_of(clock: Clock, relays: int = 1, **figures: float) -> Limits:
+def limits_of(clock: Clock, relays: int = 1, **figures: float) -> RateLimits:
     """Limits whose buckets have filled."""
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set(figures, relays)
     clock.now += 1000
     return limits
 
 
-def take(limits: Limits, exchange: str, messages: int) -> None:
+def take(limits: RateLimits, exchange: str, messages: int) -> None:
     """Claim so many messages of an exchange."""
     if messages:
         limits.took(a_batch(*(a_claim(exchange=exchange) for _ in range(messages))))
@@ -57,7 +57,7 @@ def test_no_span_of_time_grants_more_than_a_burst_and_its_rate(rate: float, aske
 def test_everything_is_granted_in_its_time(rate: float, messages: int) -> None:
     """Who waits as long as is said gets a portion each time; none is lost on the way."""
     clock = Clock()
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set({"a": rate}, 1)
     begun, left = clock.now, messages
     while left > 0:
@@ -72,7 +72,7 @@ def test_everything_is_granted_in_its_time(rate: float, messages: int) -> None:
 
 def test_a_new_limit_begins_with_nothing(clock: Clock) -> None:
     """Else a relay that ends and starts again sends a burst each time."""
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set({"a": 50}, 1)
 
     assert (0, 0.2) == (limits.allowance("a"), limits.until(["a"]))

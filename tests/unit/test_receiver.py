@@ -12,7 +12,7 @@ from relay import events
 from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, InboxFull, InboxOpen, ReceiveFailed
 from relay.inbox.delivery import Delivery, Problem
-from relay.inbox.ports import Handful
+from relay.inbox.ports import DeliveryBatch
 from relay.inbox.receiver import Receiver
 
 AWAY = StoreError("PostgreSQL does not answer.")
@@ -42,20 +42,20 @@ class Rig:
         """Note it."""
         self.events.append(event)
 
-    async def take(self, most: int, most_bytes: int) -> Handful:
+    async def take(self, most: int, most_bytes: int) -> DeliveryBatch:
         """The next ones; after the last the receiver is stopped."""
         assert most_bytes
         taken, self.left = self.left[:most], self.left[most:]
         if not taken:
             self.receiver.stop()
             await asyncio.get_running_loop().create_future()
-        return Handful(taken, {"channel": 7})
+        return DeliveryBatch(taken, {"channel": 7})
 
-    def acknowledge(self, handful: Handful) -> None:
+    def acknowledge(self, handful: DeliveryBatch) -> None:
         """Note it."""
         self.happened.append(("ack", [each.message_id for each in handful.deliveries]))
 
-    def is_lost(self, handful: Handful) -> bool:
+    def is_lost(self, handful: DeliveryBatch) -> bool:
         """As the test has it."""
         assert handful.deliveries
         return self.lost

@@ -14,7 +14,7 @@ from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.message import START, Position
-from relay.ports import At, Finding, Page, Sought
+from relay.ports import At, Page, ScanFinding, Sought
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_finding, at_once
 from tests.support.timeless import timeless
 
@@ -25,7 +25,7 @@ BEFORE = Position(7, 4)
 SOON = 0.001
 
 
-def page(*findings: Finding, to: Position | None = None) -> Page:
+def page(*findings: ScanFinding, to: Position | None = None) -> Page:
     """One page; the last one unless it says where it ended."""
     return Page(findings, to, FIRST, "")
 

@@ -7,9 +7,9 @@ import cProfile
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 from relay.amqp.publishing.channel_pool import ASKED_AT_ONCE
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
@@ -25,7 +25,7 @@ def test_each_exchange_has_a_channel_of_its_own_and_they_take_turns(bench: Bench
     for exchange, channel in (("x", 1), ("y", 2)):
         bench.prove(exchange, channel)
     big = [claim("x", payload=b"b" * 600_000) for _ in range(4)]
-    bench.session.submit(Job(batch([*big, claim("y")]), bench.clock))
+    bench.session.submit(PublishBatch(batch([*big, claim("y")]), bench.clock))
     assert bench.pipe.methods() == [*published(2), *published(1, 2, "y"), *published(2)]
 
 
@@ -98,7 +98,7 @@ def test_a_channel_that_both_sides_close_at_once_is_answered() -> None:
     bench.prove()
     bench.send("y")
     bench.pipe.methods()
-    bench.pipe.ears[1].closed(Return(541, "INTERNAL_ERROR"))
+    bench.pipe.ears[1].closed(ReturnReason(541, "INTERNAL_ERROR"))
     assert bench.pipe.methods() == [(1, "Channel.CloseOk")]
     assert 1 in bench.pipe.ears
 
@@ -109,7 +109,7 @@ def test_names_of_exchanges_do_not_pile_up() -> None:
     for number in range(100):
         bench.send(f"missing {number}")
         [channel] = bench.pipe.ears
-        bench.pipe.ears[channel].closed(Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
+        bench.pipe.ears[channel].closed(ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
     assert len(bench.session._outlets) <= 20
 
 
@@ -125,7 +125,7 @@ def test_silence_is_told_by_exchange(bench: Bench) -> None:
     assert bench.session.in_flight() == {"x": 2}
 
 
-MISSING = Return(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 
 
 def test_few_exchanges_are_asked_for_at_once_and_a_proven_one_goes_beside_them(bench: Bench) -> None:
@@ -155,7 +155,7 @@ def test_an_exchange_in_quarantine_whose_queues_are_silent_keeps_none_from_being
     bench.send(*slow * 20)
     for channel in range(1, ASKED_AT_ONCE + 1):
         bench.pipe.ears[channel].replied(frames.QOS_OK)
-        bench.pipe.ears[channel].closed(Return(541, "INTERNAL_ERROR"))
+        bench.pipe.ears[channel].closed(ReturnReason(541, "INTERNAL_ERROR"))
     bench.send("new")
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
     bench.pipe.ears[max(bench.pipe.ears)].replied(frames.QOS_OK)
@@ -224,7 +224,7 @@ def test_a_known_exchange_waits_behind_no_unknown_one_for_its_second_channel(ben
     bench.prove()
     bench.send(*(f"new {number}" for number in range(ASKED_AT_ONCE + 5)))
     bench.pipe.methods()
-    bench.session.submit(Job(batch([claim("x", attempts=2)]), bench.clock))
+    bench.session.submit(PublishBatch(batch([claim("x", attempts=2)]), bench.clock))
     assert bench.pipe.methods() == [*opened(ASKED_AT_ONCE + 2), *published(1, ASKED_AT_ONCE + 2)]
 
 

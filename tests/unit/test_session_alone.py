@@ -6,7 +6,7 @@ import pytest
 
 from relay.amqp import frames
 from relay.amqp.publishing.isolation import PATIENCE
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
@@ -22,7 +22,7 @@ def bench() -> Bench:
     return made
 
 
-def blamed(bench: Bench, count: int = 1, *, attempts: int = 2) -> Job:
+def blamed(bench: Bench, count: int = 1, *, attempts: int = 2) -> PublishBatch:
     """Submit blamed messages for `x`, which come back."""
     return bench.submit(batch([claim("x", id=id_, attempts=attempts) for id_ in BLAMED[:count]]))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from relay.amqp import frames
-from relay.amqp.confirms import Return
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
 
-GUILTY = Return(406, "PRECONDITION_FAILED - user_id")
+GUILTY = ReturnReason(406, "PRECONDITION_FAILED - user_id")
 
 
 def test_an_exchange_that_waits_gets_a_number_when_the_broker_counts_it_no_more() -> None:
@@ -44,7 +44,7 @@ def test_an_exchange_with_nothing_left_to_write_is_not_asked_for() -> None:
     bench.send("slow")
     bench.send("z")
     bench.send("y", seconds=5)
-    bench.session.submit(Job(batch([claim("y", attempts=2)]), bench.clock))
+    bench.session.submit(PublishBatch(batch([claim("y", attempts=2)]), bench.clock))
     bench.pipe.ears[1].replied(frames.QOS_OK)
     bench.pipe.ears[2].replied(frames.QOS_OK)
     assert [(2, "publish y"), (3, "publish z")] == [method for method in bench.pipe.methods() if method[1] in {"publish y", "publish z"}]

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from relay import events
-from relay.engine.settler import Settlement
+from relay.engine.settler import RetryingSettler
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Portion, PublishResult, Result, Retry, Verdict
-from relay.ports import Left, Row, Written
+from relay.ports import RowLeft, SettleResult, SettleRow
 from tests.support.fakes import FakeSettles, a_batch, a_claim, a_portion
 from tests.support.timeless import timeless
 
@@ -22,13 +22,13 @@ RETRY = Retry(1.0, "nack", "No.")
 BACK = GiveBack("gone", "It went.")
 
 
-def settlement(store: FakeSettles) -> tuple[Settlement, list[events.Event]]:
+def settlement(store: FakeSettles) -> tuple[RetryingSettler, list[events.Event]]:
     """A settlement and what it tells."""
     told: list[events.Event] = []
-    return Settlement(store=store, emit=told.append), told
+    return RetryingSettler(store=store, emit=told.append), told
 
 
-async def written(store: FakeSettles, batch: Batch, outcomes: Sequence[Outcome]) -> list[Written]:
+async def written(store: FakeSettles, batch: Batch, outcomes: Sequence[Outcome]) -> list[SettleResult]:
     """Everything that a settle yields."""
     return [part async for part in settlement(store)[0].settle(batch, a_portion(batch.claims), outcomes)]
 
@@ -176,12 +176,12 @@ class Noting(FakeSettles):
         super().__init__(guilty=guilty)
         self.batches: list[Batch] = []
 
-    async def archive(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Note the batch, and write."""
         self.batches.append(batch)
         return await super().archive(batch, rows, again=again)
 
-    async def release(self, batch: Batch, rows: Sequence[Row], *, again: bool) -> list[Left]:
+    async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Note the batch, and write."""
         self.batches.append(batch)
         return await super().release(batch, rows, again=again)
@@ -226,7 +226,7 @@ async def test_pauses_between_tries_grow_to_their_longest(error: StoreError, lon
     """A database that is away is asked every five seconds in the end, a row that is refused for good every thirty."""
     monkeypatch.setattr("relay.aio.random", SimpleNamespace(random=lambda: 0.0))
     loop, batch, moments = asyncio.get_running_loop(), a_batch(), list[float]()
-    settles = Settlement(store=FakeSettles(*[error] * 11), emit=lambda event: moments.append(loop.time()))
+    settles = RetryingSettler(store=FakeSettles(*[error] * 11), emit=lambda event: moments.append(loop.time()))
 
     [_] = [part async for part in settles.settle(batch, a_portion(batch.claims), [SUCCESS])]
 
@@ -260,7 +260,7 @@ async def test_a_row_that_another_session_holds_is_tried_every_second() -> None:
     """When it is let go its settle comes before a sweep of its expired lock, of which there is one a minute."""
     loop, batch, store, moments = asyncio.get_running_loop(), a_batch(), FakeSettles(), list[float]()
     store.busy = {batch.claims[0].id}
-    settles = Settlement(store=store, emit=lambda event: moments.append(loop.time()))
+    settles = RetryingSettler(store=store, emit=lambda event: moments.append(loop.time()))
     task = asyncio.ensure_future(anext(settles.settle(batch, a_portion(batch.claims), [SUCCESS])))
 
     await asyncio.sleep(1000)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from relay.claims.flood_control import MOST, REMEMBERED, Share
+from relay.claims.flood_control import MOST, REMEMBERED, FloodControl
 from relay.claims.streams import PASSED_OVER, STEPS, Streams
 from relay.message import Batch, Position
 from relay.ports import Claimed, Fresh, Wanted
@@ -29,9 +29,9 @@ def in_hand() -> Counter[str]:
 
 
 @pytest.fixture
-def share(clock: Clock, in_hand: Counter[str]) -> Share:
+def share(clock: Clock, in_hand: Counter[str]) -> FloodControl:
     """A share of a window of 160."""
-    return Share(window=WINDOW, in_hand=lambda exchange: in_hand[exchange], clock=clock)
+    return FloodControl(window=WINDOW, in_hand=lambda exchange: in_hand[exchange], clock=clock)
 
 
 def of(**counts: int) -> Batch:
@@ -39,13 +39,13 @@ def of(**counts: int) -> Batch:
     return a_batch(*(a_claim(exchange=exchange) for exchange, count in counts.items() for _ in range(count)))
 
 
-def test_more_than_half_of_a_full_claim_is_a_flood(share: Share) -> None:
+def test_more_than_half_of_a_full_claim_is_a_flood(share: FloodControl) -> None:
     """Just half is not."""
     assert "a" == share.flooding(of(a=3, b=2))
     assert share.flooding(of(a=2, b=2)) is None
 
 
-def test_a_flood_that_is_alone_takes_what_there_is(share: Share, in_hand: Counter[str]) -> None:
+def test_a_flood_that_is_alone_takes_what_there_is(share: FloodControl, in_hand: Counter[str]) -> None:
     """Its own messages do not make it small, nor do those of another flood."""
     share.took(of(a=5))
     share.took(of(c=5))
@@ -54,7 +54,7 @@ def test_a_flood_that_is_alone_takes_what_there_is(share: Share, in_hand: Counte
     assert 50 == share.room("a", ["a", "c"], 50)
 
 
-def test_beside_others_floods_together_take_a_part_of_the_window(share: Share, in_hand: Counter[str]) -> None:
+def test_beside_others_floods_together_take_a_part_of_the_window(share: FloodControl, in_hand: Counter[str]) -> None:
     """In small claims, and only while less than their part is in hand."""
     share.took(of(a=5, b=1))
 
@@ -65,7 +65,7 @@ def test_beside_others_floods_together_take_a_part_of_the_window(share: Share, i
     assert 0 == share.room("a", ["a"], 50)
 
 
-def test_others_are_forgotten_after_some_seconds(share: Share, clock: Clock) -> None:
+def test_others_are_forgotten_after_some_seconds(share: FloodControl, clock: Clock) -> None:
     """Then the flood has the whole window again."""
     share.took(of(b=1))
     clock.now += REMEMBERED - 0.01
@@ -76,13 +76,13 @@ def test_others_are_forgotten_after_some_seconds(share: Share, clock: Clock) -> 
 
 def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
     """Nothing stands still for good."""
-    share = Share(window=1, in_hand=lambda exchange: 0, clock=clock)
+    share = FloodControl(window=1, in_hand=lambda exchange: 0, clock=clock)
     share.took(of(b=1))
 
     assert 1 == share.room("a", [str(number) for number in range(MOST)], 1)
 
 
-def test_few_exchanges_are_remembered(share: Share) -> None:
+def test_few_exchanges_are_remembered(share: FloodControl) -> None:
     """Applications may name a new one for each message; one more than can be floods tells whether there are others."""
     for number in range(1000):
         share.took(of(**{f"x{number}": 1}))
@@ -90,7 +90,7 @@ def test_few_exchanges_are_remembered(share: Share) -> None:
     assert MOST + 1 == len(share._seen)
 
 
-def test_others_are_seen_beside_however_many_exchanges_go_on_at_once(share: Share) -> None:
+def test_others_are_seen_beside_however_many_exchanges_go_on_at_once(share: FloodControl) -> None:
     """As when all that were paused are resumed."""
     floods = [f"x{number}" for number in range(40)]
     assert not share.crowded(floods)
@@ -107,7 +107,9 @@ ONE = EMPTY - len("orders") + len("a") + 100
 def test_floods_take_their_part_of_the_bytes_too(clock: Clock) -> None:
     """Few large messages fill the window as many small ones do; one that is larger than the part goes alone."""
     held: Counter[str] = Counter()
-    share = Share(window=WINDOW, window_bytes=128 * ONE, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock)
+    share = FloodControl(
+        window=WINDOW, window_bytes=128 * ONE, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock
+    )
     share.took(a_batch(*(a_claim(exchange="a", payload=b"x" * 100) for _ in range(5)), a_claim(exchange="b")))
 
     assert (4, 2) == (share.room("a", ["a"], 50), share.room("a", ["a", "c"], 50))
@@ -129,7 +131,7 @@ def full(source: str, **counts: int) -> Batch:
     return batch
 
 
-def test_a_flood_takes_turns_with_everything_else(share: Share) -> None:
+def test_a_flood_takes_turns_with_everything_else(share: FloodControl) -> None:
     """Split off by the first full claim; each second claim is the others'."""
     store = FakeClaims(
         {
@@ -145,7 +147,7 @@ def test_a_flood_takes_turns_with_everything_else(share: Share) -> None:
     assert {("a",)} == {tuple(one.excluded) for one in store.wanted[1:] if isinstance(one, Fresh) and not one.only}
 
 
-def test_a_claim_that_found_all_there_was_splits_nothing_off(share: Share) -> None:
+def test_a_claim_that_found_all_there_was_splits_nothing_off(share: FloodControl) -> None:
     """Whatever an exchange sends while the relay keeps up is no flood."""
     store = FakeClaims({"fresh": [full("main", a=9)]})
     store.full = False
@@ -156,7 +158,7 @@ def test_a_claim_that_found_all_there_was_splits_nothing_off(share: Share) -> No
     assert {} == streams.heads
 
 
-def test_some_floods_are_told_apart_and_no_more(share: Share) -> None:
+def test_some_floods_are_told_apart_and_no_more(share: FloodControl) -> None:
     """Each would have a claim of its own in each round."""
     floods = [full("main", **{f"x{number}": 9}) for number in range(MOST + 3)]
     store = FakeClaims({"fresh": floods})
@@ -169,7 +171,7 @@ def test_some_floods_are_told_apart_and_no_more(share: Share) -> None:
     assert MOST >= len(streams.heads)
 
 
-def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: Share) -> None:
+def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: FloodControl) -> None:
     """Its claims find nothing, and what others sent stands behind the flood."""
     store = FakeClaims({"fresh": [full("main", a=9)], "branch": [full("flood", a=9) for _ in range(9)]})
     streams = Streams(store, share)
@@ -183,7 +185,7 @@ def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: Share) -> 
     assert ["fresh", "branch"] == store.asked
 
 
-def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: Share) -> None:
+def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: FloodControl) -> None:
     """After some claims of a flood that is alone, at once after a hint, and in turn while there are others."""
     store = FakeClaims({"fresh": [full("main", a=9)], "branch": [full("flood", a=9) for _ in range(999)]})
     streams = Streams(store, share)
@@ -207,7 +209,7 @@ def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: 
 @pytest.mark.parametrize("hinted", [False, True])
 @pytest.mark.parametrize("others", [0, 1, 999])
 @pytest.mark.parametrize("floods", range(1, MOST + 1))
-def test_each_flood_and_the_main_stream_have_their_turns(share: Share, floods: int, others: int, *, hinted: bool) -> None:
+def test_each_flood_and_the_main_stream_have_their_turns(share: FloodControl, floods: int, others: int, *, hinted: bool) -> None:
     """However many floods there are, whether others have messages, and however often somebody says so."""
     names = [f"x{number}" for number in range(floods)]
     store = FakeClaims({"fresh": [full("main", b=1)] * others, "branch": [full("flood", a=9)] * 999})
@@ -233,7 +235,7 @@ def test_each_flood_and_the_main_stream_have_their_turns(share: Share, floods: i
     assert all(later - sooner <= 2 * floods + 2 for places in gaps.values() for sooner, later in pairwise(places))
 
 
-def test_the_main_stream_walks_over_a_flood_in_a_few_steps_at_once(share: Share) -> None:
+def test_the_main_stream_walks_over_a_flood_in_a_few_steps_at_once(share: FloodControl) -> None:
     """Then others have their turn, and it goes on."""
     store = FakeClaims()
     walks = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 from relay.amqp.consuming import deliveries as incoming
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
 from tests.support.source_rig import HEADER, Rig, settle, take
@@ -42,7 +42,7 @@ async def test_a_channel_that_was_closed_is_not_acknowledged_on(rig: Rig) -> Non
     rig.deliver(1, 1)
     rig.deliver(2, 1)
     handful = await take(rig)
-    rig.socket.ears[1].closed(Return(404, "NOT_FOUND"))
+    rig.socket.ears[1].closed(ReturnReason(404, "NOT_FOUND"))
     assert not rig.source.is_lost(handful)
 
     rig.source.acknowledge(handful)
@@ -50,7 +50,7 @@ async def test_a_channel_that_was_closed_is_not_acknowledged_on(rig: Rig) -> Non
     await settle()
     assert [QueueRefused] == [type(event) for event in rig.events]
 
-    rig.socket.ears[2].closed(Return(404, "NOT_FOUND"))
+    rig.socket.ears[2].closed(ReturnReason(404, "NOT_FOUND"))
     assert rig.source.is_lost(handful)
 
 

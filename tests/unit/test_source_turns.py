@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from relay.amqp.confirms import Return
-from relay.amqp.connection import Lost
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.connection import ConnectionLost
 from relay.amqp.consuming import deliveries as incoming
 from relay.amqp.consuming import queue_consumer
 from relay.events.broker import ChannelsLimited
@@ -116,7 +116,7 @@ async def test_a_pause_during_a_turns_end_does_not_mix_queues_up(rig: Rig) -> No
 
 async def test_a_queue_that_is_missing_gives_its_channel_to_the_next(rig: Rig) -> None:
     """The broker has closed the channel, so it is opened again."""
-    rig.socket.ears[1].closed(Return(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    rig.socket.ears[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
 
     async def opened() -> bool:
         return ("open", 1, 0) in rig.socket.written
@@ -133,7 +133,7 @@ async def test_a_channel_that_the_broker_closed_is_opened_anew_only_when_it_is_c
     due: list[tuple[float, Any]] = []
     monkeypatch.setattr(queue_consumer, "COUNTED", 60.0)
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda seconds, *call: due.append((seconds, call)), raising=False)
-    rig.socket.ears[1].closed(Return(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    rig.socket.ears[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
     await settle()
     assert [("close-ok", 1, 0)] == rig.socket.flush()
     monkeypatch.undo()
@@ -148,7 +148,7 @@ async def test_a_limit_that_the_broker_tells_is_kept_on_the_next_connection() ->
     rig = Rig("a", "b", "c", "d", "e")
     await settle()
     opened = []
-    for lost in (Lost("over", allowed=4), Lost("gone"), Lost("over", allowed=4)):
+    for lost in (ConnectionLost("over", allowed=4), ConnectionLost("gone"), ConnectionLost("over", allowed=4)):
         rig.socket.flush()
         rig.down(lost)
         rig.up()

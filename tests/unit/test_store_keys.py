@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from relay.claims.cursor import Cursor
-from relay.claims.key_bounds import Bound
+from relay.claims.key_bounds import KeyBound
 from relay.engine.policy import Policy
 from relay.engine.retry import RetryPolicy
 from relay.message import START, Position, Range
-from relay.ports import Finding, Listed, Page, Seen, Sought
+from relay.ports import Listed, Page, QueueLook, ScanFinding, Sought
 from relay.postgres.store import LAG, LOOK, MAX_FINDINGS, PAGE
 from tests.support.played import Played
 from tests.support.timeless import timeless
@@ -46,12 +46,12 @@ async def test_heads_are_told_by_their_keys(attempts: int, trusted: bool) -> Non
         [(2, 50, 1, 5, False, "orders", False, 0, "20:20:"), (3, 60, 2, 6, True, "audit", True, 1, None)],
         [(None, None, None, None, None, None, None, None, "21:21:")],
     ]
-    bounds = [Bound(Position(0, 0), ()), Bound(FIFTY, (30, 31)), Bound(SIXTY, (32,))]
+    bounds = [KeyBound(Position(0, 0), ()), KeyBound(FIFTY, (30, 31)), KeyBound(SIXTY, (32,))]
 
     found = await played.store.find_heads(["a", "b", "c"], bounds, held=["audit"])
 
-    first = Finding("blocked", FIFTY, "orders", "b", 5, trusted=True)
-    assert ("20:20:", {"b": first, "c": Finding("suspect", SIXTY, "audit", "c", 6, trusted)}) == found
+    first = ScanFinding("blocked", FIFTY, "orders", "b", 5, trusted=True)
+    assert ("20:20:", {"b": first, "c": ScanFinding("suspect", SIXTY, "audit", "c", 6, trusted)}) == found
     late = {"late_places": "{2,2,3}", "late_xids": "{30,31,32}"}
     own = {"keys": ["a", "b", "c"], "except": ["audit"], "now": None, "from_xids": "{0,50,60}", "from_seqs": "{0,1,2}"}
     assert [{**own, **late}] == played.values
@@ -68,7 +68,7 @@ async def test_a_look_asks_above_both_heads_and_for_what_came_due() -> None:
 
     seen = await played.store.look(fresh=fresh, after="then", held=["audit"], lanes=[3], ordered=ordered)
 
-    assert Seen(fresh=True, ordered=False, waiting=True) == seen
+    assert QueueLook(fresh=True, ordered=False, waiting=True) == seen
     above = {"head_xid": "50", "head_seq": 1, "pending": "{30}", "after": "then", "held": ["audit"], "walk": LOOK, "now": None}
     assert [{**above, "lanes_head_xid": "60", "lanes_head_seq": 2, "lanes_pending": "{31}", "lanes": [3]}] == played.values
     assert [("claim", "look")] == played.asked
@@ -142,7 +142,7 @@ async def test_a_page_says_what_it_has_found(attempts: int, most: int, trusted: 
 
     page = await played.store.scan_left(after=START, head=SIXTY, heads={}, sought=SOUGHT)
 
-    found = [Finding("suspect", FIFTY, "orders", None, None, trusted), Finding("key", SIXTY, "audit", "k", 3, trusted=True)]
+    found = [ScanFinding("suspect", FIFTY, "orders", None, None, trusted), ScanFinding("key", SIXTY, "audit", "k", 3, trusted=True)]
     assert found == page.findings
 
 

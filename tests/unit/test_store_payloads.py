@@ -10,7 +10,7 @@ from relay.codec.option_rules import LONGEST
 from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.events import LockLost
-from relay.message import Claim, Cut
+from relay.message import Claim, TruncatedPayload
 from relay.ports import At, Claimed, Wanted
 from relay.postgres.payload_fetcher import FIRST
 from tests.support.fakes import EMPTY, Clock, a_claim
@@ -53,7 +53,7 @@ async def test_a_payload_is_fetched_under_its_lock_and_put_in_its_place() -> Non
 
     assert [(1, b"{}"), (2, b"123"), (3, b"{}"), (4, b"123")] == payloads(claimed)
     assert claimed.batch is not None
-    assert [bytes, bytes, bytes, Cut] == [type(claim.payload) for claim in claimed.batch.claims]
+    assert [bytes, bytes, bytes, TruncatedPayload] == [type(claim.payload) for claim in claimed.batch.claims]
     values = {"xid": "50", "token": claimed.batch.token, "start": 1, "length": 4, "longest": LONGEST + 1}
     assert [{**values, "seq": 2}, {**values, "seq": 4}] == played.values[1:]
     assert [("claim", "read_payload")] * 2 == played.asked[3:]

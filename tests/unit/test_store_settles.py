@@ -9,7 +9,7 @@ import pytest
 from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Outcome, Result, Retry
-from relay.ports import Row
+from relay.ports import SettleRow
 from tests.support.fakes import a_claim
 from tests.support.played import Played, clock_of
 from tests.support.queue import busy, lost
@@ -21,10 +21,10 @@ BRIEFLY = {"skip": False, "patience": "100ms"}
 PLACES: dict[str, Any] = {"xids": "{1,1,1}", "seqs": "{1,2,3}"}
 
 
-def rows(*outcomes: Outcome) -> list[Row]:
+def rows(*outcomes: Outcome) -> list[SettleRow]:
     """Messages `a`, `b` and so on, at (1, 1), (1, 2)."""
     claims = [a_claim(seq=number, id=chr(96 + number), attempts=number) for number in range(1, len(outcomes) + 1)]
-    return [Row(claim, outcome, 10 * claim.seq, None) for claim, outcome in zip(claims, outcomes, strict=True)]
+    return [SettleRow(claim, outcome, 10 * claim.seq, None) for claim, outcome in zip(claims, outcomes, strict=True)]
 
 
 def batch(source: str = "fresh") -> Batch:

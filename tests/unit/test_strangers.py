@@ -8,13 +8,13 @@ import pytest
 
 from relay.claims import unconfirmed_exchanges as module
 from relay.claims.backlog import Backlog
-from relay.claims.crowd_bypass import SAME_FOR, Ahead
-from relay.claims.rate_limits import Limits
+from relay.claims.crowd_bypass import SAME_FOR, CrowdBypass
+from relay.claims.rate_limits import RateLimits
 from relay.claims.stream import Stream
 from relay.claims.streams import Streams
-from relay.claims.unconfirmed_exchanges import CROWD, MOST_KNOWN, PART, PORTION, Strangers
+from relay.claims.unconfirmed_exchanges import CROWD, MOST_KNOWN, PART, PORTION, UnconfirmedExchanges
 from relay.message import CONFIRMED, Batch, Portion, Position, PublishResult, Verdict
-from relay.ports import Finding, Fresh
+from relay.ports import Fresh, ScanFinding
 from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 1600
@@ -35,9 +35,9 @@ def in_hand() -> Counter[str]:
 
 
 @pytest.fixture
-def strangers(clock: Clock, in_hand: Counter[str]) -> Strangers:
+def strangers(clock: Clock, in_hand: Counter[str]) -> UnconfirmedExchanges:
     """Everything is strange at first."""
-    return Strangers(window=WINDOW, in_hand=lambda: in_hand, clock=clock)
+    return UnconfirmedExchanges(window=WINDOW, in_hand=lambda: in_hand, clock=clock)
 
 
 def told(**results: PublishResult) -> Portion:
@@ -50,7 +50,7 @@ def crowd(count: int = CROWD + 1) -> Batch:
     return a_batch(*(a_claim(exchange=f"x{number}") for number in range(count)))
 
 
-def test_an_exchange_is_known_from_its_first_confirm_until_the_broker_refuses_it(strangers: Strangers) -> None:
+def test_an_exchange_is_known_from_its_first_confirm_until_the_broker_refuses_it(strangers: UnconfirmedExchanges) -> None:
     """A full queue refuses a message, not its exchange."""
     strangers.learn(told(a=CONFIRMED, b=CONFIRMED, c=CONFIRMED))
     strangers.learn(told(a=NACKED, b=MISSING, d=NACKED))
@@ -60,7 +60,7 @@ def test_an_exchange_is_known_from_its_first_confirm_until_the_broker_refuses_it
     assert "b" in strangers
 
 
-def test_those_are_remembered_that_took_a_message_last(strangers: Strangers) -> None:
+def test_those_are_remembered_that_took_a_message_last(strangers: UnconfirmedExchanges) -> None:
     """Applications name exchanges, so any number of them may exist."""
     strangers.learn(told(a=CONFIRMED, b=CONFIRMED))
     for number in range(MOST_KNOWN - 1):
@@ -69,7 +69,7 @@ def test_those_are_remembered_that_took_a_message_last(strangers: Strangers) -> 
     assert ("a" not in strangers, "b" in strangers, MOST_KNOWN) == (True, True, len(strangers.known))
 
 
-def test_few_strangers_are_no_crowd(strangers: Strangers) -> None:
+def test_few_strangers_are_no_crowd(strangers: UnconfirmedExchanges) -> None:
     """Nor are known exchanges, however many."""
     assert not strangers.crowd(crowd(CROWD))
     assert strangers.crowd(crowd())
@@ -77,7 +77,7 @@ def test_few_strangers_are_no_crowd(strangers: Strangers) -> None:
     assert not strangers.crowd(crowd())
 
 
-def test_strangers_take_a_part_of_the_window_in_small_claims(strangers: Strangers, in_hand: Counter[str]) -> None:
+def test_strangers_take_a_part_of_the_window_in_small_claims(strangers: UnconfirmedExchanges, in_hand: Counter[str]) -> None:
     """What goes to known exchanges does not count; one claim more has room for what arrives."""
     most = WINDOW // PART
     strangers.learn(told(a=CONFIRMED))
@@ -90,7 +90,7 @@ def test_strangers_take_a_part_of_the_window_in_small_claims(strangers: Stranger
     assert 0 == strangers.room(1000, reserved=True)
 
 
-def test_known_exchanges_are_claimed_ahead_of_a_crowd(strangers: Strangers) -> None:
+def test_known_exchanges_are_claimed_ahead_of_a_crowd(strangers: UnconfirmedExchanges) -> None:
     """And what arrives: a full claim of many strangers is the last large one."""
     store = FakeClaims({"fresh": [crowd() for _ in range(12)]})
     strangers.learn(told(a=CONFIRMED))
@@ -106,7 +106,7 @@ def test_known_exchanges_are_claimed_ahead_of_a_crowd(strangers: Strangers) -> N
     assert 4 == asked.count((("a",), 1000))
 
 
-def test_what_becomes_known_is_claimed_ahead_too(strangers: Strangers, clock: Clock) -> None:
+def test_what_becomes_known_is_claimed_ahead_too(strangers: UnconfirmedExchanges, clock: Clock) -> None:
     """The first exchange at once, others soon, each from where the main stream is."""
     store = FakeClaims({"fresh": [crowd() for _ in range(20)]})
     streams = Streams(store, strangers=strangers)
@@ -127,10 +127,10 @@ def test_what_becomes_known_is_claimed_ahead_too(strangers: Strangers, clock: Cl
     assert ["a", "b"] == claimed_ahead().known
 
 
-def test_a_claim_of_what_arrived_begins_no_crowd_that_has_ended_meanwhile(strangers: Strangers) -> None:
+def test_a_claim_of_what_arrived_begins_no_crowd_that_has_ended_meanwhile(strangers: UnconfirmedExchanges) -> None:
     """The main stream claims all from then on."""
     store = FakeClaims({"fresh": [crowd() for _ in range(3)]})
-    main, ahead = Stream(store), Ahead(store, strangers)
+    main, ahead = Stream(store), CrowdBypass(store, strangers)
     ahead.note(main, at_once(main.claim(limit=1000, limit_bytes=1)))
 
     async def ends_meanwhile() -> Batch | None:
@@ -142,7 +142,9 @@ def test_a_claim_of_what_arrived_begins_no_crowd_that_has_ended_meanwhile(strang
     assert 2 == len(store.wanted)
 
 
-def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_settle(strangers: Strangers, in_hand: Counter[str]) -> None:
+def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_settle(
+    strangers: UnconfirmedExchanges, in_hand: Counter[str]
+) -> None:
     """Nothing of them is claimed, and the intake is to look again once something was settled."""
     store = FakeClaims({"fresh": [crowd()]})
     streams = Streams(store, strangers=strangers)
@@ -155,7 +157,7 @@ def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_set
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_there_is_no_crowd_any_more_at_the_end_or_where_few_are_strange(strangers: Strangers, full: bool) -> None:
+def test_there_is_no_crowd_any_more_at_the_end_or_where_few_are_strange(strangers: UnconfirmedExchanges, full: bool) -> None:
     """Then the main stream claims all there is room for."""
     store = FakeClaims({"fresh": [crowd(), crowd(2), crowd()]})
     streams = Streams(store, strangers=strangers)
@@ -170,13 +172,13 @@ def test_there_is_no_crowd_any_more_at_the_end_or_where_few_are_strange(stranger
     assert ("fresh", 1000) == store.limits[-1]
 
 
-def test_what_waits_for_strangers_leaves_room_for_others(strangers: Strangers, in_hand: Counter[str]) -> None:
+def test_what_waits_for_strangers_leaves_room_for_others(strangers: UnconfirmedExchanges, in_hand: Counter[str]) -> None:
     """A few of them have no room of their own to keep."""
-    backlog = Backlog(Limits(), 10)
+    backlog = Backlog(RateLimits(), 10)
     few = WINDOW // PART // PORTION
     for number in range(WINDOW):
-        backlog.put(Finding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
-    backlog.put(Finding("waiting", Position(2, 1), "a", None, None, trusted=True))
+        backlog.put(ScanFinding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
+    backlog.put(ScanFinding("waiting", Position(2, 1), "a", None, None, trusted=True))
     strangers.learn(told(a=CONFIRMED))
 
     assert few + 1 == len(backlog.next(1000, [], strangers))
@@ -186,10 +188,10 @@ def test_what_waits_for_strangers_leaves_room_for_others(strangers: Strangers, i
     assert [Position(2, 1)] == [one.position for one in backlog.next(1000, ["x0"], strangers)]
 
 
-def test_few_strangers_that_wait_need_no_room_of_their_own(strangers: Strangers, in_hand: Counter[str]) -> None:
+def test_few_strangers_that_wait_need_no_room_of_their_own(strangers: UnconfirmedExchanges, in_hand: Counter[str]) -> None:
     """So a relay that starts has its first messages at once."""
-    backlog, in_hand["x"] = Backlog(Limits(), 10), WINDOW
+    backlog, in_hand["x"] = Backlog(RateLimits(), 10), WINDOW
     for number in range(module.CROWD):
-        backlog.put(Finding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
+        backlog.put(ScanFinding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
 
     assert (CROWD, False) == (len(backlog.next(1000, [], strangers)), backlog.starved)

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from relay.amqp import supervisor
-from relay.amqp.connection import Link, Lost
-from relay.amqp.supervisor import Supervisor, Tenant
+from relay.amqp.connection import BrokerConnection, ConnectionLost
+from relay.amqp.supervisor import ConnectionUser, Supervisor
 from relay.errors import BrokerError
 from relay.events.broker import BrokerDown, BrokerUp
 from tests.support.publishing import Seen
@@ -26,9 +26,9 @@ class Network:
         self.up = set(up)
         self.tried: list[str] = []
         self.pauses: list[float] = []
-        self._ended: asyncio.Future[Lost] | None = None
+        self._ended: asyncio.Future[ConnectionLost] | None = None
 
-    async def connect(self, url: str, **_: Any) -> Link:
+    async def connect(self, url: str, **_: Any) -> BrokerConnection:
         """Answer, or refuse."""
         host = url.partition("@")[2][0]
         self.tried.append(host)
@@ -36,13 +36,13 @@ class Network:
             raise BrokerError(f"The broker at {host} is not there.")
         self._ended = asyncio.get_running_loop().create_future()
         tap = SimpleNamespace(ended=self._ended)
-        return cast("Link", SimpleNamespace(tap=tap, host=host, version="4", close=self._closed, risk=None))
+        return cast("BrokerConnection", SimpleNamespace(tap=tap, host=host, version="4", close=self._closed, risk=None))
 
     def lose(self, host: str) -> None:
         """The host goes, and the connection to it."""
         self.up.remove(host)
         assert self._ended is not None
-        self._ended.set_result(Lost(f"The connection to {host} is lost."))
+        self._ended.set_result(ConnectionLost(f"The connection to {host} is lost."))
 
     async def pause(self, seconds: float) -> None:
         """Note a pause and let the others run."""
@@ -74,7 +74,7 @@ async def ticks(count: int) -> None:
 
 def supervise(seen: Seen, *urls: str) -> asyncio.Task[None]:
     """A supervisor at work, without quiet times between its events."""
-    tenant = cast("Tenant", SimpleNamespace(up=lambda link: None, down=lambda lost: None))
+    tenant = cast("ConnectionUser", SimpleNamespace(up=lambda link: None, down=lambda lost: None))
     clock = iter(range(0, 1_000_000, 10)).__next__
     made = Supervisor(urls=urls, name="test", heartbeat=10, tenant=tenant, clock=clock, emit=seen)
     return asyncio.create_task(made.run())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relay.claims.rate_limits import Limits
+from relay.claims.rate_limits import RateLimits
 from relay.claims.suspects import ALONE_PATIENCE, GROUP_PATIENCE, MAX_GROUP, Suspects
 from relay.message import Batch
-from relay.ports import Finding
+from relay.ports import ScanFinding
 from tests.support.fakes import Clock, a_batch, a_claim, a_finding
 
 
@@ -20,10 +20,10 @@ def clock() -> Clock:
 @pytest.fixture
 def suspects(clock: Clock) -> Suspects:
     """None yet."""
-    return Suspects(Limits(clock), clock)
+    return Suspects(RateLimits(clock), clock)
 
 
-def put(suspects: Suspects, count: int = 1, **given: object) -> list[Finding]:
+def put(suspects: Suspects, count: int = 1, **given: object) -> list[ScanFinding]:
     """A scan has found so many."""
     found = [a_finding("suspect", **given) for _ in range(count)]
     for one in found:
@@ -31,7 +31,7 @@ def put(suspects: Suspects, count: int = 1, **given: object) -> list[Finding]:
     return found
 
 
-def claimed(suspects: Suspects, group: list[Finding], attempts: int = 2) -> Batch:
+def claimed(suspects: Suspects, group: list[ScanFinding], attempts: int = 2) -> Batch:
     """All of a group was claimed."""
     batch = a_batch(*(a_claim(exchange=one.exchange, attempts=attempts) for one in group))
     suspects.backlog.drop(group)
@@ -107,7 +107,7 @@ def test_an_exchange_that_does_not_confirm_comes_last(suspects: Suspects, clock:
 
 def test_what_is_held_or_has_no_tokens_is_left_out(clock: Clock) -> None:
     """Of a limited exchange as many go as it may have."""
-    limits = Limits(clock)
+    limits = RateLimits(clock)
     limits.set({"few": 2, "none": 1}, 1)
     clock.now += 1000
     limits.took(a_batch(a_claim(exchange="none")))

@@ -11,22 +11,22 @@ import pytest
 
 from relay.cli.dead_watch import cursor, turns
 from relay.cli.dead_watch import loop as watch
-from relay.cli.dead_watch.actions import Again, Dead, Handled, Outcome
-from relay.cli.dead_watch.loop import Watch
-from relay.cli.dead_watch.plan import Plan
-from relay.cli.dead_watch.turns import Turns, Waiting
-from relay.postgres.operator_session import Console
+from relay.cli.dead_watch.actions import Dead, Handled, Outcome, RetryLater
+from relay.cli.dead_watch.loop import DeadWatch
+from relay.cli.dead_watch.plan import WatchPlan
+from relay.cli.dead_watch.turns import ExchangeTurns, WaitingTry
+from relay.postgres.operator_session import OperatorSession
 
 
-def _new(exchange: str, number: int, *, due: float = 0.0) -> Waiting:
-    return Waiting(exchange, (number, number, number), (), due, {"exchange": exchange})
+def _new(exchange: str, number: int, *, due: float = 0.0) -> WaitingTry:
+    return WaitingTry(exchange, (number, number, number), (), due, {"exchange": exchange})
 
 
-def _waiting(exchange: str, number: int, *, due: float) -> Waiting:
-    return Waiting(exchange, (number, number, number), (), due, tries=1)
+def _waiting(exchange: str, number: int, *, due: float) -> WaitingTry:
+    return WaitingTry(exchange, (number, number, number), (), due, tries=1)
 
 
-def _order(made: Turns, now: float = 1.0) -> Iterator[str]:
+def _order(made: ExchangeTurns, now: float = 1.0) -> Iterator[str]:
     while (exchange := made.next(now)) is not None:
         assert made.take(exchange, now) is not None
         yield exchange
@@ -34,7 +34,7 @@ def _order(made: Turns, now: float = 1.0) -> Iterator[str]:
 
 def test_exchanges_take_turns() -> None:
     """A long line of one exchange does not stand before another's message."""
-    made = Turns()
+    made = ExchangeTurns()
     for number in range(4):
         made.put(_new("flood", number))
     made.put(_new("orders", 4))
@@ -48,7 +48,7 @@ def test_exchanges_take_turns() -> None:
 
 def test_the_newest_of_many_exchanges_has_the_second_turn_at_the_latest() -> None:
     """And the oldest has the first: neither waits for all the others."""
-    made = Turns()
+    made = ExchangeTurns()
     for number in range(100):
         made.put(_new(f"flood{number}", number))
     made.put(_new("orders", 100))
@@ -58,7 +58,7 @@ def test_the_newest_of_many_exchanges_has_the_second_turn_at_the_latest() -> Non
 
 def test_an_exchange_that_comes_while_another_has_a_long_turn_is_next() -> None:
     """A turn counts from its end."""
-    made = Turns()
+    made = ExchangeTurns()
     for number in range(3):
         made.put(_new("flood", number))
     order = _order(made)
@@ -70,7 +70,7 @@ def test_an_exchange_that_comes_while_another_has_a_long_turn_is_next() -> None:
 
 def test_what_waits_is_taken_at_its_time_and_holds_nobody_up() -> None:
     """The earliest first, of one exchange too."""
-    made = Turns()
+    made = ExchangeTurns()
     made.put(_waiting("orders", 1, due=5.0))
     made.put(_new("orders", 2))
 
@@ -84,7 +84,7 @@ def test_what_is_read_and_what_waits_takes_no_room_of_another_exchange(monkeypat
     """Each has its share, and at least one place."""
     monkeypatch.setattr(turns, "MAX_UNTOLD", 4)
     monkeypatch.setattr(turns, "MAX_WAITING", 4)
-    made = Turns()
+    made = ExchangeTurns()
     for number in range(2):
         made.put(_new("unread", number))
         made.put(_waiting("failed", number + 2, due=9.0))
@@ -94,7 +94,7 @@ def test_what_is_read_and_what_waits_takes_no_room_of_another_exchange(monkeypat
 
 def test_an_exchange_is_read_on_where_it_was_left() -> None:
     """When nothing of it is left to be told; until then what stands there is not through."""
-    made = Turns()
+    made = ExchangeTurns()
     made.put(_new("flood", 1))
     made.leave("flood", (2, 2, 2))
 
@@ -108,7 +108,7 @@ def test_an_exchange_is_read_on_where_it_was_left() -> None:
 def test_an_exchange_whose_share_waits_is_read_on_when_a_message_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then nothing is asked of the database for it."""
     monkeypatch.setattr(turns, "MAX_WAITING", 1)
-    made = Turns()
+    made = ExchangeTurns()
     made.put(_waiting("flood", 1, due=5.0))
     made.leave("flood", (2, 2, 2))
 
@@ -121,7 +121,7 @@ def test_an_exchange_whose_share_waits_is_read_on_when_a_message_goes(monkeypatc
 def test_more_exchanges_than_there_is_room_for_stay_in_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until one has been told."""
     monkeypatch.setattr(turns, "MAX_EXCHANGES", 1)
-    made = Turns()
+    made = ExchangeTurns()
     made.put(_new("flood", 1))
     assert (False, False) == (made.admits("orders"), made.leave("orders", (2, 2, 2)))
 
@@ -176,7 +176,7 @@ class _Flaky:
         """See `Handler`."""
         if self._failed[dead["id"]] < 3 and self._chance.random() < 0.4:
             self._failed[dead["id"]] += 1
-            return Again("")
+            return RetryLater("")
         self.handled[dead["id"]] += 1
         return Handled()
 
@@ -196,10 +196,10 @@ def test_each_message_is_handled_once_whatever_commits_when(monkeypatch: pytest.
     monkeypatch.setattr(watch, "pause", lambda _: 0.0)
     chance = random.Random(seed)
     database, flaky = _Database(chance, 150), _Flaky(chance)
-    work = Watch(Plan(handlers=[flaky]), stopped=lambda: False)
+    work = DeadWatch(WatchPlan(handlers=[flaky]), stopped=lambda: False)
     while database.rows_to_come or work.is_busy or work.failing:
         database.commit()
-        work.round(cast("Console", database))
-    work.round(cast("Console", database))
+        work.round(cast("OperatorSession", database))
+    work.round(cast("OperatorSession", database))
 
     assert dict.fromkeys(range(1, 151), 1) == flaky.handled

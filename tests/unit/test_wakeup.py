@@ -8,12 +8,12 @@ import pytest
 
 from relay import events
 from relay.postgres import wakeup
-from relay.postgres.wakeup import Listener, Work
+from relay.postgres.wakeup import Listener, LoadDetector
 
 
-def judged(per_second: int, seconds: float, *, each: int = 1, work: Work | None = None, began: float = 1000.0) -> list[bool]:
+def judged(per_second: int, seconds: float, *, each: int = 1, work: LoadDetector | None = None, began: float = 1000.0) -> list[bool]:
     """Verdicts, one after each find of a steady flow."""
-    work = work or Work()
+    work = work or LoadDetector()
     steps = int(per_second * seconds / each)
     verdicts = []
     for step in range(steps):
@@ -38,7 +38,7 @@ def test_a_flow_is_sustained_work_after_less_than_a_second() -> None:
 
 def test_one_burst_is_not_sustained_work() -> None:
     """A transaction of a thousand rows does not make the gate swing."""
-    work = Work()
+    work = LoadDetector()
     work.found(500, 100.0)
     work.found(500, 100.05)
 
@@ -49,7 +49,7 @@ def test_one_burst_is_not_sustained_work() -> None:
 
 def test_work_that_slows_down_a_little_stays_sustained_and_work_that_stops_does_not() -> None:
     """Once let go, the gate is taken again below half of the rate, within half a second of silence."""
-    work = Work()
+    work = LoadDetector()
     judged(1000, 2, work=work)
 
     assert all(judged(240, 2, work=work, began=1002.0))
@@ -59,7 +59,7 @@ def test_work_that_slows_down_a_little_stays_sustained_and_work_that_stops_does_
 
 def test_finds_far_apart_are_not_in_a_row() -> None:
     """Two full quarters an hour apart are two bursts."""
-    work = Work()
+    work = LoadDetector()
     for moment in (0.0, 1000.0, 2000.0):
         work.found(5000, moment)
 

@@ -17,7 +17,7 @@ from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
 from relay.amqp import frames as wire
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 from relay.errors import BrokerError
 
 Heard = tuple[object, ...]
@@ -39,7 +39,7 @@ class Recorder:
         """Write it down."""
         self.heard.append((self.channel, "nack", tag, multiple))
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """Write it down."""
         self.heard.append((self.channel, "return", relay_id, *reason))
 
@@ -47,11 +47,11 @@ class Recorder:
         """Write it down."""
         self.heard.append((self.channel, "reply", method))
 
-    def closed(self, reason: Return) -> None:
+    def closed(self, reason: ReturnReason) -> None:
         """Write it down."""
         self.heard.append((self.channel, "close", *reason))
 
-    def closing(self, reason: Return) -> None:
+    def closing(self, reason: ReturnReason) -> None:
         """Write it down."""
         self.heard.append((self.channel, "close", *reason))
 
@@ -67,7 +67,7 @@ class Recorder:
 def hear(data: bytes, *cuts: int) -> tuple[list[Heard], bytes]:
     """Feed bytes, cut at these places, to a wire with ears on channels 1 and 2; return what was heard and what is aiormq's."""
     heard: list[Heard] = []
-    listening = wire.Wire(Recorder(heard))
+    listening = wire.FrameParser(Recorder(heard))
     listening.ears.update({number: Recorder(heard, number) for number in (1, 2)})
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     ours = b"".join(listening.feed(data[start:stop]) for start, stop in pairwise(places))
@@ -183,9 +183,9 @@ AGREED = 4096
 LARGE = marshal(ContentBody(b"x" * (AGREED - 8)), 3)
 
 
-def listening(*agreed: int) -> wire.Wire:
+def listening(*agreed: int) -> wire.FrameParser:
     """A wire whose other side has greeted and agreed on a size of frames."""
-    made = wire.Wire(Recorder([]))
+    made = wire.FrameParser(Recorder([]))
     made.feed(marshal(Heartbeat(), 0))
     for size in agreed:
         made.limit(size)

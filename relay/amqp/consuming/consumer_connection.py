@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 from relay import events
 from relay.amqp.channel_limit import ChannelLimit
-from relay.amqp.connection import Link, Lost
-from relay.amqp.consuming.deliveries import Delivered, Incoming
-from relay.amqp.consuming.prefetch import Hold
-from relay.amqp.consuming.queue_consumer import Consumer
+from relay.amqp.connection import BrokerConnection, ConnectionLost
+from relay.amqp.consuming.deliveries import DeliveryReader, RawDelivery
+from relay.amqp.consuming.prefetch import PrefetchWindow
+from relay.amqp.consuming.queue_consumer import QueueConsumer
 from relay.amqp.consuming.shared_channels import SharedChannels
 from relay.amqp.supervisor import Supervisor
 from relay.inbox.delivery import Delivery, delivery, unreadable
-from relay.inbox.ports import Handful
+from relay.inbox.ports import DeliveryBatch
 from relay.net.secret_url import Secret
 
 
-class Channel(NamedTuple):
+class ConsumerChannel(NamedTuple):
     """Where a delivery came from and is acknowledged."""
 
-    consumer: Consumer
+    consumer: QueueConsumer
     epoch: int
 
     @property
@@ -35,13 +35,13 @@ class Channel(NamedTuple):
         return self.epoch != self.consumer.epoch or self.consumer.lost
 
 
-def _told(link: Link, consuming: asyncio.Task[None]) -> None:
+def _told(link: BrokerConnection, consuming: asyncio.Task[None]) -> None:
     """Consumers end with their connection; if one failed, the connection must not stand there and take nothing."""
     if not consuming.cancelled() and (error := consuming.exception()) is not None:
-        link.tap.end(Lost(f"The queues could not be consumed ({error!r}); report this as a bug."))
+        link.tap.end(ConnectionLost(f"The queues could not be consumed ({error!r}); report this as a bug."))
 
 
-class Source:
+class ConsumerConnection:
     """What the receiver takes deliveries from.
 
     Args:
@@ -77,12 +77,18 @@ class Source:
         self._channels = SharedChannels(0)
         self._arrived = asyncio.Event()
         self._paused = False
-        self._waiting: deque[tuple[Delivery, Channel, int]] = deque()
-        self._consumers: list[Consumer] = []
+        self._waiting: deque[tuple[Delivery, ConsumerChannel, int]] = deque()
+        self._consumers: list[QueueConsumer] = []
         self._consuming: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._supervisor = Supervisor(
-            urls=urls, name=f"outbox-relay/{name}/receive", heartbeat=heartbeat, tenant=self, clock=time.monotonic, emit=emit, cut=Incoming
+            urls=urls,
+            name=f"outbox-relay/{name}/receive",
+            heartbeat=heartbeat,
+            tenant=self,
+            clock=time.monotonic,
+            emit=emit,
+            cut=DeliveryReader,
         )
 
     async def start(self) -> None:
@@ -98,12 +104,12 @@ class Source:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def take(self, most: int, most_bytes: int) -> Handful:
+    async def take(self, most: int, most_bytes: int) -> DeliveryBatch:
         """Wait for deliveries; return what is here, at most so many and about so many bytes."""
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        handful, size = Handful([], {}), 0
+        handful, size = DeliveryBatch([], {}), 0
         while self._waiting and len(handful.deliveries) < most and size < most_bytes:
             taken, channel, tag = self._waiting.popleft()
             handful.deliveries.append(taken)
@@ -111,13 +117,13 @@ class Source:
             size += taken.size
         return handful
 
-    def acknowledge(self, handful: Handful) -> None:
+    def acknowledge(self, handful: DeliveryBatch) -> None:
         """Tell the broker that these are safe; what it does not hear any more comes again, and is known then."""
         for channel, tag in handful.tags.items():
             # Deliveries of a channel are taken in order, so all up to the last one are in this handful or in an earlier one.
             channel.consumer.acknowledge(channel.epoch, tag)
 
-    def is_lost(self, handful: Handful) -> bool:
+    def is_lost(self, handful: DeliveryBatch) -> bool:
         """Every delivery of it will come again, since the channels that it came on are closed."""
         return all(channel.is_lost for channel in handful.tags)
 
@@ -138,11 +144,11 @@ class Source:
         """Sentences about queues that give nothing, by what they are about."""
         return {f"queue {each.queue}": f"Queue {each.queue!r} {each.refused}." for each in self._consumers if each.refused}
 
-    def up(self, link: Link) -> None:
+    def up(self, link: BrokerConnection) -> None:
         """Consume on a new connection."""
         self._channels = channels = self._share(self._limit.of(link.channel_max, sharing=len(self._queues)))
         self._consumers = [
-            Consumer(
+            QueueConsumer(
                 tap=link.tap, channels=channels, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
             )
             for queue in self._queues
@@ -152,7 +158,7 @@ class Source:
         self._consuming = asyncio.create_task(self._consume(self._consumers), name="consumers")
         self._consuming.add_done_callback(partial(_told, link))
 
-    def down(self, lost: Lost) -> None:
+    def down(self, lost: ConnectionLost) -> None:
         """Forget what was not taken: it comes again."""
         if lost.allowed is not None:
             self._limit.refused(self._channels.count, lost.allowed, sharing=len(self._queues))
@@ -165,14 +171,14 @@ class Source:
         queues = len(self._queues)
         return SharedChannels(min(channels or queues, queues), are_short=0 < channels < queues)
 
-    async def _consume(self, consumers: Sequence[Consumer]) -> None:
+    async def _consume(self, consumers: Sequence[QueueConsumer]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for consumer in consumers:
                 tasks.create_task(consumer.run())
 
-    def _hold(self) -> Hold:
+    def _hold(self) -> PrefetchWindow:
         """Each queue has its share."""
-        return Hold(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
+        return PrefetchWindow(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
 
     def _drop(self) -> None:
         """Forget what was not taken of channels that gave it back."""
@@ -180,13 +186,13 @@ class Source:
         self._waiting.clear()
         self._waiting.extend(kept)
 
-    def _taken(self, consumer: Consumer, message: Delivered) -> int:
+    def _taken(self, consumer: QueueConsumer, message: RawDelivery) -> int:
         taken = self._read(consumer.queue, message)
-        self._waiting.append((taken, Channel(consumer, consumer.epoch), message.tag))
+        self._waiting.append((taken, ConsumerChannel(consumer, consumer.epoch), message.tag))
         self._arrived.set()
         return taken.size
 
-    def _read(self, queue: str, message: Delivered) -> Delivery:
+    def _read(self, queue: str, message: RawDelivery) -> Delivery:
         try:
             return delivery(
                 queue=queue,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from relay.amqp.consuming import fields
-from relay.amqp.frames import Ear, Wire, method
+from relay.amqp.frames import ChannelHandler, FrameParser, method
 from relay.codec.options import short_string
 
 CANCEL, CANCEL_OK, CONSUME_OK = (60, 30), (60, 31), (60, 21)
@@ -21,7 +21,7 @@ _IDS = struct.Struct(">HH").unpack_from
 _TAG = struct.Struct(">Q").unpack_from
 
 
-class Delivered(NamedTuple):
+class RawDelivery(NamedTuple):
     """One message as it came: names and properties as bytes."""
 
     tag: int
@@ -36,10 +36,10 @@ class Delivered(NamedTuple):
         return fields.properties(self.header)
 
 
-class Taker(Ear, Protocol):
+class DeliveryHandler(ChannelHandler, Protocol):
     """An ear that takes deliveries."""
 
-    def delivered(self, message: Delivered) -> None:
+    def delivered(self, message: RawDelivery) -> None:
         """`basic.deliver` with its content."""
 
 
@@ -56,7 +56,7 @@ class _Begun:
     parts: list[bytes] = field(default_factory=list)
 
 
-class Incoming(Wire):
+class DeliveryReader(FrameParser):
     """A wire that knows deliveries."""
 
     def __init__(self, watcher: Any) -> None:
@@ -83,7 +83,7 @@ class Incoming(Wire):
             ear = self.ears.get(channel)
             if ear is not None:
                 body = begun.parts[0] if len(begun.parts) == 1 else b"".join(begun.parts)
-                cast("Taker", ear).delivered(Delivered(begun.tag, begun.exchange, begun.routing_key, begun.header, body))
+                cast("DeliveryHandler", ear).delivered(RawDelivery(begun.tag, begun.exchange, begun.routing_key, begun.header, body))
 
 
 def _deliver(buffer: bytes, at: int) -> _Begun:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 
-class Hold:
+class PrefetchWindow:
     """Messages of one channel by their delivery tags.
 
     Args:

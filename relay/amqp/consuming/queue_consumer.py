@@ -14,11 +14,11 @@ from typing import Final
 from relay import events
 from relay.aio import pause
 from relay.amqp import frames
-from relay.amqp.close_reasons import About, said
-from relay.amqp.confirms import Return
-from relay.amqp.connection import Tap
+from relay.amqp.close_reasons import Subject, said
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.connection import FrameRouter
 from relay.amqp.consuming import deliveries
-from relay.amqp.consuming.prefetch import Hold
+from relay.amqp.consuming.prefetch import PrefetchWindow
 from relay.amqp.consuming.shared_channels import SharedChannel, SharedChannels
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
 
@@ -29,11 +29,11 @@ STREAM: Final = (
     "name a classic or quorum queue that is bound as it is (RELAY_RECEIVE_QUEUES)"
 )
 _SENTENCES: Final = {
-    About.QUEUE_REFUSED: "may not be read by this user: permit it (rabbitmqctl set_permissions)",
-    About.QUEUE_MISSING: "does not exist: declare it",
-    About.QUEUE_TAKEN: "is consumed by another client alone: end that one, or name another queue",
-    About.QUEUE_LOCKED: "belongs to another connection alone: give the queue back, or name another",
-    About.STREAM: STREAM,
+    Subject.QUEUE_REFUSED: "may not be read by this user: permit it (rabbitmqctl set_permissions)",
+    Subject.QUEUE_MISSING: "does not exist: declare it",
+    Subject.QUEUE_TAKEN: "is consumed by another client alone: end that one, or name another queue",
+    Subject.QUEUE_LOCKED: "belongs to another connection alone: give the queue back, or name another",
+    Subject.STREAM: STREAM,
 }
 TURN: Final = 1.0
 """Seconds after which a queue leaves its channel to one that waits."""
@@ -59,7 +59,7 @@ class _Turn:
     """Cancels that the broker has not answered: until then deliveries may be on their way."""
 
 
-class Consumer:
+class QueueConsumer:
     """Consumes one queue until it is cancelled; it is the ear of its channel.
 
     Args:
@@ -76,11 +76,11 @@ class Consumer:
     def __init__(
         self,
         *,
-        tap: Tap,
+        tap: FrameRouter,
         channels: SharedChannels,
         queue: str,
-        hold: Hold,
-        take: Callable[[Consumer, deliveries.Delivered], int],
+        hold: PrefetchWindow,
+        take: Callable[[QueueConsumer, deliveries.RawDelivery], int],
         drop: Callable[[], None],
         emit: events.Sink,
     ) -> None:
@@ -175,8 +175,11 @@ class Consumer:
         """The connection is gone."""
         return self._tap.ended.done()
 
-    def delivered(self, message: deliveries.Delivered) -> None:
-        """See `relay.amqp.consuming.deliveries.Taker`. What still comes on a channel that is being closed comes again on the next."""
+    def delivered(self, message: deliveries.RawDelivery) -> None:
+        """See `relay.amqp.consuming.deliveries.DeliveryHandler`.
+
+        What still comes on a channel that is being closed comes again on the next.
+        """
         if not self._usable:
             return
         self._turn.came += 1
@@ -198,7 +201,7 @@ class Consumer:
         elif method == frames.CHANNEL_CLOSE_OK and self._closing:
             self._end(self._why)
 
-    def closed(self, reason: Return) -> None:
+    def closed(self, reason: ReturnReason) -> None:
         """The broker closed the channel: all that is unacknowledged goes back to the queue."""
         self._tap.write(frames.close_channel_ok(self._turn.channel.number))
         found = said(reason)
@@ -211,7 +214,7 @@ class Consumer:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Nothing is published here."""
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """Nothing is published here."""
 
     def _open(self) -> None:

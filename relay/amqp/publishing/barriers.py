@@ -21,7 +21,7 @@ WORTH_A_WRITE: Final = MOST_UNSEEN // 2
 """Room for fewer messages counts as none, or a small write would follow each answer."""
 
 
-class Marks(Generic[T]):
+class Barriers(Generic[T]):
     """The marks of one channel, from its opening to its end."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 from relay import events
 from relay.amqp import frames
-from relay.amqp.publishing.closing_channel import Leaving
-from relay.amqp.publishing.exchange_channel import Outlet
-from relay.amqp.publishing.isolation import Alone
-from relay.amqp.publishing.publish_batch import Job, Slot
+from relay.amqp.publishing.closing_channel import ClosingChannel
+from relay.amqp.publishing.exchange_channel import ExchangeChannel
+from relay.amqp.publishing.isolation import Isolation
+from relay.amqp.publishing.publish_batch import PublishBatch, Slot
 from relay.amqp.publishing.routes import Route, Way, by_route
 from relay.codec.encoder import Encoder
 
@@ -25,11 +25,11 @@ ASKED_AT_ONCE: Final = 50
 messages of others."""
 
 
-class Pipe(Protocol):
+class Transport(Protocol):
     """The transport under a session."""
 
     @property
-    def ears(self) -> dict[int, frames.Ear]:
+    def ears(self) -> dict[int, frames.ChannelHandler]:
         """Who hears which channel."""
 
     @property
@@ -41,7 +41,7 @@ class Pipe(Protocol):
 
 
 @dataclass(frozen=True)
-class Channels:
+class ChannelAllowance:
     """The channels that a connection may have."""
 
     most: int
@@ -54,7 +54,7 @@ class Channels:
     """Calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
 
 
-class Session:
+class ChannelPool:
     """Routes messages to the outlet of their exchange and lets outlets take turns at the socket.
 
     Args:
@@ -71,10 +71,10 @@ class Session:
     def __init__(
         self,
         *,
-        pipe: Pipe,
+        pipe: Transport,
         user: str | None,
         encoder: Encoder,
-        channels: Channels,
+        channels: ChannelAllowance,
         clock: Callable[[], float],
         emit: events.Sink,
         blamed: Container[str] = (),
@@ -90,25 +90,25 @@ class Session:
         self._clock = clock
         self._emit = emit
         self._most_asking = max(1, min(ASKED_AT_ONCE, self._cap // 2))
-        self._outlets: dict[Route, Outlet] = {}
-        self._resting: OrderedDict[Outlet, None] = OrderedDict()
+        self._outlets: dict[Route, ExchangeChannel] = {}
+        self._resting: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Idle with a channel, the least recently used first."""
-        self._parted: OrderedDict[Outlet, float] = OrderedDict()
+        self._parted: OrderedDict[ExchangeChannel, float] = OrderedDict()
         """Idle without a channel, and since when."""
-        self._ready: OrderedDict[Outlet, None] = OrderedDict()
-        self._starved: OrderedDict[Outlet, None] = OrderedDict()
+        self._ready: OrderedDict[ExchangeChannel, None] = OrderedDict()
+        self._starved: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Waiting for a channel number."""
-        self._alone = Alone(self._outlets, clock)
-        self._unasked: OrderedDict[Outlet, None] = OrderedDict()
+        self._alone = Isolation(self._outlets, clock)
+        self._unasked: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Of exchanges that are not proven: they wait until fewer others are asked for."""
         self._newest = False
         """The newest and the oldest of the unasked take turns, so that a new exchange does not wait behind thousands that are missing."""
-        self._asking: set[Outlet] = set()
+        self._asking: set[ExchangeChannel] = set()
         self._freed: deque[int] = deque()
         self._last_channel = 0
         self.blocked = False
 
-    def submit(self, job: Job, places: Collection[int] | None = None) -> None:
+    def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
         """Take a batch, or these messages of it; what may be written is written before this returns."""
         for route, several in by_route(job.batch, self._user, places, self._blamed).items():
             outlet = self._outlet(route)
@@ -170,7 +170,7 @@ class Session:
         """Something waits until the broker has looked at all that is written."""
         return self._alone.active
 
-    def open(self, ear: frames.Ear) -> int | None:
+    def open(self, ear: frames.ChannelHandler) -> int | None:
         """Take a channel number for an outlet, after an idle outlet has let go of its channel if too many are open."""
         if len(self._pipe.ears) >= self._cap and self._resting:
             self._part(self._resting.popitem(last=False)[0])
@@ -198,7 +198,7 @@ class Session:
         if self._later is None:
             self._free_now(channel)
         else:
-            self._pipe.ears[channel] = Leaving(self, channel)
+            self._pipe.ears[channel] = ClosingChannel(self, channel)
             self._later(lambda: self._free_now(channel))
 
     def _free_now(self, channel: int) -> None:
@@ -207,7 +207,7 @@ class Session:
         if self._later is not None:
             self.pump()
 
-    def changed(self, outlet: Outlet) -> None:
+    def changed(self, outlet: ExchangeChannel) -> None:
         """Something was answered: write what that allows, or make room for an outlet without a channel."""
         if outlet in self._asking and not outlet.asking:
             self._asking.remove(outlet)
@@ -226,19 +226,19 @@ class Session:
     def _asks_enough(self) -> bool:
         return len(self._asking) >= self._most_asking
 
-    def _is_proven(self, outlet: Outlet) -> bool:
+    def _is_proven(self, outlet: ExchangeChannel) -> bool:
         """Whether the broker takes what goes to its exchange, on one of its routes."""
         siblings = (self._outlets.get((outlet.exchange, way)) for way in Way)
         return any(sibling is not None and sibling.proven for sibling in siblings)
 
-    def _next(self) -> Outlet | None:
+    def _next(self) -> ExchangeChannel | None:
         """Whose turn it is."""
         if not self._alone.active:
             return self._next_beside_others()
         outlet = None if self._alone.hushes else self._next_beside_others()
         return outlet or self._alone.next()
 
-    def _next_beside_others(self) -> Outlet | None:
+    def _next_beside_others(self) -> ExchangeChannel | None:
         """First of those that waited for what there is now."""
         if self._starved and self._has_number:
             return self._starved.popitem(last=False)[0]
@@ -247,17 +247,17 @@ class Session:
             return self._unasked.popitem(last=self._newest)[0]
         return self._ready.popitem(last=False)[0] if self._ready else None
 
-    def _outlet(self, route: Route) -> Outlet:
+    def _outlet(self, route: Route) -> ExchangeChannel:
         """Its outlet, which is idle no more."""
         outlet = self._outlets.get(route)
         if outlet is None:
-            outlet = Outlet(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
+            outlet = ExchangeChannel(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
             self._outlets[route] = outlet
         self._resting.pop(outlet, None)
         self._parted.pop(outlet, None)
         return outlet
 
-    def _rest(self, outlet: Outlet) -> None:
+    def _rest(self, outlet: ExchangeChannel) -> None:
         """Note an outlet that has become idle: constant work, however many there are."""
         if not outlet.idle:
             return
@@ -267,7 +267,7 @@ class Session:
         else:
             self._resting[outlet] = None
 
-    def _part(self, outlet: Outlet) -> None:
+    def _part(self, outlet: ExchangeChannel) -> None:
         """Close the channel of an idle outlet, if it has one, and forget those that were idle for too long."""
         self._close(outlet)
         now = self._clock()
@@ -279,15 +279,15 @@ class Session:
         while len(self._parted) > self._cap * OUTLETS_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:
             del self._outlets[self._parted.popitem(last=False)[0].route]
 
-    def _give_way(self, outlet: Outlet) -> None:
+    def _give_way(self, outlet: ExchangeChannel) -> None:
         """Write nothing more while others wait for a channel, and leave this one to them once all that is in flight is answered."""
         if not outlet.in_flight:
             self._close(outlet)
             self._starved[outlet] = None
 
-    def _close(self, outlet: Outlet) -> None:
+    def _close(self, outlet: ExchangeChannel) -> None:
         channel = outlet.rest()
         self._asking.discard(outlet)
         if channel is not None:
-            self._pipe.ears[channel] = Leaving(self, channel)
+            self._pipe.ears[channel] = ClosingChannel(self, channel)
             self._pipe.write(frames.close_channel(channel))

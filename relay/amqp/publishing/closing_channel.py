@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from relay.amqp import frames
-from relay.amqp.confirms import Return
+from relay.amqp.confirms import ReturnReason
 
 
-class Session(Protocol):
+class ChannelOwner(Protocol):
     """The connection, as a channel that ends sees it."""
 
     def write(self, data: bytes) -> None:
@@ -21,10 +21,10 @@ class Session(Protocol):
         """Write what may be written now."""
 
 
-class Leaving:
+class ClosingChannel:
     """Ear of a channel that the relay closes; nothing was in flight on it."""
 
-    def __init__(self, session: Session, channel: int) -> None:
+    def __init__(self, session: ChannelOwner, channel: int) -> None:
         self._session = session
         self._channel = channel
 
@@ -34,7 +34,7 @@ class Leaving:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Nothing was open."""
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """Nothing was open."""
 
     def replied(self, method: tuple[int, int]) -> None:
@@ -43,6 +43,6 @@ class Leaving:
             self._session.free(self._channel)
             self._session.pump()
 
-    def closed(self, reason: Return) -> None:  # noqa: ARG002 - the name is the protocol's
+    def closed(self, reason: ReturnReason) -> None:  # noqa: ARG002 - the name is the protocol's
         """Both sides closed at once: answer, and wait for the answer."""
         self._session.write(frames.close_channel_ok(self._channel))

@@ -23,9 +23,9 @@ from typing import Final, Protocol
 
 from relay import events
 from relay.amqp import frames
-from relay.amqp.confirms import Book, Return
-from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Marks
-from relay.amqp.publishing.publish_batch import OVERDUE, Job, Slot, decide_all, doubt, relay_id
+from relay.amqp.confirms import ConfirmTracker, ReturnReason
+from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Barriers
+from relay.amqp.publishing.publish_batch import OVERDUE, PublishBatch, Slot, decide_all, doubt, relay_id
 from relay.amqp.publishing.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.amqp.publishing.routes import Route, Way
 from relay.codec.encoder import Encoded, Encoder, encode_batch
@@ -40,10 +40,10 @@ REMEMBER_REFUSAL: Final = 1.0
 """Seconds in which a missing exchange is not asked for again."""
 
 
-class Line(Protocol):
+class ChannelHost(Protocol):
     """The connection, as an outlet sees it."""
 
-    def open(self, ear: frames.Ear) -> int | None:
+    def open(self, ear: frames.ChannelHandler) -> int | None:
         """Take a channel number; None while the broker allows no more of them."""
 
     @property
@@ -56,14 +56,14 @@ class Line(Protocol):
     def closed(self, channel: int) -> None:
         """Answer the broker's `channel.close`; the number is free again."""
 
-    def changed(self, outlet: Outlet) -> None:
+    def changed(self, outlet: ExchangeChannel) -> None:
         """Look at the outlet again: something was answered."""
 
 
-class Outlet:
+class ExchangeChannel:
     """What waits for one route and what is in flight to it, in the order of the calls."""
 
-    def __init__(self, route: Route, *, line: Line, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
+    def __init__(self, route: Route, *, line: ChannelHost, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
         self.route = route
         self.exchange = route[0]
         self.channel: int | None = None
@@ -74,8 +74,8 @@ class Outlet:
         self._waiting: deque[Slot] = deque()
         self._accepted: deque[Slot] = deque()
         self._suspects: deque[Slot] = deque()
-        self._marks: Marks[Slot] = Marks()
-        self._book: Book[Slot] = Book(relay_id)
+        self._marks: Barriers[Slot] = Barriers()
+        self._book: ConfirmTracker[Slot] = ConfirmTracker(relay_id)
         self._proven = False
         self._strict = False
         """In quarantine after a death: nothing before the confirm of what went before, so that nothing goes out a third time."""
@@ -183,7 +183,7 @@ class Outlet:
         self._marks.confirmed(tag)
         self._answered()
 
-    def returned(self, relay_id: str, reason: Return) -> None:
+    def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """Unroutable; decided when its ack comes."""
         self._book.returned(relay_id, reason)
 
@@ -196,7 +196,7 @@ class Outlet:
             if asked or self.eager or self._line.watched:
                 self._line.changed(self)
 
-    def closed(self, reason: Return) -> None:
+    def closed(self, reason: ReturnReason) -> None:
         """The channel died: part what was in flight by the marks, and blame a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
@@ -228,7 +228,7 @@ class Outlet:
         self._proven, self._strict, self._announced = True, False, False
         self._emit(broker.ExchangeProven(self.exchange))
 
-    def _blame(self, slot: Slot, reason: Return) -> None:
+    def _blame(self, slot: Slot, reason: ReturnReason) -> None:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
         refusal = refusal_of(reason)
         if not concerns_exchange(reason):
@@ -249,7 +249,7 @@ class Outlet:
 
     def _forget_channel(self) -> tuple[list[Slot], list[Slot], list[Slot]]:
         """What the channel leaves open: accepted, suspects, never looked at."""
-        marks, self._marks = self._marks, Marks()
+        marks, self._marks = self._marks, Barriers()
         return marks.part(self._book.close())
 
     def _burst_of(self, source: deque[Slot]) -> int:
@@ -274,7 +274,7 @@ class Outlet:
                 size += sum(map(len, encoded))
         return slots, encodeds
 
-    def _encode(self, job: Job, index: int, now: float) -> Encoded | None:
+    def _encode(self, job: PublishBatch, index: int, now: float) -> Encoded | None:
         if job.results[index] is not None:
             return None
         claim, batch = job.claims[index], job.batch

@@ -11,14 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from relay.amqp.publishing.exchange_channel import Outlet
+from relay.amqp.publishing.exchange_channel import ExchangeChannel
 from relay.amqp.publishing.routes import Route
 
 PATIENCE: Final = 1.0
 """Seconds to wait at the most until the broker has looked at everything else, and then at what goes alone."""
 
 
-class Alone:
+class Isolation:
     """Outlets of messages that go alone, and whether the others may write.
 
     Args:
@@ -27,11 +27,11 @@ class Alone:
 
     """
 
-    def __init__(self, outlets: Mapping[Route, Outlet], clock: Callable[[], float]) -> None:
+    def __init__(self, outlets: Mapping[Route, ExchangeChannel], clock: Callable[[], float]) -> None:
         self._outlets = outlets
         self._clock = clock
-        self._waiting: OrderedDict[Outlet, None] = OrderedDict()
-        self._going: Outlet | None = None
+        self._waiting: OrderedDict[ExchangeChannel, None] = OrderedDict()
+        self._going: ExchangeChannel | None = None
         self._since: float | None = None
         """Since when the others write nothing."""
         self._went_at = 0.0
@@ -39,16 +39,16 @@ class Alone:
         self.active = False
         """An outlet waits for its turn, or has it."""
 
-    def is_going(self, outlet: Outlet) -> bool:
+    def is_going(self, outlet: ExchangeChannel) -> bool:
         """Whether it is its turn."""
         return outlet is self._going
 
-    def add(self, outlet: Outlet) -> None:
+    def add(self, outlet: ExchangeChannel) -> None:
         """Let an outlet wait for its turn."""
         self._waiting[outlet] = None
         self.active = True
 
-    def discard(self, outlet: Outlet) -> None:
+    def discard(self, outlet: ExchangeChannel) -> None:
         """Forget an outlet that waits no more."""
         self._waiting.pop(outlet, None)
         self.active = self._going is not None or bool(self._waiting)
@@ -63,7 +63,7 @@ class Alone:
             self.active = bool(self._waiting)
         return self._going is not None or bool(self._waiting and now >= self._others_until)
 
-    def next(self) -> Outlet | None:
+    def next(self) -> ExchangeChannel | None:
         """The outlet whose turn it is; None while there is none, or the broker has not looked at everything else."""
         if self._going is not None or not self._waiting:
             return None

@@ -12,7 +12,7 @@ MOST: Final = 10_000
 """Ids that are known: more than one connection has written that the broker has not looked at."""
 
 
-class Blamed:
+class Offenders:
     """A collection of ids."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ OVERDUE: Final = PublishResult(Verdict.UNWRITTEN, "deadline", "The time in which
 ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "Nobody waits for the result any more.")
 
 
-class Job:
+class PublishBatch:
     """Results of a batch, written once each; a slot of a confirm book is a job and an index into it."""
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Job:
         )
 
 
-Slot = tuple[Job, int]
+Slot = tuple[PublishBatch, int]
 """A message: its batch, and its place there."""
 
 

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from relay import events
 from relay.amqp.channel_limit import ChannelLimit
-from relay.amqp.connection import Link, Lost
-from relay.amqp.publishing.channel_pool import Channels, Session
-from relay.amqp.publishing.offenders import Blamed
-from relay.amqp.publishing.publish_batch import Job
+from relay.amqp.connection import BrokerConnection, ConnectionLost
+from relay.amqp.publishing.channel_pool import ChannelAllowance, ChannelPool
+from relay.amqp.publishing.offenders import Offenders
+from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.amqp.supervisor import Supervisor
 from relay.codec.encoder import Encoder
 from relay.events import broker
@@ -80,20 +80,20 @@ class RabbitPublisher:
             raise ValueError("Give at least one AMQP URL.")
         self._encoder = encoder
         self._checks = checks
-        self._checking: dict[tuple[Job, str], float] = {}
+        self._checking: dict[tuple[PublishBatch, str], float] = {}
         """Exchanges with messages of a batch that wait for their check, and since when."""
         self._emit = emit
         self._patience = patience
         self._open_channels = open_channels
         self._clock = clock
-        self._jobs: dict[Job, None] = {}
-        self._blamed = Blamed()
+        self._jobs: dict[PublishBatch, None] = {}
+        self._blamed = Offenders()
         self._holding = False
-        self._session: Session | None = None
+        self._session: ChannelPool | None = None
         self._limit = ChannelLimit(clock=clock, emit=emit, spares=True)
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._down = Lost("The broker has not been reached yet.")
+        self._down = ConnectionLost("The broker has not been reached yet.")
         self._supervisor = Supervisor(urls=urls, name=f"outbox-relay/{name}", heartbeat=heartbeat, tenant=self, clock=clock, emit=emit)
 
     @property
@@ -123,7 +123,7 @@ class RabbitPublisher:
 
     def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
         """Write a batch, in the order of the calls within each exchange but for what is checked; yield portions of results."""
-        job = Job(batch, self._clock)
+        job = PublishBatch(batch, self._clock)
         wait: Sequence[int] = ()
         if self._holding:
             job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
@@ -160,15 +160,15 @@ class RabbitPublisher:
         """Messages handed over and not decided, by exchange."""
         return self._session.in_flight() if self._session else {}
 
-    def up(self, link: Link) -> None:
+    def up(self, link: BrokerConnection) -> None:
         """Use a new connection."""
         most = self._limit.of(link.channel_max)
         later = partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None
-        self._session = Session(
+        self._session = ChannelPool(
             pipe=link.tap,
             user=link.user,
             encoder=self._encoder(link.frame_max),
-            channels=Channels(most, self._open_channels, partial(self._limit.shared, most), later),
+            channels=ChannelAllowance(most, self._open_channels, partial(self._limit.shared, most), later),
             clock=self._clock,
             emit=self._emit,
             blamed=self._blamed,
@@ -176,7 +176,7 @@ class RabbitPublisher:
         link.tap.owner = self
         self._ready.set()
 
-    def down(self, lost: Lost) -> None:
+    def down(self, lost: ConnectionLost) -> None:
         """Decide what the lost connection leaves open; nothing is sent again here."""
         if self._session and self._session.blocked:
             # The next one is told anew, and not by this alarm's end.
@@ -212,7 +212,7 @@ class RabbitPublisher:
         if self._session:
             self._session.pump()
 
-    async def _portions(self, job: Job, wait: Sequence[int]) -> AsyncGenerator[Portion, None]:
+    async def _portions(self, job: PublishBatch, wait: Sequence[int]) -> AsyncGenerator[Portion, None]:
         checking = asyncio.create_task(self._check(job, wait)) if wait else None
         try:
             async with aclosing(job.portions(self._patience)) as portions:
@@ -225,7 +225,7 @@ class RabbitPublisher:
                 with suppress(asyncio.CancelledError):
                     await checking
 
-    async def _check(self, job: Job, wait: Sequence[int]) -> None:
+    async def _check(self, job: PublishBatch, wait: Sequence[int]) -> None:
         """Submit messages once they are checked; those that are refused too, since another reason may come before."""
         assert self._checks is not None
         left = Counter((job, job.claims[place].exchange) for place in wait)

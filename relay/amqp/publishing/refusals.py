@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from relay.amqp import frames
-from relay.amqp.close_reasons import About, said
-from relay.amqp.confirms import Return
+from relay.amqp.close_reasons import Subject, said
+from relay.amqp.confirms import ReturnReason
 from relay.message import Claim, PublishResult, Verdict
 
 NACKED: Final = PublishResult(
@@ -21,22 +21,22 @@ OVERDUE_SUSPECT: Final = PublishResult(
 DOUBTED: Final = PublishResult(
     Verdict.UNKNOWN, "confirm_lost", "Its channel closed before the confirm; the broker has refused its exchange since."
 )
-_OF_EXCHANGES: Final = frozenset((About.EXCHANGE_MISSING, About.EXCHANGE_REFUSED, About.EXCHANGE_INTERNAL))
+_OF_EXCHANGES: Final = frozenset((Subject.EXCHANGE_MISSING, Subject.EXCHANGE_REFUSED, Subject.EXCHANGE_INTERNAL))
 _REFUSAL_CODES: Final = {frames.NOT_FOUND: "exchange_missing", frames.ACCESS_REFUSED: "access_refused"}
 
 
-def refusal_of(reason: Return) -> PublishResult:
+def refusal_of(reason: ReturnReason) -> PublishResult:
     """The result of a message whose channel the broker closed over it."""
     return PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
 
 
-def unroutable(claim: Claim, reason: Return) -> PublishResult:
+def unroutable(claim: Claim, reason: ReturnReason) -> PublishResult:
     """The result of a message that came back."""
     sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
     return PublishResult(Verdict.RETURNED, "unroutable", sentence)
 
 
-def concerns_exchange(reason: Return) -> bool:
+def concerns_exchange(reason: ReturnReason) -> bool:
     """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
     found = said(reason)
     return found is not None and found.about in _OF_EXCHANGES

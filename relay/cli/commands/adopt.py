@@ -14,7 +14,7 @@ from relay.cli.common.support import console, new_group
 if TYPE_CHECKING:
     from relay.adopt.adoption import Adoption
     from relay.adopt.missing_table import Gone
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 app = new_group(help="Come from another outbox: watch its table, switch its new rows over, empty it, or go back (docs/coming.md).")
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The other outbox's table, as SQL writes it.")]
@@ -143,7 +143,7 @@ def list_adoptions(*, as_json: Json = False) -> None:
             show_table(row["routes"], ROUTES, nothing="")
 
 
-def _run(opened: Console, script: str, *, sql: bool, said: str) -> None:
+def _run(opened: OperatorSession, script: str, *, sql: bool, said: str) -> None:
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     if sql:

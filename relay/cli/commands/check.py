@@ -19,10 +19,10 @@ from relay.cli.common.support import REFUSED, USAGE, complain, console, visible
 from relay.cli.common.workers import Relays, Workers, read_workers
 from relay.cli.queue_check.recheck import MOST, MOST_IN_ALL
 from relay.cli.queue_check.rows import why_left
-from relay.cli.queue_check.scan import Found, look_again, walk
+from relay.cli.queue_check.scan import ScanResult, look_again, walk
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 A_FEW = 10.0
 """Seconds in which a relay claims what it has found, or the first of it."""
@@ -69,7 +69,7 @@ def check(
         raise typer.Exit(REFUSED)
 
 
-def _check_borders(opened: Console, *, as_json: bool) -> None:
+def _check_borders(opened: OperatorSession, *, as_json: bool) -> None:
     """Name who crosses the border of this outbox, and who administers it."""
     found = [row["sentence"] for row in opened.rows("list_crossings")]
     above = list(opened.rows("list_administrators"))
@@ -83,7 +83,7 @@ def _check_borders(opened: Console, *, as_json: bool) -> None:
         raise typer.Exit(REFUSED)
 
 
-def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
+def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult, float]:
     """Walk the queue, and look again after a while at what can be claimed; return what was found, and how long it was watched.
 
     It is watched only if a relay is alive all the time that reaches its broker.
@@ -107,7 +107,7 @@ def check_queue(opened: Console, wait: float | None) -> tuple[Found, float]:
     return found, seconds + rest
 
 
-def _await_walks(opened: Console, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
+def _await_walks(opened: OperatorSession, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
     """Seconds until each of these relays has begun and ended a walk of the whole queue; None if one has not in time, or does not say so."""
     slept = 0.0
     while slept < PATIENCE + PER_MESSAGE * messages:
@@ -126,7 +126,7 @@ def _walked_ago(row: Mapping[str, Any]) -> float:
     return inf if ago is None else row["silent_seconds"] + ago
 
 
-def _look_again(opened: Console, found: Found, workers: Workers, before: Relays, since: datetime) -> None:
+def _look_again(opened: OperatorSession, found: ScanResult, workers: Workers, before: Relays, since: datetime) -> None:
     """Name the watched messages that the relays of `before`, alive all the time, did not touch."""
     there = [row for id_, row in workers.able.items() if id_ in before]
     silent = {exchange for row in there for exchange in row["state"].get("silent") or ()}
@@ -149,7 +149,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _show(schema: str, found: Found, waited: float, workers: Workers, *, as_json: bool) -> None:
+def _show(schema: str, found: ScanResult, waited: float, workers: Workers, *, as_json: bool) -> None:
     states = {state: found.states[state] for state in ("claimable", "locked", "waiting", "blocked", "paused")}
     if as_json:
         held = {"held": found.held, "held_keys": len(found.held_keys), "limited": found.limited}
@@ -165,7 +165,7 @@ def _show(schema: str, found: Found, waited: float, workers: Workers, *, as_json
         typer.echo(line)
 
 
-def _lines(schema: str, found: Found, waited: float) -> Iterator[str]:
+def _lines(schema: str, found: ScanResult, waited: float) -> Iterator[str]:
     """The summary for people."""
     states, unwatched = found.states, found.watch.left_out(watched=waited > 0)
     at_least = "at least " if unwatched else ""

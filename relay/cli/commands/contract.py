@@ -16,8 +16,8 @@ from relay.cli.common.output import count, quoted, show_fields, show_json, show_
 from relay.cli.common.support import REFUSED, complain, console, moment, new_group, not_found
 
 if TYPE_CHECKING:
-    from relay.contracts.registry import Held
-    from relay.postgres.operator_session import Console
+    from relay.contracts.registry import CompiledContract
+    from relay.postgres.operator_session import OperatorSession
 
 app = new_group(help="Message contracts: the JSON Schema (2020-12) that contents of an exchange and routing key must satisfy.")
 
@@ -209,19 +209,19 @@ def _checked(source: str) -> str:
         raise SchemaError(f"{str(error).removesuffix(' or send it in body')}.") from None
 
 
-def _held(opened: Console, exchange: str, pattern: str, text: str | None) -> list[Held]:
+def _held(opened: OperatorSession, exchange: str, pattern: str, text: str | None) -> list[CompiledContract]:
     """What a trial is about: a schema that was given, else what holds of the contract."""
-    from relay.contracts.registry import Contract, Held, holding  # noqa: PLC0415 - see relay.cli.main
+    from relay.contracts.registry import CompiledContract, Contract, holding  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.schema import compiled  # noqa: PLC0415 - see relay.cli.main
 
     if text is not None:
-        return [Held(Contract(exchange, pattern, 0, "warn", text), compiled(text))]
+        return [CompiledContract(Contract(exchange, pattern, 0, "warn", text), compiled(text))]
     names = Contract._fields
     rows = [Contract(**{name: row[name] for name in names}) for row in _versions(opened, exchange, pattern, None)]
-    return [Held(row, compiled(row.schema)) for row in holding(rows)]
+    return [CompiledContract(row, compiled(row.schema)) for row in holding(rows)]
 
 
-def _versions(opened: Console, exchange: str, pattern: str, version: int | None) -> list[dict[str, Any]]:
+def _versions(opened: OperatorSession, exchange: str, pattern: str, version: int | None) -> list[dict[str, Any]]:
     rows = opened.rows("show_contract", exchange=exchange, routing_key=pattern, version=version)
     if not rows:
         not_found(_missing(exchange, pattern))

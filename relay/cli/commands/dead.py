@@ -10,10 +10,10 @@ import typer
 from relay.cli.common.arguments import Archived, ArchivedMessages, Json, MessageId, SameId
 from relay.cli.common.output import count, named, show_fields, show_json, show_table, words
 from relay.cli.common.support import REFUSED, complain, console, new_group, not_found
-from relay.cli.dead_watch.options import Acting, DeadResult, Which, plan
+from relay.cli.dead_watch.options import DeadFilter, DeadResult, WatchActions, plan
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 app = new_group(help="Dead messages: rejected, failed or lock_expired, and the answers to them.")
 
@@ -94,8 +94,8 @@ def replay_dead(
 @app.command("watch")
 def watch_dead(
     *,
-    which: Which,
-    acting: Acting,
+    which: DeadFilter,
+    acting: WatchActions,
     content: Content = False,
     once: Annotated[bool, typer.Option("--once", help="Handle what is there and exit; 1 if something was not handled.")] = False,
     poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two looks, in seconds.")] = 10.0,
@@ -112,13 +112,13 @@ def watch_dead(
     raise typer.Exit(watch(chosen, once=once, poll=poll))
 
 
-def with_content(opened: Console, row: dict[str, Any]) -> dict[str, Any]:
+def with_content(opened: OperatorSession, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a dead message with what it held."""
     held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
     return {**row, **(held[0] if held else {})}
 
 
-def _acknowledge(opened: Console, message: Archived, note: str) -> int:
+def _acknowledge(opened: OperatorSession, message: Archived, note: str) -> int:
     answered: int = opened.row("acknowledge_dead", **message._asdict(), note=note)["answered"]
     if message.xid and not any((message.xid, message.seq) == (row["xid"], row["seq"]) for row in opened.rows("show_dead", id=message.id)):
         not_found(f"No dead message has the id {message.id} and the place {message.xid}/{message.seq}.")

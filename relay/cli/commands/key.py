@@ -12,7 +12,7 @@ from relay.cli.common.output import quoted, show_json, show_table, typed, words
 from relay.cli.common.support import changed, console, new_group, not_found, refuse
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 app = new_group(
     help="Ordering keys that wait: parked, or their first message waits for its next attempt, its own time or a paused exchange."
@@ -65,7 +65,7 @@ def resume_key(key: OrderingKey) -> None:
     typer.echo(f"key {quoted(key)} goes on")
 
 
-def _tried_head(opened: Console, key: str) -> UUID:
+def _tried_head(opened: OperatorSession, key: str) -> UUID:
     """The key's first message, if it is the one that somebody who saw the key wait can mean; its successor may have come in its place."""
     found = opened.rows("read_key_head", key=key)
     if not found:

@@ -18,7 +18,7 @@ from relay.cli.common.support import NOT_FOUND, REFUSED, changed, complain, cons
 
 if TYPE_CHECKING:
     from relay.client import Message
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 CHUNK = 1000
 """Messages of one statement."""
@@ -151,7 +151,7 @@ def unlimit(exchange: Exchange) -> None:
     typer.echo(f"exchange {quoted(exchange)} has no limit any more")
 
 
-def _not_cancelled(opened: Console, message: UUID) -> int:
+def _not_cancelled(opened: OperatorSession, message: UUID) -> int:
     """Tell why a message was not taken back; return the exit code."""
     story = opened.rows("show_message", **Archived(message)._asdict())
     if not story:
@@ -171,7 +171,7 @@ def _not_cancelled(opened: Console, message: UUID) -> int:
     return REFUSED
 
 
-def _enqueue_one(opened: Console, fields: dict[str, Any], content: str) -> None:
+def _enqueue_one(opened: OperatorSession, fields: dict[str, Any], content: str) -> None:
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client import enqueue as insert  # noqa: PLC0415
     from relay.client.message import checked  # noqa: PLC0415
@@ -190,7 +190,7 @@ def _producer() -> str:
     return PRODUCER
 
 
-def _enqueue_lines(opened: Console, fields: dict[str, Any], *, ids: bool) -> None:
+def _enqueue_lines(opened: OperatorSession, fields: dict[str, Any], *, ids: bool) -> None:
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client import enqueue_many as insert  # noqa: PLC0415
     from relay.client.message import checked  # noqa: PLC0415

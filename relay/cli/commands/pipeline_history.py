@@ -46,7 +46,7 @@ class LakeFilter(Filter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ReconcileComparison:
     """What is held against what, and how much may be wrong."""
 
     since: Annotated[str, FROM]
@@ -109,7 +109,7 @@ def replay(
     finish(done, as_json=as_json, words=_replayed)
 
 
-def reconcile(*, comparison: Comparison, master: Master = None, as_json: Json = False) -> None:
+def reconcile(*, comparison: ReconcileComparison, master: Master = None, as_json: Json = False) -> None:
     """Hold what was published against what consumers say they received; exit 5 if something is lost or duplicated."""
     with workplace() as place:
         from relay.pipeline.reconcile import job as work  # noqa: PLC0415 - see relay.cli.main

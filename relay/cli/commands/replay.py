@@ -17,7 +17,7 @@ from relay.cli.common.support import INTERRUPTED, REFUSED, complain, console
 from relay.message import LONGEST_JOB, SHOWN
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
@@ -94,7 +94,7 @@ def replay(
         _replay(opened, asked, sending, as_json=as_json)
 
 
-def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
+def _replay(opened: OperatorSession, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
     done, told = Done(dry_run=sending.dry_run), time.monotonic()
     try:
         for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
@@ -116,14 +116,14 @@ def _replay(opened: Console, asked: dict[str, Any], sending: Sending, *, as_json
         raise typer.Exit(done.exit_code)
 
 
-def _why_none(opened: Console, asked: dict[str, Any]) -> str:
+def _why_none(opened: OperatorSession, asked: dict[str, Any]) -> str:
     """Whether the filter is wrong, or its work is done."""
     if not opened.rows("replay_page", **{**asked, "again": True, "job": None, "dry_run": True}, **_BEGIN, most=1):
         return "Nothing matches: the archive has no such message; correct the filter, or ask the lake with `relay pipeline replay`"
     return f"All that matches was replayed before, or is a replay{'' if asked['job'] else '; --again takes it once more'}."
 
 
-def _pages(opened: Console, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
+def _pages(opened: OperatorSession, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
     """Page after page; what is refused counts to no limit, or those that stand first would use it up in each run."""
     size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
     rest = sending.limit

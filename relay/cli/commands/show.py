@@ -10,11 +10,11 @@ from relay.cli.common.arguments import Archived, Json, ShownMessage
 from relay.cli.common.output import show_fields, show_json
 from relay.cli.common.support import console, not_found
 from relay.cli.common.workers import read_workers
-from relay.cli.queue_check.rows import Seen
-from relay.cli.queue_check.wait_reasons import Around, waits_for
+from relay.cli.queue_check.rows import QueueRow
+from relay.cli.queue_check.wait_reasons import WaitContext, waits_for
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 FOLDED = 1000
 """Parts of a bundle that are named, which is what a bundle holds unless bundle_max_messages says otherwise."""
@@ -52,16 +52,16 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
         typer.echo(f"{'it holds' if part['error_code'] == 'bundled' else 'it replaced'} {part['id']}")
 
 
-def _seen(opened: Console, message: Archived) -> Seen | None:
+def _seen(opened: OperatorSession, message: Archived) -> QueueRow | None:
     """Where a message of the queue stands; None where it is not, or not any more."""
     found = opened.rows("check_message", id=message.id)
-    return Seen(**found[0]) if found and message.xid in {None, found[0]["xid"]} and message.seq in {None, found[0]["seq"]} else None
+    return QueueRow(**found[0]) if found and message.xid in {None, found[0]["xid"]} and message.seq in {None, found[0]["seq"]} else None
 
 
-def _around(opened: Console, row: Seen) -> Around:
+def _around(opened: OperatorSession, row: QueueRow) -> WaitContext:
     hold = [] if row.ordering_key is None else opened.rows("read_key_hold", key=row.ordering_key)
     first = [] if row.head else opened.rows("read_key_head", key=row.ordering_key)
-    return Around(
+    return WaitContext(
         paused={one["exchange"]: one for one in opened.rows("list_paused")},
         limited={one["exchange"]: one for one in opened.rows("list_limited")},
         parked=next(iter(hold), None),

@@ -12,12 +12,12 @@ from relay.cli.common.output import count, length, quoted, show_json, show_json_
 from relay.cli.common.support import console, settings
 from relay.cli.common.workers import NOBODY
 from relay.cli.queue_check.wait_reasons import limited, paused
-from relay.pipeline.lake.assessment import LakeState, judge
+from relay.pipeline.lake.assessment import LakeRecord, judge
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 RECENT = 5000
 """Messages that the view queue_message_recent looks at."""
@@ -55,7 +55,7 @@ def status(
             terminal().print(picture(read_status(opened, every=every)))
 
 
-def read_status(opened: Console, *, every: bool = False) -> Status:
+def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
     """Everything that `relay status --json` prints; `every` relay, or only those that are not long gone."""
     found: Status = {"schema": opened.schema, "queue": opened.row("read_status")}
     found["lake"] = _lake(opened.row("read_lake"), found["queue"])
@@ -89,7 +89,7 @@ def picture(found: Status) -> RenderableType:
     return Group(*(words(part) if isinstance(part, str) else part for part in parts))
 
 
-def _watch(opened: Console, interval: float, *, every: bool, as_json: bool) -> None:
+def _watch(opened: OperatorSession, interval: float, *, every: bool, as_json: bool) -> None:
     from rich.live import Live  # noqa: PLC0415 - see cli_output
 
     if as_json:
@@ -102,7 +102,7 @@ def _watch(opened: Console, interval: float, *, every: bool, as_json: bool) -> N
             live.update(picture(read_status(opened, every=every)), refresh=True)
 
 
-def _recent(opened: Console) -> Status:
+def _recent(opened: OperatorSession) -> Status:
     rows = opened.rows("read_recent")
     messages, minute = sum(row["messages"] for row in rows), sum(row["last_minute"] for row in rows)
     span = max((row["oldest_seconds"] for row in rows), default=0.0)
@@ -140,7 +140,7 @@ def _recent_line(recent: Status) -> str:
 
 def _lake(row: Status, queue: Status) -> Status:
     """What is known of the lake, and what can be said of it."""
-    judged = judge(LakeState(**row, lag_seconds=queue["export_lag_seconds"], differing=queue["export_differing_partitions"]), length)
+    judged = judge(LakeRecord(**row, lag_seconds=queue["export_lag_seconds"], differing=queue["export_differing_partitions"]), length)
     return {**row, "judgement": judged.kind, "words": words(judged.words)}
 
 

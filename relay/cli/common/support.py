@@ -18,7 +18,7 @@ from relay.errors import BrokerError, RelayError, StoreError
 
 if TYPE_CHECKING:
     from relay.config.settings import Settings
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; docs/cli.md lists them. 0 is success."""
@@ -52,22 +52,22 @@ def settings() -> Settings:
 
 
 @contextlib.contextmanager
-def console() -> Iterator[Console]:
+def console() -> Iterator[OperatorSession]:
     """A connection to the database that the settings name."""
-    from relay.postgres.operator_session import Console  # noqa: PLC0415 - as in settings
+    from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
     chosen = settings()
-    with Console(chosen.conninfo, schema=chosen.schema_name) as opened:
+    with OperatorSession(chosen.conninfo, schema=chosen.schema_name) as opened:
         yield opened
 
 
 @contextlib.contextmanager
-def session() -> Iterator[Console]:
+def session() -> Iterator[OperatorSession]:
     """A connection that is one session of the database's, past a pooler where the settings name the way."""
-    from relay.postgres.operator_session import Console  # noqa: PLC0415 - as in settings
+    from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
     chosen = settings()
-    with Console((chosen.listen_url or chosen.database_url).get_secret_value(), schema=chosen.schema_name) as opened:
+    with OperatorSession((chosen.listen_url or chosen.database_url).get_secret_value(), schema=chosen.schema_name) as opened:
         yield opened
 
 

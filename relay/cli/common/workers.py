@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 NOBODY = (
     "no relay is alive, so nothing is sent: start one with `relay run`",
@@ -46,7 +46,7 @@ class Workers(NamedTuple):
         return {name: about for row in self.alive.values() for name, about in _items(row["state"].get(what))}
 
 
-def read_workers(opened: Console) -> Workers:
+def read_workers(opened: OperatorSession) -> Workers:
     """Look who is at work."""
     found = [row["value"] for row in opened.rows("read_policy") if (row["kind"], row["name"]) == ("setting", "direction")]
     return Workers(opened.rows("read_relays"), *found or ["outbox"])

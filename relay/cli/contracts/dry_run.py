@@ -14,7 +14,7 @@ import typer
 from relay.cli.common.output import count, show_table
 from relay.cli.common.support import complain
 from relay.contracts.patterns import Patterns
-from relay.contracts.registry import Held, breaches
+from relay.contracts.registry import CompiledContract, breaches
 from relay.contracts.violation import Violation
 
 SHOWN_IDS = 3
@@ -38,7 +38,7 @@ class Trial:
     def __post_init__(self) -> None:
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def run(self, rows: Iterable[Mapping[str, Any]], held: Sequence[Held], limit: int) -> None:
+    def run(self, rows: Iterable[Mapping[str, Any]], held: Sequence[CompiledContract], limit: int) -> None:
         """Check up to `limit` archived messages whose routing key matches."""
         told, patterns = time.monotonic(), Patterns([self.routing_key])
         for row in rows:
@@ -54,7 +54,7 @@ class Trial:
             typer.echo("\r\033[K", err=True, nl=False)
         self.violations.sort(key=lambda found: -found["messages"])
 
-    def _check(self, row: Mapping[str, Any], held: Sequence[Held]) -> None:
+    def _check(self, row: Mapping[str, Any], held: Sequence[CompiledContract]) -> None:
         self.messages += 1
         found = breaches(held, None if row["binary"] else row["content"])
         self.would_fail += bool(found)

@@ -30,14 +30,14 @@ class Handled:
 
 
 @dataclass(frozen=True)
-class Never:
+class CannotHandle:
     """This handler cannot handle it; `why` is a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Again:
+class RetryLater:
     """To be tried again; `why` is a sentence, or empty if it was told before."""
 
     why: str
@@ -47,7 +47,7 @@ class Again:
     """One of the message's tries; not where the receiver is away."""
 
 
-Outcome = Handled | Never | Again
+Outcome = Handled | CannotHandle | RetryLater
 
 
 class Handler(Protocol):
@@ -119,7 +119,7 @@ class CommandHandler:
             with subprocess.Popen(self._argv, stdin=subprocess.PIPE, start_new_session=True, env=self._env) as self._process:
                 return self._ended(dead, as_json(dead) + b"\n", self._process)
         except OSError as error:
-            return Again(f"The command cannot be run: {error.strerror}.")
+            return RetryLater(f"The command cannot be run: {error.strerror}.")
 
     def cut(self) -> None:
         """See `Handler`."""
@@ -135,9 +135,9 @@ class CommandHandler:
             process.communicate(text, timeout=self._timeout)
         except subprocess.TimeoutExpired:
             self.cut()
-            return Again(f"The command took longer than {self._timeout:g} s for message {dead['id']} and was killed.")
+            return RetryLater(f"The command took longer than {self._timeout:g} s for message {dead['id']} and was killed.")
         if process.returncode:
-            return Again(f"The command ended with {process.returncode} for message {dead['id']}; it stays unacknowledged.")
+            return RetryLater(f"The command ended with {process.returncode} for message {dead['id']}; it stays unacknowledged.")
         return Handled()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 PAGE: Final = 500
 """Dead messages that one statement reads."""
@@ -15,7 +15,7 @@ Place = tuple[int, int, int]
 """Archiving transaction, transaction, number: the order in which messages became dead."""
 
 
-class Walk:
+class DeadCursor:
     """Remembers how far it came: a floor below which all is seen, and what was seen above it.
 
     Args:
@@ -28,7 +28,7 @@ class Walk:
         self._floor = 0
         self._seen: dict[Place, str] = {}
 
-    def unseen(self, opened: Console, exchange: str | None = None, after: Place | None = None) -> Iterator[dict[str, Any]]:
+    def unseen(self, opened: OperatorSession, exchange: str | None = None, after: Place | None = None) -> Iterator[dict[str, Any]]:
         """What is there and was not seen, page by page; only of an exchange after a place, if they are given."""
         place = after or (self._floor, 0, 0)
         while True:
@@ -40,7 +40,7 @@ class Walk:
             if len(page) < PAGE:
                 return
 
-    def read(self, opened: Console, place: Place) -> dict[str, Any] | None:
+    def read(self, opened: OperatorSession, place: Place) -> dict[str, Any] | None:
         """A message, None if somebody has acknowledged it."""
         return next((dead for dead in self._page(opened, before(place), 1, None) if place_of(dead) == place), None)
 
@@ -58,7 +58,7 @@ class Walk:
             self._floor = floor
             self._seen = {place: exchange for place, exchange in self._seen.items() if place[0] >= floor or but(exchange, place)}
 
-    def _page(self, opened: Console, after: Place, most: int, exchange: str | None) -> list[dict[str, Any]]:
+    def _page(self, opened: OperatorSession, after: Place, most: int, exchange: str | None) -> list[dict[str, Any]]:
         wanted = self._wanted if exchange is None else {**self._wanted, "exchange": exchange}
         return opened.rows("watch_dead", **wanted, archived_xid=str(after[0]), xid=str(after[1]), seq=after[2], most=most)
 
@@ -73,6 +73,6 @@ def before(place: Place) -> Place:
     return (*place[:2], place[2] - 1)
 
 
-def read_floor(opened: Console) -> int:
+def read_floor(opened: OperatorSession) -> int:
     """What becomes visible after this look stands at or above it."""
     return int(opened.row("read_floor")["floor"])

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relay.cli.common.output import count
 from relay.cli.common.support import REFUSED, complain, session
-from relay.cli.dead_watch.actions import Again, Dead, Handler, Never, pause
-from relay.cli.dead_watch.cursor import Place, Walk, place_of, read_floor
-from relay.cli.dead_watch.plan import Plan
-from relay.cli.dead_watch.replayer import BY, Replays
-from relay.cli.dead_watch.turns import Turns, Waiting
+from relay.cli.dead_watch.actions import CannotHandle, Dead, Handler, RetryLater, pause
+from relay.cli.dead_watch.cursor import DeadCursor, Place, place_of, read_floor
+from relay.cli.dead_watch.plan import WatchPlan
+from relay.cli.dead_watch.replayer import BY, Replayer
+from relay.cli.dead_watch.turns import ExchangeTurns, WaitingTry
 from relay.errors import StoreError
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 CHANNEL: Final = "dead_message"
 SLICE: Final = 0.25
@@ -30,7 +30,7 @@ TOLD_EVERY: Final = 5.0
 """Seconds between two lines of progress."""
 
 
-class Watch:
+class DeadWatch:
     """Finds unacknowledged dead messages, each once, and has them handled one at a time.
 
     Args:
@@ -39,16 +39,16 @@ class Watch:
 
     """
 
-    def __init__(self, plan: Plan, *, stopped: Callable[[], bool]) -> None:
+    def __init__(self, plan: WatchPlan, *, stopped: Callable[[], bool]) -> None:
         self._plan = plan
         self._stopped = stopped
-        self._walk = Walk(plan.wanted)
-        self._turns = Turns()
+        self._walk = DeadCursor(plan.wanted)
+        self._turns = ExchangeTurns()
         self._is_cut = False
         self._unanswered: list[Dead] = []
         self._told = time.monotonic()
         self._replays = [
-            Replays(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
+            Replayer(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
         ]
         self.handled = 0
         self.given_up = 0
@@ -64,7 +64,7 @@ class Watch:
         unread = self._is_cut and not self._turns.is_full
         return unread or self._turns.has_untold or any(each.until_due() <= 0 for each in self._replays)
 
-    def round(self, opened: Console) -> None:
+    def round(self, opened: OperatorSession) -> None:
         """Look for what is new, tell for a while what is due, then replay."""
         self._answer(opened)
         if self._plan.handlers:
@@ -90,7 +90,7 @@ class Watch:
         waiting = [f"{count(waits, 'waits', 'wait')} for another try"] if waits else []
         return "Dead messages: " + ", ".join([*told, *waiting]) + "."
 
-    def _look_for_new(self, opened: Console) -> None:
+    def _look_for_new(self, opened: OperatorSession) -> None:
         """Take in what is new, of each exchange as much as has room."""
         # Read before the messages: what becomes visible after this look stands at or above it.
         floor = read_floor(opened)
@@ -108,7 +108,7 @@ class Watch:
         self._is_cut = False
         self._walk.rise(floor, self._turns.is_left)
 
-    def _read_on(self, opened: Console, exchange: str, after: Place) -> None:
+    def _read_on(self, opened: OperatorSession, exchange: str, after: Place) -> None:
         """Take in more of an exchange."""
         for dead in self._walk.unseen(opened, exchange, after):
             if not self._turns.admits(exchange):
@@ -118,17 +118,17 @@ class Watch:
         self._turns.read_all(exchange)
 
     def _take_in(self, dead: Dead) -> None:
-        self._turns.put(Waiting(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead))
+        self._turns.put(WaitingTry(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead))
         self._walk.saw(dead)
 
-    def _tell(self, opened: Console, end: float) -> None:
+    def _tell(self, opened: OperatorSession, end: float) -> None:
         while not self._stopped() and (now := time.monotonic()) < end and (exchange := self._turns.next(now)) is not None:
             if (after := self._turns.unread(exchange)) is not None:
                 self._read_on(opened, exchange, after)
             if (one := self._turns.take(exchange, time.monotonic())) is not None:
                 self._handle(opened, one)
 
-    def _handle(self, opened: Console, one: Waiting) -> None:
+    def _handle(self, opened: OperatorSession, one: WaitingTry) -> None:
         try:
             dead = self._read(opened, one)
         except StoreError:
@@ -138,23 +138,23 @@ class Watch:
             return
         outcomes = [(each, each.handle(dead)) for each in one.rest]
         for _, outcome in outcomes:
-            if isinstance(outcome, Never | Again) and outcome.why:
+            if isinstance(outcome, CannotHandle | RetryLater) and outcome.why:
                 complain(outcome.why)
-        spoilt = one.spoilt or any(isinstance(outcome, Never) for _, outcome in outcomes)
-        left = [(each, outcome) for each, outcome in outcomes if isinstance(outcome, Again)]
+        spoilt = one.spoilt or any(isinstance(outcome, CannotHandle) for _, outcome in outcomes)
+        left = [(each, outcome) for each, outcome in outcomes if isinstance(outcome, RetryLater)]
         tries = one.tries + any(outcome.counts for _, outcome in left)
         if left and tries < self._plan.tries:
             wait = max(outcome.after for _, outcome in left)
             if tries > one.tries:
                 wait = max(wait, pause(one.tries))
             rest = [each for each, _ in left]
-            self._turns.put(Waiting(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, spoilt=spoilt))
+            self._turns.put(WaitingTry(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, spoilt=spoilt))
         elif left or spoilt:
             self._give_up(dead, tries if left else 0)
         else:
             self._finish(opened, dead)
 
-    def _read(self, opened: Console, one: Waiting) -> Dead | None:
+    def _read(self, opened: OperatorSession, one: WaitingTry) -> Dead | None:
         """A message with what the handlers need; None if somebody has answered it since its last try."""
         dead = one.dead or self._walk.read(opened, one.place)
         return self._plan.look(opened, dead) if dead and self._plan.look else dead
@@ -164,7 +164,7 @@ class Watch:
         if tries:
             complain(f"Message {dead['id']} is given up after {count(tries, 'try', 'tries')}; it stays unacknowledged.")
 
-    def _finish(self, opened: Console, dead: Dead) -> None:
+    def _finish(self, opened: OperatorSession, dead: Dead) -> None:
         self.handled += 1
         if self._plan.ack and not any(each.matches(dead) for each in self._plan.rules):
             self._unanswered.append(dead)
@@ -173,7 +173,7 @@ class Watch:
             self._told = time.monotonic()
             complain(f"{count(self.handled, 'dead message')} handled so far.")
 
-    def _answer(self, opened: Console) -> None:
+    def _answer(self, opened: OperatorSession) -> None:
         """Acknowledge what was handled; what a lost connection has kept from it is done after the next one."""
         note = "handled by " + ", ".join(each.name for each in self._plan.handlers)
         while self._unanswered:
@@ -187,13 +187,13 @@ class Watch:
         return not self._plan.handlers or (self._walk.knows(place) and not self._turns.is_open(dead["exchange"], place))
 
 
-def watch(plan: Plan, *, once: bool, poll: float) -> int:
+def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
     """Handle dead messages until a signal, or what is there; return the exit code.
 
     The first connection must succeed; a later loss is waited out.
     """
     with _signals(plan.handlers) as stopped:
-        work = Watch(plan, stopped=stopped)
+        work = DeadWatch(plan, stopped=stopped)
         post = _Post(work, plan, stopped)
         try:
             code = post.once() if once else post.stay(poll)
@@ -208,7 +208,7 @@ def watch(plan: Plan, *, once: bool, poll: float) -> int:
 class _Post:
     """Where a watch stands: one connection after the other, and beside others with the same handlers only one is at work."""
 
-    def __init__(self, work: Watch, plan: Plan, stopped: Callable[[], bool]) -> None:
+    def __init__(self, work: DeadWatch, plan: WatchPlan, stopped: Callable[[], bool]) -> None:
         self._work = work
         self._plan = plan
         self._stopped = stopped
@@ -235,7 +235,7 @@ class _Post:
                 self._pause(min(poll, 5.0))
         return 0
 
-    def _until_lost(self, opened: Console, poll: float) -> None:
+    def _until_lost(self, opened: OperatorSession, poll: float) -> None:
         try:
             while not self._stopped() and not self._is_mine(opened):
                 self._pause(min(poll, 5.0))
@@ -248,7 +248,7 @@ class _Post:
         except StoreError as error:
             complain(f"{error} The watch goes on when it is back.")
 
-    def _is_mine(self, opened: Console) -> bool:
+    def _is_mine(self, opened: OperatorSession) -> bool:
         if not self._plan.acts:
             return True
         handlers = hashlib.sha256(f"{opened.schema}\0{self._plan.identity}".encode(errors="surrogateescape")).hexdigest()

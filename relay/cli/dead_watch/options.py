@@ -20,7 +20,7 @@ from relay.net.secret_url import read
 
 if TYPE_CHECKING:
     from relay.cli.dead_watch.actions import Handler
-    from relay.cli.dead_watch.plan import Look, Plan
+    from relay.cli.dead_watch.plan import Look, WatchPlan
 
 UNSIGNED = (
     "RELAY_WEBHOOK_SECRET is not set, so a receiver could not tell the webhook from anybody's: set it, or RELAY_WEBHOOK_SECRET_FILE, "
@@ -37,7 +37,7 @@ class DeadResult(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Which:
+class DeadFilter:
     """Dead messages that a watch is about; they must meet all that is given."""
 
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
@@ -54,7 +54,7 @@ class Which:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Acting:
+class WatchActions:
     """What is done with each, and for how long."""
 
     log: Annotated[bool, typer.Option("--log", help="Print a line for each, beside other handlers; alone it is the default.")] = False
@@ -94,13 +94,13 @@ class Acting:
     )
 
 
-def plan(which: Which, acting: Acting, *, look: Look | None, as_json: bool) -> Plan:
+def plan(which: DeadFilter, acting: WatchActions, *, look: Look | None, as_json: bool) -> WatchPlan:
     """What the options ask for.
 
     Raises:
         typer.BadParameter: one cannot be carried out.
     """
-    from relay.cli.dead_watch.plan import Plan  # noqa: PLC0415 - see relay.cli.main
+    from relay.cli.dead_watch.plan import WatchPlan  # noqa: PLC0415 - see relay.cli.main
     from relay.cli.dead_watch.replay_rules import parse_rule  # noqa: PLC0415 - as above
 
     rules = [parse_rule(text) for text in acting.replay or ()]
@@ -110,7 +110,9 @@ def plan(which: Which, acting: Acting, *, look: Look | None, as_json: bool) -> P
         raise typer.BadParameter("--ack needs a --command or a --webhook: a line that is printed is no answer.")
     does = {"command": acting.command, "webhook": url.text if url else None, "replay": acting.replay}
     identity = repr((sorted(does.items()), sorted(which.wanted().items())))
-    return Plan(handlers=handlers, rules=rules, wanted=which.wanted(), look=look, ack=acting.ack, tries=acting.tries, identity=identity)
+    return WatchPlan(
+        handlers=handlers, rules=rules, wanted=which.wanted(), look=look, ack=acting.ack, tries=acting.tries, identity=identity
+    )
 
 
 class _Url(NamedTuple):
@@ -120,7 +122,7 @@ class _Url(NamedTuple):
     origin: str
 
 
-def _url(acting: Acting) -> _Url | None:
+def _url(acting: WatchActions) -> _Url | None:
     """The URL of the options, else of the settings."""
     if acting.webhook is not None and acting.webhook_file is not None:
         raise typer.BadParameter("--webhook and --webhook-file are both given: keep one of them.")
@@ -136,7 +138,7 @@ def _url(acting: Acting) -> _Url | None:
         raise typer.BadParameter(sentence) from None
 
 
-def _handlers(acting: Acting, url: _Url | None, *, as_json: bool) -> list[Handler]:
+def _handlers(acting: WatchActions, url: _Url | None, *, as_json: bool) -> list[Handler]:
     from relay.cli.dead_watch.actions import CommandHandler, LineHandler  # noqa: PLC0415 - as in plan
 
     if acting.env and acting.command is None:
@@ -153,7 +155,7 @@ def _handlers(acting: Acting, url: _Url | None, *, as_json: bool) -> list[Handle
     return made
 
 
-def _webhook(acting: Acting, url: _Url) -> Handler:
+def _webhook(acting: WatchActions, url: _Url) -> Handler:
     from relay.cli.dead_watch.webhook import WebhookHandler  # noqa: PLC0415 - as in plan
     from relay.net.http_client import UrlError, check  # noqa: PLC0415 - as in plan
 

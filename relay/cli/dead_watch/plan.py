@@ -10,15 +10,15 @@ from relay.cli.dead_watch.actions import Dead, Handler
 from relay.cli.dead_watch.replay_rules import Rule
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 TRIES: Final = 10
 
-Look = Callable[["Console", Dead], Dead]
+Look = Callable[["OperatorSession", Dead], Dead]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class WatchPlan:
     """What a watch does."""
 
     handlers: Sequence[Handler]

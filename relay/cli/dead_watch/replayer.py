@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relay.cli.common.output import count
 from relay.cli.common.support import complain
-from relay.cli.dead_watch.cursor import PAGE, Walk, place_of, read_floor
+from relay.cli.dead_watch.cursor import PAGE, DeadCursor, place_of, read_floor
 from relay.cli.dead_watch.replay_rules import Rule
 from relay.postgres.operator_session import NotFoundError, RefusedError
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 BY: Final = "relay dead watch"
 """Who signs, beside the login."""
 
 
-class Replays:
+class Replayer:
     """Carries out one rule.
 
     Args:
@@ -36,13 +36,13 @@ class Replays:
     ) -> None:
         self._rule = rule
         self._earlier = earlier
-        self._walk = Walk(wanted)
+        self._walk = DeadCursor(wanted)
         self._ready = ready
         self._due = float("inf")
         self.replayed = 0
         self.refused = 0
 
-    def round(self, opened: Console, stopped: Callable[[], bool]) -> None:
+    def round(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
         """Replay what is due, so much of it that others are not held up for long."""
         floor, now = read_floor(opened), opened.now()
         self._due = float("inf")
@@ -77,7 +77,7 @@ class Replays:
         died: datetime = dead["archived_at"]
         return (died + self._rule.after - now).total_seconds()
 
-    def _replay(self, opened: Console, dead: Mapping[str, Any]) -> None:
+    def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
         if not self._is_mine(dead):
             return
         place = {name: dead[name] for name in ("id", "xid", "seq")}

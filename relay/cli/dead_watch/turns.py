@@ -20,7 +20,7 @@ MAX_EXCHANGES: Final = 5000
 
 
 @dataclass(eq=False)
-class Waiting:
+class WaitingTry:
     """A message that waits for a try by some handlers."""
 
     exchange: str
@@ -42,7 +42,7 @@ class _Line:
     """Orders the lines: by arrival, and after a turn by its end."""
     fresh: bool = True
     """It had no turn yet."""
-    heap: list[tuple[float, int, Waiting]] = field(default_factory=list)
+    heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
     untold: int = 0
     read_to: Place | None = None
     """More of the exchange stands after this place and was not read."""
@@ -52,7 +52,7 @@ class _Line:
         return len(self.heap) - self.untold
 
 
-class Turns:
+class ExchangeTurns:
     """Holds what is to be told, by exchange, and gives the exchanges turns.
 
     Every other turn goes to the exchange that came last, if it had no turn yet: one more among very many need not wait for all of them.
@@ -87,7 +87,7 @@ class Turns:
             return not self.is_full
         return line.untold < self._share(MAX_UNTOLD) and line.waiting < self._share(MAX_WAITING)
 
-    def put(self, one: Waiting) -> None:
+    def put(self, one: WaitingTry) -> None:
         """Have a message told when it is due."""
         line = self._lines.get(one.exchange)
         if line is None:
@@ -132,7 +132,7 @@ class Turns:
         line = self._lines[exchange]
         return line.read_to if self._is_short(line) else None
 
-    def take(self, exchange: str, now: float) -> Waiting | None:
+    def take(self, exchange: str, now: float) -> WaitingTry | None:
         """What is due of an exchange."""
         line = self._lines[exchange]
         if not line.heap or line.heap[0][0] > now:

@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 
-from relay.cli.dead_watch.actions import LONGEST_PAUSE, Again, Dead, Handled, Never, Outcome, as_json, pause
+from relay.cli.dead_watch.actions import LONGEST_PAUSE, CannotHandle, Dead, Handled, Outcome, RetryLater, as_json, pause
 from relay.net.http_client import OutboundError, Response, UnreachableHostError, UrlError, fetch, parse
 from relay.net.webhook_signature import signed
 
@@ -48,7 +48,7 @@ class WebhookHandler:
     def handle(self, dead: Dead) -> Outcome:
         """See `Handler`."""
         if (closed := self._open_at - time.monotonic()) > 0:
-            return Again("", closed, counts=False)
+            return RetryLater("", closed, counts=False)
         body, message_id = hook_body(dead), f"dead_{dead['id']}_{dead['xid']}_{dead['seq']}"
         headers = {"content-type": "application/json"}
         if self._secret is not None:
@@ -60,9 +60,9 @@ class WebhookHandler:
         except (UnreachableHostError, UrlError) as error:
             return self._away(str(error), 0.0)
         except OutboundError as error:
-            return Again(f"{error} Message {dead['id']} stays unacknowledged.")
+            return RetryLater(f"{error} Message {dead['id']} stays unacknowledged.")
         except asyncio.CancelledError:
-            return Again(f"The webhook for message {dead['id']} was cut short.")
+            return RetryLater(f"The webhook for message {dead['id']} was cut short.")
         return self._judged(dead, response)
 
     def cut(self) -> None:
@@ -91,15 +91,15 @@ class WebhookHandler:
         if 200 <= response.status < 300:  # noqa: PLR2004 - what a success is
             return Handled()
         if response.status >= 500:  # noqa: PLR2004 - the server's own failure
-            return Again(f"{answered}; it stays unacknowledged.", retry_after(response))
+            return RetryLater(f"{answered}; it stays unacknowledged.", retry_after(response))
         redirect = ", a redirect, which is not followed" if response.status // 100 == 3 else ""  # noqa: PLR2004 - 3xx
-        return Never(f"{answered}{redirect}; it is not tried again and stays unacknowledged.")
+        return CannotHandle(f"{answered}{redirect}; it is not tried again and stays unacknowledged.")
 
     def _away(self, why: str, asked: float) -> Outcome:
         wait = max(pause(self._failures), asked)
         self._failures += 1
         self._open_at = time.monotonic() + wait
-        return Again(f"{why} Webhooks wait for {wait:.1f} s." if asked or self._failures in {1, 10} else "", wait, counts=False)
+        return RetryLater(f"{why} Webhooks wait for {wait:.1f} s." if asked or self._failures in {1, 10} else "", wait, counts=False)
 
 
 def retry_after(response: Response) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from relay.cli.queue_check.rows import Kind, Seen
+from relay.cli.queue_check.rows import Kind, QueueRow
 
 MOST = 1000
 """Messages of one group that are watched: the first in claim order."""
@@ -17,15 +17,15 @@ Claimed = Callable[[Collection[str]], Collection[str]]
 """Tells which of these messages, gone from the queue, a relay has claimed."""
 
 
-class Watch:
+class Recheck:
     """Messages that were there at the first look and could be claimed, or freed, at once."""
 
     def __init__(self) -> None:
-        self._groups: dict[Group, dict[str, Seen]] = {}
+        self._groups: dict[Group, dict[str, QueueRow]] = {}
         self._met: Counter[Group] = Counter()
         self._ids: set[str] = set()
 
-    def put(self, row: Seen) -> None:
+    def put(self, row: QueueRow) -> None:
         """Watch a message if something must happen to it, and there is room."""
         if (group := _group(row)) is None:
             return
@@ -48,11 +48,11 @@ class Watch:
         positions = [row.position for rows in self._groups.values() for row in rows.values()]
         return min(positions), max(positions)
 
-    def knows(self, row: Seen) -> bool:
+    def knows(self, row: QueueRow) -> bool:
         """Whether it is watched."""
         return row.id in self._ids
 
-    def passed_over(self, now: Mapping[str, Seen], silent: Collection[str], claimed: Claimed) -> Iterator[Seen]:
+    def passed_over(self, now: Mapping[str, QueueRow], silent: Collection[str], claimed: Claimed) -> Iterator[QueueRow]:
         """Those that should not be as they were.
 
         Args:
@@ -68,7 +68,9 @@ class Watch:
             moved = gone or (fresh if group[0] == "fresh" else [])
             yield from (now[row.id] for row in self._overtaken(group, left, moved, now, claimed))
 
-    def _overtaken(self, group: Group, left: list[Seen], moved: list[Seen], now: Mapping[str, Seen], claimed: Claimed) -> Iterable[Seen]:
+    def _overtaken(
+        self, group: Group, left: list[QueueRow], moved: list[QueueRow], now: Mapping[str, QueueRow], claimed: Claimed
+    ) -> Iterable[QueueRow]:
         if not moved or group[0] == "lock":
             # Nothing at all was done. Locks that are over all end in one page of a walk.
             return left
@@ -82,20 +84,20 @@ class Watch:
         return [row for row in left if any(_before(row, other) for other in touched)]
 
 
-def _fates(rows: Mapping[str, Seen], now: Mapping[str, Seen], silent: Collection[str]) -> tuple[list[Seen], list[Seen]]:
+def _fates(rows: Mapping[str, QueueRow], now: Mapping[str, QueueRow], silent: Collection[str]) -> tuple[list[QueueRow], list[QueueRow]]:
     """Those that are as they were, and those that are not."""
     mine = [row for row in rows.values() if row.exchange not in silent]
     same = {row.id for row in mine if row.id in now and now[row.id].is_as(row)}
     return [row for row in mine if row.id in same], [row for row in mine if row.id not in same]
 
 
-def _group(row: Seen) -> Group | None:
+def _group(row: QueueRow) -> Group | None:
     if row.kind is None:
         return None
     return row.kind, "" if row.kind in {"suspect", "lock"} else row.exchange
 
 
-def _before(row: Seen, other: Seen) -> bool:
+def _before(row: QueueRow, other: QueueRow) -> bool:
     """Whether every path comes to one message before it comes to the other: by position, and by the time at which they were due."""
     since = (row.available_at or 0.0, other.available_at or 0.0)
     return row.position < other.position and since[0] <= since[1] and row.lane == other.lane

@@ -18,7 +18,7 @@ LEFT = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class QueueRow:
     """One message, as `check_page.sql` gives it; times are seconds since 1970."""
 
     xid: str
@@ -73,19 +73,19 @@ class Seen:
             return "suspect"
         return "fresh" if self.available_at is None else "waiting"
 
-    def is_as(self, before: Seen) -> bool:
+    def is_as(self, before: QueueRow) -> bool:
         """Nothing was done to it since it was seen before."""
         return (self.attempts, self.available_at, self.lock_ends_at, self.locked_by) == (
             before.attempts, before.available_at, before.lock_ends_at, before.locked_by,
         )  # fmt: skip
 
 
-def why_lost(row: Seen) -> str | None:
+def why_lost(row: QueueRow) -> str | None:
     """Why no relay will find it, and what to do; None where one will, in time."""
     return _misplaced(row) or _misled(row) or _far(row)
 
 
-def why_left(row: Seen, since: datetime) -> str:
+def why_left(row: QueueRow, since: datetime) -> str:
     """Why a message was left alone that a relay had the time to find, and what to do."""
     if row.session is not None:
         return f"{holder(row.session)} keeps the row locked: end that transaction"
@@ -98,7 +98,7 @@ def holder(session: int) -> str:
     return f"session {session} (pg_stat_activity)" if session else "a prepared transaction (pg_prepared_xacts)"
 
 
-def _misplaced(row: Seen) -> str | None:
+def _misplaced(row: QueueRow) -> str | None:
     if row.foreign_id:
         return f"its transaction id {row.xid} is of another cluster: run `relay migrate`, which renumbers it or says what keeps it"
     if row.position <= LEFT:
@@ -106,7 +106,7 @@ def _misplaced(row: Seen) -> str | None:
     return None
 
 
-def _misled(row: Seen) -> str | None:
+def _misled(row: QueueRow) -> str | None:
     """What stands in the way of a key's messages."""
     if row.ordering_key is None:
         return None
@@ -119,7 +119,7 @@ def _misled(row: Seen) -> str | None:
     return None
 
 
-def _far(row: Seen) -> str | None:
+def _far(row: QueueRow) -> str | None:
     free = "as the owner, set lock_expires_at and lock_token to NULL in this row"
     if row.lock_ends_at is None:
         if row.available_at is None or row.available_at <= row.clock + FAR:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from relay.cli.queue_check.recheck import Watch
-from relay.cli.queue_check.rows import Seen, State, why_lost
+from relay.cli.queue_check.recheck import Recheck
+from relay.cli.queue_check.rows import QueueRow, State, why_lost
 
 if TYPE_CHECKING:
-    from relay.postgres.operator_session import Console
+    from relay.postgres.operator_session import OperatorSession
 
 PAGE: Final = 10_000
 """Messages of one statement."""
@@ -25,7 +25,7 @@ Say = Callable[[int], None]
 
 
 @dataclass
-class Found:
+class ScanResult:
     """What a walk has met."""
 
     walked: int = 0
@@ -41,9 +41,9 @@ class Found:
     lost_in_all: int = 0
     settling: list[dict[str, Any]] = field(default_factory=list)
     """Messages that a living relay has claimed and cannot settle, because another session has them locked."""
-    watch: Watch = field(default_factory=Watch)
+    watch: Recheck = field(default_factory=Recheck)
 
-    def meet(self, row: Seen) -> None:
+    def meet(self, row: QueueRow) -> None:
         """Count a message, and remember it if it is lost or has to be watched."""
         self.walked += 1
         if reason := why_lost(row):
@@ -56,25 +56,25 @@ class Found:
         self.limited += row.limited and row.state == "claimable"
         self.watch.put(row)
 
-    def lose(self, row: Seen, reason: str) -> None:
+    def lose(self, row: QueueRow, reason: str) -> None:
         """Name a message with the reason for which no relay will find it."""
         self.lost_in_all += 1
         if len(self.lost) < MOST_NAMED:
             self.lost.append(_named(row, reason))
 
-    def settles(self, row: Seen, reason: str) -> None:
+    def settles(self, row: QueueRow, reason: str) -> None:
         """Name a message with the reason for which its relay cannot settle it; there are no more of them than are watched."""
         self.settling.append(_named(row, reason))
 
 
-def _named(row: Seen, reason: str) -> dict[str, Any]:
+def _named(row: QueueRow, reason: str) -> dict[str, Any]:
     place = f"{row.xid}/{row.seq}"
     return {"id": row.id, "position": place, "exchange": row.exchange, "ordering_key": row.ordering_key, "reason": reason}
 
 
-def walk(opened: Console, say: Say) -> Found:
+def walk(opened: OperatorSession, say: Say) -> ScanResult:
     """Look at every message once."""
-    found = Found()
+    found = ScanResult()
     for row in _rows(opened, FIRST):
         found.meet(row)
         if found.walked % PAGE == 0:
@@ -82,7 +82,7 @@ def walk(opened: Console, say: Say) -> Found:
     return found
 
 
-def look_again(opened: Console, watch: Watch) -> dict[str, Seen]:
+def look_again(opened: OperatorSession, watch: Recheck) -> dict[str, QueueRow]:
     """What is left of the watched messages, by id."""
     (first_xid, first_seq), last = watch.span
     again = {}
@@ -94,11 +94,11 @@ def look_again(opened: Console, watch: Watch) -> dict[str, Seen]:
     return again
 
 
-def _rows(opened: Console, after: tuple[int, int]) -> Iterator[Seen]:
+def _rows(opened: OperatorSession, after: tuple[int, int]) -> Iterator[QueueRow]:
     page: list[dict[str, Any]] = [{}] * PAGE
     while len(page) == PAGE:
         page = opened.rows("check_page", after_xid=str(after[0]), after_seq=after[1], most=PAGE)
         for row in page:
-            seen = Seen(**row)
+            seen = QueueRow(**row)
             after = seen.position
             yield seen

@@ -8,7 +8,7 @@ from typing import Any
 
 from relay.cli.common.output import length, quoted, rate, typed, words
 from relay.cli.common.workers import Workers
-from relay.cli.queue_check.rows import Seen, holder, when, why_lost
+from relay.cli.queue_check.rows import QueueRow, holder, when, why_lost
 
 Row = Mapping[str, Any]
 
@@ -16,7 +16,7 @@ TURN = "its turn; if it stays, `relay check --queue` says why"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
+class WaitContext:
     """What decides about a message beside its own row."""
 
     paused: Mapping[str, Row]
@@ -25,12 +25,12 @@ class Around:
     """By exchange, as `list_limited.sql` gives them."""
     parked: Row | None
     """Its key, as `read_key_hold.sql` gives it."""
-    head: Seen | None
+    head: QueueRow | None
     """The first message of its key, where that is another one."""
     workers: Workers
 
 
-def waits_for(row: Seen, around: Around) -> str:
+def waits_for(row: QueueRow, around: WaitContext) -> str:
     """What a message of the queue waits for, and what to do if that takes too long."""
     if reason := why_lost(row):
         return f"nothing, for no relay will find it: {reason}"
@@ -65,7 +65,7 @@ def _whence(row: Row, done: str) -> str:
     return f"since {words(row[f'{done}_at'])} by {words(row[f'{done}_by'])}{why}"
 
 
-def _holds(row: Seen, around: Around) -> Iterator[str]:
+def _holds(row: QueueRow, around: WaitContext) -> Iterator[str]:
     """What an operator has stopped, or the message in front."""
     if row.exchange in around.paused:
         yield paused(around.paused[row.exchange])
@@ -78,14 +78,14 @@ def _holds(row: Seen, around: Around) -> Iterator[str]:
         yield f"{first}: {why}; `relay show {head.id}`"
 
 
-def _shown(row: Seen) -> str:
+def _shown(row: QueueRow) -> str:
     """Its state, as `relay show` has it."""
     if row.lock_ends_at is not None:
         return "locked"
     return "delayed" if (row.available_at or 0.0) > row.clock else "ready"
 
 
-def _lock(row: Seen, ends_at: float, workers: Workers) -> str:
+def _lock(row: QueueRow, ends_at: float, workers: Workers) -> str:
     """A lock that a relay has taken, or somebody by hand."""
     if row.session is not None:
         return _session(row.session)
@@ -97,7 +97,7 @@ def _lock(row: Seen, ends_at: float, workers: Workers) -> str:
     return f"the end of its lock, {when(ends_at)}, which was taken {who}"
 
 
-def _claim(row: Seen, around: Around) -> str:
+def _claim(row: QueueRow, around: WaitContext) -> str:
     """Nothing but a claim is missing."""
     workers, silent = around.workers, around.workers.said("silent")
     if row.session is not None:

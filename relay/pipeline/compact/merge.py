@@ -11,7 +11,7 @@ import pyarrow as pa
 from relay.errors import LakeError
 from relay.pipeline.compact.packing import Pack
 from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.range_writer import complete
 from relay.pipeline.text import many
 
@@ -29,7 +29,7 @@ class Merge:
         name: beginning of the new files' names, different for every job there ever is.
     """
 
-    place: Place
+    place: LakeLocation
     table: str
     schema: pa.Schema
     name: str

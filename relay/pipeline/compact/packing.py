@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import NamedTuple
 
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 
 FULL = 256 << 20
 """Bytes that a file has at the most where it is made of others. Spark's tasks and object stores read files of 128 to 512 MB well."""
@@ -17,7 +17,7 @@ class Pack(NamedTuple):
     """Files of one day that become one."""
 
     day: date
-    files: tuple[File, ...]
+    files: tuple[LoggedFile, ...]
 
     @property
     def rows(self) -> int:
@@ -25,18 +25,18 @@ class Pack(NamedTuple):
         return sum(file.rows for file in self.files)
 
 
-def packs(files: Iterable[File], today: date, full: int = FULL) -> list[Pack]:
+def packs(files: Iterable[LoggedFile], today: date, full: int = FULL) -> list[Pack]:
     """What is worth rewriting of the days before `today`, the oldest first: files of less than half of `full` bytes, side by side."""
-    small: defaultdict[date, list[File]] = defaultdict(list)
+    small: defaultdict[date, list[LoggedFile]] = defaultdict(list)
     for file in files:
         if file.day is not None and file.day < today and file.size < full // 2:
             small[file.day].append(file)
     return [pack for day in sorted(small) for pack in _of_day(day, small[day], full)]
 
 
-def _of_day(day: date, files: list[File], full: int) -> Iterator[Pack]:
+def _of_day(day: date, files: list[LoggedFile], full: int) -> Iterator[Pack]:
     """In the order of their transactions, so that each result is of one stretch of time."""
-    held: list[File] = []
+    held: list[LoggedFile] = []
     for file in sorted(files, key=lambda file: (file.oldest or 0, file.path)):
         if held and sum(one.size for one in held) + file.size > full:
             yield from _worth(day, held)
@@ -45,6 +45,6 @@ def _of_day(day: date, files: list[File], full: int) -> Iterator[Pack]:
     yield from _worth(day, held)
 
 
-def _worth(day: date, held: list[File]) -> Iterator[Pack]:
+def _worth(day: date, held: list[LoggedFile]) -> Iterator[Pack]:
     if len(held) > 1:
         yield Pack(day, tuple(held))

@@ -12,20 +12,20 @@ from deltalake import DeltaTable
 
 from relay.errors import LakeError
 from relay.pipeline.export.commits import Commits, Copied
-from relay.pipeline.export.distribute import Written
+from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import added_columns, damage, witness
-from relay.pipeline.lake.day_ranges import ROWS, Plan
+from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.epoch import offset_of
 from relay.pipeline.lake.target_table import Prepared, check_prepared, linked, prepare, tie
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import Partition, Range
-from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.source.partitions import ArchivePartition, PartitionRange
+from relay.pipeline.source.ranges import BEYOND, RowRange
 from relay.pipeline.spark.items import Carrier
 from relay.pipeline.text import many
-from relay.pipeline.verify.comparison import Comparison, Finding, Found, difference, together
+from relay.pipeline.verify.comparison import Comparison, Difference, RangeComparison, difference, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ class Day:
     added: int
     rows: int
     difference: str | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class _Again:
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
-        daily, dropped = Partition.of_day(witness.partition_of(day), day), self._is_dropped(day)
+        daily, dropped = ArchivePartition.of_day(witness.partition_of(day), day), self._is_dropped(day)
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)
         return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
@@ -136,15 +136,17 @@ class _Again:
         database = self.commits.database
         return bool(database.one("read_gone", {"schema": database.schema, "partition": witness.partition_of(day)})[0])
 
-    def _complete(self, partition: Partition) -> tuple[int, Found]:
+    def _complete(self, partition: ArchivePartition) -> tuple[int, RangeComparison]:
         """How many rows were added to a partition, and what it comes to then."""
         handle = self._handle()
-        ranges = list(Plan(self.commits.database, files(handle), offset_of(handle), self.rows).ranges(partition))
+        ranges = list(ComparisonPlan(self.commits.database, files(handle), offset_of(handle), self.rows).ranges(partition))
         found = self._compared(handle, ranges)
         short = [one for one, what in zip(ranges, found, strict=True) if what.differs]
         if not short:
             return 0, together(found)
-        written = self._copied(handle, partition, [Cut(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short])
+        written = self._copied(
+            handle, partition, [RowRange(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short]
+        )
         new = tuple(file.path for file in written.files)
         # The others are the same, and stay so.
         later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
@@ -156,7 +158,7 @@ class _Again:
         check_prepared(handle, self.commits.cluster, self.prepared)
         return handle
 
-    def _compared(self, handle: DeltaTable, ranges: Sequence[Range]) -> list[Found]:
+    def _compared(self, handle: DeltaTable, ranges: Sequence[PartitionRange]) -> list[RangeComparison]:
         database = self.commits.database
         columns = tuple(added_columns.compared(handle, self.prepared.columns))
         conninfo = database.complete_conninfo("export")
@@ -166,7 +168,7 @@ class _Again:
     def _carrier(self) -> Carrier:
         return Carrier(self.commits.spark, self.say, self.commits.database.connections)
 
-    def _copied(self, handle: DeltaTable, partition: Partition, cuts: Sequence[Cut]) -> Written:
+    def _copied(self, handle: DeltaTable, partition: ArchivePartition, cuts: Sequence[RowRange]) -> CopiedRange:
         """Copy what the lake lacks of a partition, wherever the lake may have it."""
         results = ", ".join(f"'{result}'" for result in partition.results)
         values = {"results": results, "since": str(partition.since), "last": str(partition.last)}

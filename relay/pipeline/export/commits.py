@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from relay.pipeline.export import distribute
-from relay.pipeline.export.distribute import Written
+from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import epoch as link
 from relay.pipeline.lake.already_exported import known_from
 from relay.pipeline.lake.data_files import DataFile
 from relay.pipeline.lake.delta_lake import Lake, schema_of
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.epoch import EPOCH, OFFSET, epoch_of, offset_of
 from relay.pipeline.lake.range_writer import Reading
 from relay.pipeline.lake.target_table import check_same
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.cluster import Cluster
-from relay.pipeline.source.columns import TABLE, Column, fault, select_list
+from relay.pipeline.source.columns import TABLE, ArchiveColumn, fault, select_list
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.ranges import Cut
+from relay.pipeline.source.ranges import RowRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ class Copied:
     """
 
     statement: str
-    cuts: Sequence[Cut]
+    cuts: Sequence[RowRange]
     end: int
     position: int
     values: Mapping[str, str] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class Commits:
     database: Database
     cluster: Cluster
     spark: Callable[[], SparkSession]
-    columns: Sequence[Column]
+    columns: Sequence[ArchiveColumn]
 
-    def make(self, source: Database, handle: DeltaTable, copied: Copied, *, always: bool = True) -> Written:
+    def make(self, source: Database, handle: DeltaTable, copied: Copied, *, always: bool = True) -> CopiedRange:
         """Copy rows from `source` and commit them through the handle that all of it was planned by; without rows only `always`.
 
         Raises:
@@ -70,11 +70,11 @@ class Commits:
         self._commit(handle, copied.end, written.files)
         return written
 
-    def forget(self, handle: DeltaTable, files: Sequence[File]) -> None:
+    def forget(self, handle: DeltaTable, files: Sequence[LoggedFile]) -> None:
         """Commit that these files are no part of the table any more; errors as `make`."""
         self._commit(handle, offset_of(handle), (), files)
 
-    def _commit(self, handle: DeltaTable, end: int, added: Sequence[DataFile], removed: Sequence[File] = ()) -> None:
+    def _commit(self, handle: DeltaTable, end: int, added: Sequence[DataFile], removed: Sequence[LoggedFile] = ()) -> None:
         try:
             check_same(self.cluster, clusters.read(self.database))
             epoch = link.begin(self.database, handle, epoch_of(handle))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Written:
+class CopiedRange:
     """Files that stand in the lake's folder uncommitted, and how many rows of the batch the lake had already."""
 
     files: tuple[DataFile, ...]
@@ -27,7 +27,7 @@ class Written:
         return sum(file.rows for file in self.files)
 
 
-def copy(spark: SparkSession, reading: Reading, most: int) -> Written:
+def copy(spark: SparkSession, reading: Reading, most: int) -> CopiedRange:
     """Copy every cut, in at most so many tasks; after a failure none of its files is left.
 
     Raises:
@@ -40,7 +40,7 @@ def copy(spark: SparkSession, reading: Reading, most: int) -> Written:
         delete_written(reading.place, reading.table, reading.name)
         raise
     files = tuple(_file(row) for row in rows if row.path is not None)
-    return Written(files, sum(row.known or 0 for row in rows), sum(row.differing or 0 for row in rows))
+    return CopiedRange(files, sum(row.known or 0 for row in rows), sum(row.differing or 0 for row in rows))
 
 
 def slots(spark: SparkSession) -> int:

@@ -13,17 +13,17 @@ from relay.errors import PipelineError
 from relay.pipeline.export import distribute
 from relay.pipeline.export import skipped_rows as left_out
 from relay.pipeline.export.commits import Commits, Copied
-from relay.pipeline.export.skipped_rows import Found, LeftOut
+from relay.pipeline.export.skipped_rows import SkippedRange, SkippedRows
 from relay.pipeline.lake import epoch, witness
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.epoch import Link, offset_of
+from relay.pipeline.lake.epoch import LakeEpoch, offset_of
 from relay.pipeline.lake.target_table import Prepared, announce, check_lake, check_prepared, prepare, take_over, tie
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source import replica
 from relay.pipeline.source.cluster import Cluster
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.ranges import STEP, Batch, batch_of, cuts, whole
+from relay.pipeline.source.ranges import STEP, ExportBatch, batch_of, cuts, whole
 from relay.pipeline.source.replica import Replica
 from relay.pipeline.text import many
 
@@ -56,7 +56,7 @@ class Exported:
     known: int
     differing: int
     left_out: int
-    left_out_rows: tuple[LeftOut, ...]
+    left_out_rows: tuple[SkippedRows, ...]
     adopted: tuple[str, ...]
     registered: bool
     damaged: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ def run(
 
 
 def _adopted(
-    lake: Lake, database: Database, handle: DeltaTable | None, known: Link, cluster: Cluster, *, adopt: bool, new_lake: bool
+    lake: Lake, database: Database, handle: DeltaTable | None, known: LakeEpoch, cluster: Cluster, *, adopt: bool, new_lake: bool
 ) -> tuple[str, ...]:
     """What the lake says otherwise than this server, and is to follow it in; PipelineError where nobody said that it should."""
     if new_lake:
@@ -168,7 +168,7 @@ class _Export:
     batches: int = 0
     known: int = 0
     differing: int = 0
-    left_out: Found = field(default_factory=Found)
+    left_out: SkippedRange = field(default_factory=SkippedRange)
     start: int | None = None
     end: int = 0
 
@@ -178,7 +178,7 @@ class _Export:
             rate = self.rows / max(time.monotonic() - self.began, 0.001)
             self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
 
-    def result(self, look: witness.Afterwards) -> Exported:
+    def result(self, look: witness.LookResult) -> Exported:
         """The summary, with what the lake looked like afterwards."""
         [[registered]] = self.database.fetch("read_registered")
         return Exported(
@@ -233,21 +233,21 @@ class _Export:
         epoch.settle(self.database, handle, known)
         return handle
 
-    def _plan(self, source: Database, start: int, safe: int) -> Batch:
+    def _plan(self, source: Database, start: int, safe: int) -> ExportBatch:
         values = {"start": str(start), "safe": str(safe), "most": self.batch_rows, "step": STEP}
         rows, before_last, marks = source.one("plan_batch", values)
         batch = batch_of(start, safe, (rows, before_last, marks), self.batch_rows)
         if batch.rows <= self.batch_rows:
             return batch
         [[rows]] = source.fetch("count_range", {"low": str(marks[0]), "high": str(marks[0] + 1)})
-        return Batch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
+        return ExportBatch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
 
     def _foreign(self) -> int:
         """Rows with ids of the future came with a dump of another cluster. All are there already: the lake takes them at its beginning."""
         [[rows]] = self.database.fetch("count_range", {"low": str(self.cluster.next), "high": None})
         return int(rows)
 
-    def _carry(self, source: Database, handle: DeltaTable, batch: Batch, foreign: int) -> None:
+    def _carry(self, source: Database, handle: DeltaTable, batch: ExportBatch, foreign: int) -> None:
         """Copy a batch and commit it with its offset, through the handle that the offset was read from."""
         if batch.end <= batch.start:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
@@ -262,10 +262,10 @@ class _Export:
         if written.rows + written.known < batch.rows + foreign:
             self._name_left_out(batch, foreign)
 
-    def _name_left_out(self, batch: Batch, foreign: int) -> None:
+    def _name_left_out(self, batch: ExportBatch, foreign: int) -> None:
         """Say which rows were counted and cannot be in the lake, if it was not retention that deleted some dead messages meanwhile."""
         ranges = [(batch.start, batch.end), *([(self.cluster.next, None)] if foreign else [])]
-        found = sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), Found())
+        found = sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), SkippedRange())
         self.left_out += found
         if found.rows:
             self.say(str(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relay.pipeline.source.columns import Column, fault
+from relay.pipeline.source.columns import ArchiveColumn, fault
 from relay.pipeline.source.database import Database
 from relay.pipeline.text import many
 
@@ -14,7 +14,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedRows:
     """A row by its identity, and the code that says why no lake can hold it."""
 
     xid: int
@@ -23,14 +23,14 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Found:
+class SkippedRange:
     """How many rows of a range no lake can hold, and the first of them."""
 
     rows: int = 0
-    named: tuple[LeftOut, ...] = ()
+    named: tuple[SkippedRows, ...] = ()
 
-    def __add__(self, other: Found) -> Found:
-        return Found(self.rows + other.rows, (*self.named, *other.named)[:NAMED])
+    def __add__(self, other: SkippedRange) -> SkippedRange:
+        return SkippedRange(self.rows + other.rows, (*self.named, *other.named)[:NAMED])
 
     def __str__(self) -> str:
         """What an export says of them."""
@@ -39,10 +39,10 @@ class Found:
         return f"{many(self.rows, 'row')} left out, because no lake can hold such values: (xid, seq) {names}{more}"
 
 
-def find(database: Database, columns: Sequence[Column], low: int, high: int | None) -> Found:
+def find(database: Database, columns: Sequence[ArchiveColumn], low: int, high: int | None) -> SkippedRange:
     """Rows of the transactions from `low` to below `high` that no lake can hold; errors as `Database.fetch`."""
     statement = database.statement("list_left_out").replace(b"@fault@", fault(columns).as_string(None).replace("%", "%%").encode())
     values = {"low": str(low), "high": None if high is None else str(high), "most": NAMED}
     with database.connection() as connection:
         found = connection.execute(statement, values).fetchall()
-    return Found(found[0][3] if found else 0, tuple(LeftOut(int(xid), seq, code) for xid, seq, code, _ in found))
+    return SkippedRange(found[0][3] if found else 0, tuple(SkippedRows(int(xid), seq, code) for xid, seq, code, _ in found))

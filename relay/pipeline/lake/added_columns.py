@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentence
-from relay.pipeline.source.columns import Column
+from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.source.ranges import BEYOND
 
 _PROPERTY = "outbox_relay.gained"
@@ -23,13 +23,13 @@ _Older = tuple[str, int]
 """What older rows show, and the transaction below which all of them are."""
 
 
-def properties(columns: Iterable[Column], below: int = 0, known: Mapping[str, _Older] | None = None) -> dict[str, str]:
+def properties(columns: Iterable[ArchiveColumn], below: int = 0, known: Mapping[str, _Older] | None = None) -> dict[str, str]:
     """What a table is told of columns that show a value in older rows, beside what it knows; nothing where there is none."""
     told = {column.name: (column.older, below) for column in columns if column.older is not None}
     return {_PROPERTY: json.dumps({**told, **(known or {})})} if told else {}
 
 
-def note(lake: Lake, table: str, columns: Iterable[Column]) -> None:
+def note(lake: Lake, table: str, columns: Iterable[ArchiveColumn]) -> None:
     """Let the table know of each such column that it has not met yet; before any of its rows arrive with a value of their own.
 
     Raises:
@@ -48,11 +48,11 @@ def note(lake: Lake, table: str, columns: Iterable[Column]) -> None:
             raise sentence(error, lake.place) from error
 
 
-def compared(handle: DeltaTable, columns: Iterable[Column]) -> list[Column]:
+def compared(handle: DeltaTable, columns: Iterable[ArchiveColumn]) -> list[ArchiveColumn]:
     """The columns as this table's rows are to be compared with PostgreSQL's."""
     known, there = _read(handle), set(schema_of(handle).names)
 
-    def of(column: Column) -> Column:
+    def of(column: ArchiveColumn) -> ArchiveColumn:
         if column.name not in there:
             return column._replace(below=BEYOND)
         older, below = known.get(column.name, (None, 0))

@@ -12,20 +12,20 @@ from deltalake import DeltaTable
 
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 
 _IDENTITY = ["xid", "seq"]
 _COLUMNS = [*_IDENTITY, "archived_xid", "archived_at"]
 
 
 @dataclass
-class Known:
+class AlreadyExported:
     """Files of the lake that may hold rows of a batch; `differing` counts those of the last look that are not the same row."""
 
     paths: Sequence[str]
     differing: int = 0
 
-    def without(self, place: Place, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def without(self, place: LakeLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose identity (xid, seq) the lake does not have; files and row groups are left out by their statistics.
 
         Raises:
@@ -37,7 +37,7 @@ class Known:
         self.differing = found.num_rows - pc.sum(pc.and_(*same)).as_py() if found.num_rows else 0
         return batch.filter(pc.invert(pc.is_in(rows["place"], pc.unique(found["place"]))).combine_chunks())
 
-    def _in_lake(self, place: Place, rows: pa.Table) -> pa.Table:
+    def _in_lake(self, place: LakeLocation, rows: pa.Table) -> pa.Table:
         bounds = pc.min_max(rows["xid"])
         between = (pc.field("xid") >= bounds["min"]) & (pc.field("xid") <= bounds["max"])
         with sentences(place):
@@ -45,8 +45,8 @@ class Known:
             return found.to_table(columns=_COLUMNS, filter=between)
 
 
-def known_from(handle: DeltaTable, place: Place, position: int) -> Known | None:
+def known_from(handle: DeltaTable, place: LakeLocation, position: int) -> AlreadyExported | None:
     """The lake's files with rows whose `archived_xid` is not below `position`; None, as in every usual export, without any."""
     root = place.path(place.table("archive"))
     paths = [f"{root}/{file.path}" for file in files(handle) if file.newest is None or file.newest >= position]
-    return Known(paths) if paths else None
+    return AlreadyExported(paths) if paths else None

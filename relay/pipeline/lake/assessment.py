@@ -10,7 +10,7 @@ Kind = Literal["unused", "unseen", "differs", "behind", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LakeState:
+class LakeRecord:
     """A row of the view `queue_message_lake`, with the export's lag and what comparisons have found.
 
     Args:
@@ -40,7 +40,7 @@ class Judgement:
     words: str
 
 
-def judge(state: LakeState, length: Callable[[float], str]) -> Judgement:
+def judge(state: LakeRecord, length: Callable[[float], str]) -> Judgement:
     """The first that holds of: nothing exported, not seen lately, partitions that differ, behind, whole; `length` words seconds."""
     ago = "never seen" if state.seen_seconds is None else f"last seen {length(max(state.seen_seconds, 0))} ago"
     if not state.exported:

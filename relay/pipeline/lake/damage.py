@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from relay.errors import DamagedError, LakeError, PipelineError
 from relay.pipeline.lake.data_files import rows_of, sizes
-from relay.pipeline.lake.delta_log import File
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.delta_log import LoggedFile
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.spark.items import Carrier
 from relay.pipeline.text import many
 
 
-def lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File, str]]:
+def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tuple[LoggedFile, str]]:
     """Files that are missing or of another size, and that in words; `found` has the bytes of those that are there, by path."""
     for file in there:
         if (size := found.get(file.path)) is None:
@@ -23,7 +23,7 @@ def lost(there: Iterable[File], found: Mapping[str, int]) -> Iterator[tuple[File
             yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
 
 
-def unreadable(place: Place, there: Sequence[File], carrier: Carrier) -> Iterator[tuple[File, str]]:
+def unreadable(place: LakeLocation, there: Sequence[LoggedFile], carrier: Carrier) -> Iterator[tuple[LoggedFile, str]]:
     """Files that have not all their rows, and that in words; each is read whole, with the checksums of its pages.
 
     This process reads again what a task could not read: the trouble may be the task's own.
@@ -38,7 +38,7 @@ def unreadable(place: Place, there: Sequence[File], carrier: Carrier) -> Iterato
             yield file, _confirmed(place, file, trouble)
 
 
-def of_files(place: Place, there: Iterable[File], carrier: Carrier) -> dict[File, str]:
+def of_files(place: LakeLocation, there: Iterable[LoggedFile], carrier: Carrier) -> dict[LoggedFile, str]:
     """All of these files that are lost or damaged, and how; errors as `sizes` and `unreadable`."""
     there = list(there)
     wrong = dict(lost(there, sizes(place, TABLE))) if there else {}
@@ -49,9 +49,9 @@ def of_files(place: Place, there: Iterable[File], carrier: Carrier) -> dict[File
 class _Reading:
     """Reads files. Small, and travels to the tasks."""
 
-    place: Place
+    place: LakeLocation
 
-    def __call__(self, file: File) -> str | None:
+    def __call__(self, file: LoggedFile) -> str | None:
         """Why a file could not be read here with all its rows; None where it could."""
         try:
             return _flaw(self.place, file)
@@ -59,7 +59,7 @@ class _Reading:
             return str(error)
 
 
-def _flaw(place: Place, file: File) -> str | None:
+def _flaw(place: LakeLocation, file: LoggedFile) -> str | None:
     """What is wrong with a file; None where it has all its rows.
 
     Raises:
@@ -72,7 +72,7 @@ def _flaw(place: Place, file: File) -> str | None:
     return None if rows == file.rows else f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"
 
 
-def _confirmed(place: Place, file: File, trouble: str) -> str:
+def _confirmed(place: LakeLocation, file: LoggedFile, trouble: str) -> str:
     """What is wrong with a file that a task could not read; errors as `unreadable`."""
     if words := _flaw(place, file):
         return words

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from relay.errors import LakeError
 from relay.pipeline.lake.errors import decoding, sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.stored_file import stored_file
 from relay.pipeline.source.columns import DAY, without_day
 
@@ -59,7 +59,7 @@ class DayWriter:
         name: beginning of the files' names, different for every writer there ever is.
     """
 
-    def __init__(self, place: Place, table: str, schema: pa.Schema, name: str) -> None:
+    def __init__(self, place: LakeLocation, table: str, schema: pa.Schema, name: str) -> None:
         self._place = place
         self._root = place.path(place.table(table))
         self._filesystem = place.filesystem()
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def check_footers(place: Place, table: str, schema: pa.Schema, files: Iterable[DataFile]) -> None:
+def check_footers(place: LakeLocation, table: str, schema: pa.Schema, files: Iterable[DataFile]) -> None:
     """Read each file's footer back, several at a time: the table library takes wrong types and short files unseen.
 
     Raises:
@@ -192,7 +192,7 @@ def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
     return {field.name: field.type for field in schema}
 
 
-def sizes(place: Place, table: str) -> dict[str, int]:
+def sizes(place: LakeLocation, table: str) -> dict[str, int]:
     """Bytes of every file below a table's root, by its path relative to it; LakeError or UnreachableError where that cannot be read."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     with sentences(place):
@@ -200,12 +200,12 @@ def sizes(place: Place, table: str) -> dict[str, int]:
     return {info.path.removeprefix(f"{root}/"): info.size for info in found if info.is_file}
 
 
-def rows_of(place: Place, table: str, path: str) -> int:
+def rows_of(place: LakeLocation, table: str, path: str) -> int:
     """Read a file whole and return how many rows it has; errors as `batches_of`."""
     return sum(batch.num_rows for batch in batches_of(place, table, path))
 
 
-def batches_of(place: Place, table: str, path: str) -> Iterator[pa.RecordBatch]:
+def batches_of(place: LakeLocation, table: str, path: str) -> Iterator[pa.RecordBatch]:
     """A file's rows, some at a time, with the checksums of its pages where it was written with any.
 
     Raises:
@@ -221,7 +221,7 @@ def batches_of(place: Place, table: str, path: str) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(at_once, use_threads=False)
 
 
-def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:
+def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> None:
     """Remove files that were not committed, as far as the lake lets us."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     for file in files:
@@ -229,7 +229,7 @@ def delete_files(place: Place, table: str, files: Iterable[DataFile]) -> None:
             filesystem.delete_file(f"{root}/{file.path}")
 
 
-def delete_written(place: Place, table: str, name: str) -> None:
+def delete_written(place: LakeLocation, table: str, name: str) -> None:
     """Remove the files of a writer that failed somewhere, by the beginning of their names, as far as the lake lets us."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     with suppress(OSError):

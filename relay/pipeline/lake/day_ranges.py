@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import END, Partition, Range
-from relay.pipeline.source.ranges import STEP, Batch, Cut, batch_of, cuts
+from relay.pipeline.source.partitions import END, ArchivePartition, PartitionRange
+from relay.pipeline.source.ranges import STEP, ExportBatch, RowRange, batch_of, cuts
 
 ROWS = 250_000
 """About how many rows are compared at once."""
@@ -18,21 +18,21 @@ _PLANNED = 500_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """How one version of the lake's table is compared with PostgreSQL: all that is below the export's bound, and what is foreign to it."""
 
     database: Database
-    files: Sequence[File]
+    files: Sequence[LoggedFile]
     below: int
     rows: int = ROWS
     slots: int = 1
 
-    def ranges(self, partition: Partition, start: int = 0) -> list[Range]:
+    def ranges(self, partition: ArchivePartition, start: int = 0) -> list[PartitionRange]:
         """All rows of a partition from a transaction on, each once."""
         files = [file for file in self.files if partition.touches(file.day)]
-        found = [Range(partition, cut, _within(files, cut)) for cut in self._cuts(partition, start)]
-        beyond = _within(files, Cut(self.below, END))
-        return [*found, Range.of_foreign(partition, beyond)] if beyond or self._has_foreign else found
+        found = [PartitionRange(partition, cut, _within(files, cut)) for cut in self._cuts(partition, start)]
+        beyond = _within(files, RowRange(self.below, END))
+        return [*found, PartitionRange.of_foreign(partition, beyond)] if beyond or self._has_foreign else found
 
     @cached_property
     def _has_foreign(self) -> bool:
@@ -40,23 +40,23 @@ class Plan:
         (found,) = self.database.one("has_foreign")
         return bool(found)
 
-    def _cuts(self, partition: Partition, start: int) -> Iterator[Cut]:
+    def _cuts(self, partition: ArchivePartition, start: int) -> Iterator[RowRange]:
         while start < self.below:
             batch = self._batch(partition, start)
             yield from cuts(batch, slots=self.slots, largest=self.rows)
             start = batch.end
 
-    def _batch(self, partition: Partition, start: int) -> Batch:
+    def _batch(self, partition: ArchivePartition, start: int) -> ExportBatch:
         values = {**partition.values(), "low": str(start), "high": str(self.below), "most": _PLANNED, "step": STEP}
         rows, before_last, marks = self.database.one("plan_ranges", values)
         batch = batch_of(start, self.below, (rows, before_last, marks), _PLANNED)
         if batch.rows <= _PLANNED:
             return batch
         (rows,) = self.database.one("count_transaction", {**partition.values(), "xid": str(marks[0])})
-        return Batch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
+        return ExportBatch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
 
 
-def _within(files: Sequence[File], cut: Cut) -> tuple[str, ...]:
+def _within(files: Sequence[LoggedFile], cut: RowRange) -> tuple[str, ...]:
     """The files that may hold rows of a cut; not all logs say."""
     return tuple(
         file.path for file in files if (file.newest is None or file.newest >= cut.low) and (file.oldest is None or file.oldest < cut.high)

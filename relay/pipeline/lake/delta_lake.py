@@ -15,9 +15,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from relay.errors import ConflictError, LakeError
 from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, delete_files, sizes
-from relay.pipeline.lake.delta_log import File, files
+from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.errors import sentence, sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import DAY
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Lake:
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        self.place = Place.of(url, options or {})
+        self.place = LakeLocation.of(url, options or {})
         self.place.check_tables()
 
     def __repr__(self) -> str:
@@ -99,7 +99,13 @@ class Lake:
         return files
 
     def commit(
-        self, handle: DeltaTable, table: str, files: Sequence[DataFile], *, offsets: Sequence[Offset] = (), removed: Sequence[File] = ()
+        self,
+        handle: DeltaTable,
+        table: str,
+        files: Sequence[DataFile],
+        *,
+        offsets: Sequence[Offset] = (),
+        removed: Sequence[LoggedFile] = (),
     ) -> None:
         """Make written files part of the table, and others none of it, in one commit through a handle that was not loaded since.
 
@@ -117,7 +123,7 @@ class Lake:
         except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
             self._refused(handle, table, files, error)
 
-    def replace(self, table: str, files: Sequence[DataFile], removed: Sequence[File]) -> None:
+    def replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile]) -> None:
         """Put written files in the place of others that have the same rows, whatever else is committed meanwhile.
 
         Raises:

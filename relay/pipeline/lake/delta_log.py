@@ -15,7 +15,7 @@ from deltalake.transaction import RemoveAction
 from relay.pipeline.source.columns import DAY
 
 
-class File(NamedTuple):
+class LoggedFile(NamedTuple):
     """One file, by its path relative to the table as the log names it: `file_uris` escapes blanks and follows symbolic links."""
 
     path: str
@@ -36,7 +36,7 @@ class File(NamedTuple):
         return RemoveAction(self.path, data_change, int(time.time() * 1000), self.size, days)
 
 
-def files(handle: DeltaTable) -> list[File]:
+def files(handle: DeltaTable) -> list[LoggedFile]:
     """The files of the version that the handle holds, in no order."""
     actions = pa.table(handle.get_add_actions(flatten=True))
 
@@ -45,12 +45,12 @@ def files(handle: DeltaTable) -> list[File]:
 
     days = map(_day, column(f"partition.{DAY.name}"))
     fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"), column("min.archived_xid"))
-    return list(map(File._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
+    return list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
 
 
-def files_by_day(handle: DeltaTable) -> Mapping[date, list[File]]:
+def files_by_day(handle: DeltaTable) -> Mapping[date, list[LoggedFile]]:
     """The files of the version that the handle holds, by their days; in the order of their paths."""
-    found: defaultdict[date, list[File]] = defaultdict(list)
+    found: defaultdict[date, list[LoggedFile]] = defaultdict(list)
     for file in sorted(files(handle), key=lambda file: file.path):
         if file.day is not None:
             found[file.day].append(file)

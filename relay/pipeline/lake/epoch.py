@@ -41,7 +41,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True)
-class Link:
+class LakeEpoch:
     """What PostgreSQL knows of its lake, as in `queue_message_export_position`; `offset` is how far the export has got."""
 
     lake: str | None = None
@@ -56,12 +56,12 @@ class Link:
         return self.epoch is not None or self.offset > 0
 
 
-def read(database: Database) -> Link:
+def read(database: Database) -> LakeEpoch:
     """The link as PostgreSQL has it; errors as `Database.fetch`."""
-    return next((Link(lake, epoch, tuple(pending), *rest) for lake, epoch, pending, *rest in database.fetch("read_link")), Link())
+    return next((LakeEpoch(lake, epoch, tuple(pending), *rest) for lake, epoch, pending, *rest in database.fetch("read_link")), LakeEpoch())
 
 
-def both(lake: Lake, database: Database) -> tuple[DeltaTable | None, Link]:
+def both(lake: Lake, database: Database) -> tuple[DeltaTable | None, LakeEpoch]:
     """The lake's table (None without one) and the link, as both were at one moment.
 
     Raises:
@@ -94,7 +94,7 @@ def epoch_of(handle: DeltaTable) -> int | None:
     return handle.transaction_version(EPOCH)
 
 
-def contradiction(link: Link, handle: DeltaTable | None) -> str | None:
+def contradiction(link: LakeEpoch, handle: DeltaTable | None) -> str | None:
     """Why a lake (None where there is no table) is not the one that PostgreSQL knows; None where it is, or nothing speaks against it."""
     if handle is None:
         return "gone" if link.used else None
@@ -108,13 +108,13 @@ def contradiction(link: Link, handle: DeltaTable | None) -> str | None:
     return "older" if link.epoch is not None and handle.version() < link.version else "strange"
 
 
-def refusal(why: str, link: Link, url: str, handle: DeltaTable | None) -> PipelineError:
+def refusal(why: str, link: LakeEpoch, url: str, handle: DeltaTable | None) -> PipelineError:
     """The sentence about a contradiction."""
     found = "none" if handle is None else handle.metadata().id
     return PipelineError(_SENTENCES[why].format(known=link.lake or "of an earlier export", found=found, url=url))
 
 
-def settle(database: Database, handle: DeltaTable, link: Link) -> Link:
+def settle(database: Database, handle: DeltaTable, link: LakeEpoch) -> LakeEpoch:
     """Make an epoch that a commit has brought PostgreSQL's own, and return the link as it is then; errors as `Database.fetch`."""
     if (epoch := epoch_of(handle)) not in link.pending:
         return link

@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from relay.errors import DamagedError, LakeError, PipelineError, UnreachableError
 
 if TYPE_CHECKING:
-    from relay.pipeline.lake.location import Place
+    from relay.pipeline.lake.location import LakeLocation
 
 _IN_STORES: tuple[tuple[str, type[PipelineError], str], ...] = (
     (
@@ -67,7 +67,7 @@ _HELD_BACK = r"(?i)key|secret|password|token|account|credential"
 
 
 @contextmanager
-def sentences(place: Place) -> Iterator[None]:
+def sentences(place: LakeLocation) -> Iterator[None]:
     """Turn errors of files, object stores and the table library into one sentence.
 
     Raises:
@@ -81,7 +81,7 @@ def sentences(place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def decoding(place: Place) -> Iterator[None]:
+def decoding(place: LakeLocation) -> Iterator[None]:
     """Turn errors of what decodes a file's bytes into one sentence; those of reading the bytes must be sentences already.
 
     Raises:
@@ -96,18 +96,18 @@ def decoding(place: Place) -> Iterator[None]:
         raise damaged(error, place) from error
 
 
-def damaged(error: Exception, place: Place) -> DamagedError:
+def damaged(error: Exception, place: LakeLocation) -> DamagedError:
     """The error of a file that is missing or cannot be decoded, in one sentence."""
     return DamagedError(_said(_DAMAGED.format(url=place.url), error, place))
 
 
-def sentence(error: Exception, place: Place) -> PipelineError:
+def sentence(error: Exception, place: LakeLocation) -> PipelineError:
     """The error in one sentence with what to do, without what could be a secret."""
     kind, advice = _judged(error, re.sub(_PLACES, "", _line(error)), place)
     return kind(_said(advice, error, place))
 
 
-def _said(advice: str, error: Exception, place: Place) -> str:
+def _said(advice: str, error: Exception, place: LakeLocation) -> str:
     return f"{advice} ({_words(_line(error), place) or type(error).__name__})."
 
 
@@ -115,7 +115,7 @@ def _line(error: Exception) -> str:
     return " ".join(re.sub(_COLOURS, "", str(error)).split())
 
 
-def _judged(error: Exception, line: str, place: Place) -> tuple[type[PipelineError], str]:
+def _judged(error: Exception, line: str, place: LakeLocation) -> tuple[type[PipelineError], str]:
     """What kind of error it is, and what to do."""
     if isinstance(error, OSError) and (known := _of_errno(error.errno, place.url)):
         return LakeError, known
@@ -133,7 +133,7 @@ def _of_errno(number: int | None, url: str) -> str | None:
     return None
 
 
-def _words(line: str, place: Place) -> str:
+def _words(line: str, place: LakeLocation) -> str:
     """The library's or the store's own words, as few as say what happened, without what could be a secret."""
     said = re.search(_ANSWER, line)
     words = ": ".join(filter(None, said.groups())) if said else ": ".join(line.split(" \u21b3 ")[-2:])

@@ -21,14 +21,14 @@ _UNFIT_IN_STORE = _UNFIT + r"|[#?]|//|(?<=/)\.{1,2}(?=/|$)"
 
 
 @dataclass(frozen=True)
-class Place:
+class LakeLocation:
     """Root of the lake (a folder or `scheme://bucket/path`) and the storage options, which no text of this object shows."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, url: str, options: Mapping[str, str]) -> Place:
+    def of(cls, url: str, options: Mapping[str, str]) -> LakeLocation:
         """The place of a lake as a user writes it.
 
         Raises:

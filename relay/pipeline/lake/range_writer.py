@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.errors import PipelineError
-from relay.pipeline.lake.already_exported import Known
+from relay.pipeline.lake.already_exported import AlreadyExported
 from relay.pipeline.lake.data_files import DataFile, DayWriter
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source import adbc
 from relay.pipeline.source.columns import DAY
-from relay.pipeline.source.ranges import Cut
+from relay.pipeline.source.ranges import RowRange
 from relay.pipeline.spark.tasks import Read
 
 RESULT = pa.schema([
@@ -44,12 +44,12 @@ class Reading:
     check: str
     expected: tuple[str, int, str, int]
     select: str = field(repr=False)
-    place: Place
+    place: LakeLocation
     table: str
     schema: pa.Schema
     name: str
-    cuts: tuple[Cut, ...]
-    known: Known | None = None
+    cuts: tuple[RowRange, ...]
+    known: AlreadyExported | None = None
 
 
 def task(reading: Reading) -> Read:
@@ -84,7 +84,7 @@ def _result(files: Iterable[DataFile], known: int, differing: int) -> pa.RecordB
     return pa.RecordBatch.from_pylist([*map(asdict, files), {**nothing, "known": known, "differing": differing}], schema=RESULT)
 
 
-def _rows(reading: Reading, cut: Cut) -> Iterator[pa.RecordBatch]:
+def _rows(reading: Reading, cut: RowRange) -> Iterator[pa.RecordBatch]:
     """The rows of a cut in the table's schema; refuses another server than the one that was asked for the cuts."""
     with adbc.connected(reading.conninfo) as connection:
         _check(connection.one(reading.check), reading)
@@ -92,7 +92,7 @@ def _rows(reading: Reading, cut: Cut) -> Iterator[pa.RecordBatch]:
             yield complete(batch, reading.schema)
 
 
-def statement(select: str, cut: Cut) -> str:
+def statement(select: str, cut: RowRange) -> str:
     """The statement `read_cut` for one cut."""
     for name, value in asdict(cut).items():
         select = select.replace(f"@{name}@", str(int(value)))

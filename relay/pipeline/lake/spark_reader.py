@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import DAY
 from relay.pipeline.spark.tasks import Read, by_number
 
@@ -23,7 +23,7 @@ _PATTERN = r"[{}\[\]*?\\]"
 """Letters that Spark takes for a pattern of paths: a copy of a lake beside it must not be read with it."""
 
 
-def dataframe(spark: SparkSession, place: Place, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:
+def dataframe(spark: SparkSession, place: LakeLocation, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:
     """The files below a table's root as one DataFrame: by Spark's own reader from folders, by Arrow's in its tasks from object stores."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark only where it is used
 
@@ -37,7 +37,7 @@ def dataframe(spark: SparkSession, place: Place, schema: pa.Schema, root: str, p
     return by_number(spark, len(full), _reader(place, full, schema), columns)
 
 
-def _reader(place: Place, paths: Sequence[str], schema: pa.Schema) -> Read:
+def _reader(place: LakeLocation, paths: Sequence[str], schema: pa.Schema) -> Read:
     def read(number: int) -> Iterator[pa.RecordBatch]:
         with sentences(place):
             yield from _rows(place.filesystem(), paths[number], schema)

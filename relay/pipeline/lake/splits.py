@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.spark.tasks import Read, by_number
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Part(NamedTuple):
 class Parts:
     """What each task reads of a table's files. Small, and travels to the tasks."""
 
-    place: Place
+    place: LakeLocation
     table: str
     tasks: tuple[tuple[Part, ...], ...]
 
     @classmethod
-    def of(cls, place: Place, table: str, files: Iterable[File], *, rows: int = ROWS) -> Self:
+    def of(cls, place: LakeLocation, table: str, files: Iterable[LoggedFile], *, rows: int = ROWS) -> Self:
         """Some files of days: large ones cut, small ones together."""
         tasks: list[list[Part]] = []
         room = 0

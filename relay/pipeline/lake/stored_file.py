@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from relay.pipeline.lake.errors import damaged, sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 
 
 @contextmanager
-def stored_file(place: Place, path: str) -> Iterator[StoredFile]:
+def stored_file(place: LakeLocation, path: str) -> Iterator[StoredFile]:
     """Open a file by its path in the lake's file system.
 
     Raises:
@@ -32,7 +32,7 @@ def stored_file(place: Place, path: str) -> Iterator[StoredFile]:
 class StoredFile:
     """Reads as Python's binary files do, which is what Arrow takes; errors as of `stored_file`."""
 
-    def __init__(self, place: Place, opened: pa.NativeFile) -> None:
+    def __init__(self, place: LakeLocation, opened: pa.NativeFile) -> None:
         self._place = place
         self._opened = opened
 

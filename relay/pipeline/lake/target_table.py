@@ -14,11 +14,11 @@ from relay.pipeline.lake import added_columns
 from relay.pipeline.lake import epoch as link
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_lake import schema_of as schema_of_table
-from relay.pipeline.lake.epoch import EPOCH, Link, offset_of
+from relay.pipeline.lake.epoch import EPOCH, LakeEpoch, offset_of
 from relay.pipeline.lake.errors import sentence, sentences
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.cluster import Cluster
-from relay.pipeline.source.columns import NOT_NULL, TABLE, Column, check_names, schema_of
+from relay.pipeline.source.columns import NOT_NULL, TABLE, ArchiveColumn, check_names, schema_of
 from relay.pipeline.source.database import Database
 
 MARGIN = 1_000_000
@@ -29,13 +29,13 @@ MARGIN = 1_000_000
 class Prepared:
     """What an export has to know of its table: both sides' columns, where to begin if not at its own offset, what was adopted."""
 
-    columns: Sequence[Column]
+    columns: Sequence[ArchiveColumn]
     names: frozenset[str]
     begin: int | None = None
     adopted: tuple[str, ...] = ()
 
 
-def check_lake(handle: DeltaTable | None, cluster: Cluster, known: Link, url: str) -> tuple[tuple[str, ...], PipelineError | None]:
+def check_lake(handle: DeltaTable | None, cluster: Cluster, known: LakeEpoch, url: str) -> tuple[tuple[str, ...], PipelineError | None]:
     """In what a lake is not the one that this server exports to, and the sentence about it; nothing and None where it is.
 
     Raises:
@@ -50,7 +50,7 @@ def check_lake(handle: DeltaTable | None, cluster: Cluster, known: Link, url: st
     return ((why,), link.refusal(why, known, url, handle)) if why else ((), None)
 
 
-def linked(lake: Lake, database: Database) -> tuple[DeltaTable, Link]:
+def linked(lake: Lake, database: Database) -> tuple[DeltaTable, LakeEpoch]:
     """The table as it is now, and the link, which are the same in both; a commit that was cut short is completed.
 
     Raises:
@@ -65,7 +65,7 @@ def linked(lake: Lake, database: Database) -> tuple[DeltaTable, Link]:
 
 
 def prepare(
-    lake: Lake, handle: DeltaTable | None, columns: Sequence[Column], cluster: Cluster, *, adopted: tuple[str, ...] = ()
+    lake: Lake, handle: DeltaTable | None, columns: Sequence[ArchiveColumn], cluster: Cluster, *, adopted: tuple[str, ...] = ()
 ) -> Prepared:
     """Make the table where there is none, or see that it fits; nothing is changed where it does not.
 
@@ -126,7 +126,7 @@ def take_over(lake: Lake, cluster: Cluster) -> None:
         lake.opened(TABLE).alter.set_table_properties(cluster.properties, raise_if_not_exists=False)
 
 
-def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[Column]) -> None:
+def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[ArchiveColumn]) -> None:
     """Add what the archive has gained; LakeError where a column is of another type than the lake's, or differs from one in case only."""
     known = {field.name: field.type for field in schema_of_table(handle)}
     check_names(columns, known)
@@ -138,7 +138,7 @@ def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[Column]) -> None:
         _add(lake, handle, missing)
 
 
-def _add(lake: Lake, handle: DeltaTable, missing: Sequence[Column]) -> None:
+def _add(lake: Lake, handle: DeltaTable, missing: Sequence[ArchiveColumn]) -> None:
     fields = [Field.from_arrow(pa.field(column.name, column.field.type)) for column in missing]
     try:
         handle.alter.add_columns(fields)

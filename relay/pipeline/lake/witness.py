@@ -20,7 +20,7 @@ from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline.lake import damage, epoch
 from relay.pipeline.lake.data_files import sizes
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.delta_log import File, files
+from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.target_table import linked
 from relay.pipeline.source.columns import TABLE
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Seen:
+class LakeLook:
     """What a look found: the table's files, how many of them were read whole, and what is wrong with which partition's."""
 
     files: int
@@ -47,7 +47,7 @@ class Seen:
     damage: Mapping[str, str]
 
 
-class Afterwards(NamedTuple):
+class LookResult(NamedTuple):
     """What a look behind a commit has found: damaged partitions; or why it failed, and the exit code of that."""
 
     damaged: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Afterwards(NamedTuple):
 class _Look(NamedTuple):
     """What one look has found, the server's time at its beginning, and the rows of each partition that the lake's log names."""
 
-    seen: Seen
+    seen: LakeLook
     began: datetime
     rows: Mapping[str, int]
 
@@ -78,7 +78,7 @@ class _Known(NamedTuple):
     damaged: bool
 
 
-def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> Seen:
+def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LakeLook:
     """Look at the lake, and tell PostgreSQL that it was seen, and what is wrong with which day.
 
     Args:
@@ -108,13 +108,13 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
     raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
 
 
-def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> Afterwards:
+def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
     """Look at the lake behind a commit, which stays whatever comes of it: what fails is said, and returned with its exit code."""
     try:
-        return Afterwards(tuple(run(lake, database, say, spark).damage))
+        return LookResult(tuple(run(lake, database, say, spark).damage))
     except PipelineError as error:
         say(f"the lake was not seen after the commit: {error}")
-        return Afterwards(failure=str(error), exit_code=error.exit_code)
+        return LookResult(failure=str(error), exit_code=error.exit_code)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class _Looker:
     lake: Lake
     database: Database
     carrier: Carrier
-    well: set[File] = field(default_factory=set)
+    well: set[LoggedFile] = field(default_factory=set)
     """Files that an earlier look has read whole: no look reads them again."""
 
     def look(self, handle: DeltaTable) -> _Look:
@@ -144,7 +144,7 @@ class _Looker:
         for file, words in self._unreadable(chosen):
             wrong[partition_of(file.day)].append(words)
         found = {name: _sentence(every) for name, every in sorted(wrong.items())}
-        return _Look(Seen(len(there), len(chosen), found), turn.now, rows)
+        return _Look(LakeLook(len(there), len(chosen), found), turn.now, rows)
 
     def note(self, handle: DeltaTable, found: _Look) -> bool:
         """Let PostgreSQL know what a look has found; False where other jobs went on with the lake meanwhile."""
@@ -152,7 +152,7 @@ class _Looker:
             # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
             return epoch.epoch_of(handle) is None or epoch.seen(self.database, handle, found.began, found.rows, found.seen.damage)
 
-    def _lost(self, there: Sequence[File], rows: Mapping[str, int], known: Mapping[str, _Known]) -> defaultdict[str, list[str]]:
+    def _lost(self, there: Sequence[LoggedFile], rows: Mapping[str, int], known: Mapping[str, _Known]) -> defaultdict[str, list[str]]:
         """What the folder lacks of the files, and the log of rows that it named before, by partition."""
         wrong = defaultdict[str, list[str]](list)
         for file, words in damage.lost(there, sizes(self.lake.place, TABLE)):
@@ -162,7 +162,7 @@ class _Looker:
                 wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
         return wrong
 
-    def _unreadable(self, chosen: Sequence[File]) -> list[tuple[File, str]]:
+    def _unreadable(self, chosen: Sequence[LoggedFile]) -> list[tuple[LoggedFile, str]]:
         """What is wrong with those of the files that no look has read well yet."""
         unread = [file for file in chosen if file not in self.well]
         found = list(damage.unreadable(self.lake.place, unread, self.carrier))
@@ -170,7 +170,7 @@ class _Looker:
         return found
 
 
-def _chosen(turn: _Turn, there: Sequence[File], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[File]:
+def _chosen(turn: _Turn, there: Sequence[LoggedFile], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[LoggedFile]:
     """The files to read now: whose turn it is, and those of days that were damaged and may be mended; none that is known to be lost."""
     mended = {name for name, before in known.items() if before.damaged}
     whole = [file for file in there if partition_of(file.day) not in wrong]

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.pipeline.lake.delta_log import File
+from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.metrics import aggregate
 
 CLOCKS = timedelta(minutes=10)
 """How far the clocks of PostgreSQL and of the machine that writes numbers may differ, together with the time that writing takes."""
 
 
-class Numbers(NamedTuple):
+class DayTotals(NamedTuple):
     """What the lake says of a day's numbers: how many messages they count, and when they were written."""
 
     messages: int
@@ -27,14 +27,14 @@ class Base(NamedTuple):
     """A day's windows in the lake, and the files of the archive that they should count."""
 
     windows: pa.Table
-    files: Sequence[File]
+    files: Sequence[LoggedFile]
 
 
-class Count(NamedTuple):
+class FileChoice(NamedTuple):
     """Files of a day to count, and the windows that count its other files; None where there are no others."""
 
     day: date
-    files: Sequence[File]
+    files: Sequence[LoggedFile]
     windows: pa.Table | None
 
     @property
@@ -43,25 +43,25 @@ class Count(NamedTuple):
         return _rows(self.files)
 
 
-def is_due(day: date, files: Sequence[File], numbers: Numbers | None, today: date) -> bool:
+def is_due(day: date, files: Sequence[LoggedFile], numbers: DayTotals | None, today: date) -> bool:
     """Whether a day's numbers count other messages than its files hold, or are not yet those of a day that is over."""
     return numbers is None or numbers.messages != _rows(files) or is_early(day, numbers, today)
 
 
-def is_early(day: date, numbers: Numbers | None, today: date) -> bool:
+def is_early(day: date, numbers: DayTotals | None, today: date) -> bool:
     """Whether the numbers of a day that is over may be from before its end: only then can they have been counted in parts."""
     return numbers is not None and day < today and (numbers.written - CLOCKS).date() <= day
 
 
-def choose(day: date, files: Sequence[File], base: Base | None, *, today: date, target_ms: int) -> Count:
+def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, target_ms: int) -> FileChoice:
     """Count the files that an open day's windows do not count yet, if these are known to count the others; else count the day whole."""
     if base is None or day < today or not _holds(base, files, target_ms):
-        return Count(day, files, None)
+        return FileChoice(day, files, None)
     counted = {file.path for file in base.files}
-    return Count(day, [file for file in files if file.path not in counted], base.windows)
+    return FileChoice(day, [file for file in files if file.path not in counted], base.windows)
 
 
-def _holds(base: Base, files: Sequence[File], target_ms: int) -> bool:
+def _holds(base: Base, files: Sequence[LoggedFile], target_ms: int) -> bool:
     """Whether the windows count the base's files, all of which are still there, by the same target.
 
     Rows are never changed, and only added: so many messages as the files have rows are these rows.
@@ -71,5 +71,5 @@ def _holds(base: Base, files: Sequence[File], target_ms: int) -> bool:
     return still_there and messages == _rows(base.files) and pc.unique(base.windows["target_ms"]).to_pylist() == [target_ms]
 
 
-def _rows(files: Sequence[File]) -> int:
+def _rows(files: Sequence[LoggedFile]) -> int:
     return sum(file.rows for file in files)

@@ -24,7 +24,7 @@ from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate, file_choice, lake_sink, lake_state, postgres_sink, transforms
 from relay.pipeline.metrics import top_keys as named_keys
-from relay.pipeline.metrics.file_choice import Count, Numbers
+from relay.pipeline.metrics.file_choice import DayTotals, FileChoice
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.tasks import failure
 from relay.pipeline.text import many
@@ -113,8 +113,8 @@ class _Work:
 
     version: int | None
     today: Callable[[], date]
-    counts: Sequence[Count]
-    numbers: Mapping[date, Numbers]
+    counts: Sequence[FileChoice]
+    numbers: Mapping[date, DayTotals]
 
     @classmethod
     def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], target_ms: int) -> _Work:
@@ -128,9 +128,9 @@ class _Work:
         counts = [file_choice.choose(day, files[day], bases.get(day), today=today, target_ms=target_ms) for day in due]
         return cls(None if archive is None else archive.version(), clock, counts, numbers)
 
-    def groups(self) -> Iterator[list[Count]]:
+    def groups(self) -> Iterator[list[FileChoice]]:
         """Days that are computed at once: as many as have few rows together."""
-        group: list[Count] = []
+        group: list[FileChoice] = []
         for count in self.counts:
             if group and sum(one.rows for one in [*group, count]) > _ROWS_AT_ONCE:
                 yield group
@@ -139,12 +139,14 @@ class _Work:
         if group:
             yield group
 
-    def closes(self, counts: Iterable[Count], today: date) -> bool:
+    def closes(self, counts: Iterable[FileChoice], today: date) -> bool:
         """Whether one of these days is counted for the first time since it was over."""
         return any(file_choice.is_early(count.day, self.numbers.get(count.day), today) for count in counts)
 
 
-def _compute(lake: Lake, counts: Sequence[Count], spark: Callable[[], SparkSession], target_ms: int, top_keys: int) -> dict[str, pa.Table]:
+def _compute(
+    lake: Lake, counts: Sequence[FileChoice], spark: Callable[[], SparkSession], target_ms: int, top_keys: int
+) -> dict[str, pa.Table]:
     """Numbers by grain: of the files to count, added to the windows that count the other ones."""
     held = {count.day: count.windows for count in counts if count.windows is not None}
     named = {day: named_keys.of_numbers(windows) for day, windows in held.items()}
@@ -159,7 +161,7 @@ def _compute(lake: Lake, counts: Sequence[Count], spark: Callable[[], SparkSessi
 
 
 @contextmanager
-def _sentences(counts: Sequence[Count]) -> Iterator[None]:
+def _sentences(counts: Sequence[FileChoice]) -> Iterator[None]:
     from py4j.protocol import Py4JError  # noqa: PLC0415 - the JVM is only for this
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
@@ -174,7 +176,7 @@ def _sentences(counts: Sequence[Count]) -> Iterator[None]:
         ) from error
 
 
-def _write(lake: Lake, database: Database, work: _Work, counts: Sequence[Count], numbers: dict[str, pa.Table]) -> int:
+def _write(lake: Lake, database: Database, work: _Work, counts: Sequence[FileChoice], numbers: dict[str, pa.Table]) -> int:
     """The lake's table of days comes last, after PostgreSQL: whatever fails before, the days stay due."""
     replace = partial(lake_sink.replace, lake, days=[count.day for count in counts], archive_version=work.version or 0)
     with postgres_sink.replacing(database, [count.day for count in counts], numbers) as written:
@@ -186,7 +188,7 @@ def _write(lake: Lake, database: Database, work: _Work, counts: Sequence[Count],
     return written
 
 
-def _check_open(counts: Iterable[Count], today: date) -> None:
+def _check_open(counts: Iterable[FileChoice], today: date) -> None:
     """Refuse to write what was counted in parts when its day is over: later runs would take it for a day that was counted whole."""
     if over := [count.day for count in counts if count.windows is not None and count.day < today]:
         raise ConflictError(f"{over[0]} was over before its new messages were counted: the next run counts it whole.")
@@ -203,6 +205,6 @@ def _copy(lake: Lake, database: Database, say: Progress) -> int:
     return len(lacking)
 
 
-def _named(counts: Sequence[Count]) -> str:
+def _named(counts: Sequence[FileChoice]) -> str:
     first, last = counts[0].day, counts[-1].day
     return str(first) if first == last else f"{first} to {last}"

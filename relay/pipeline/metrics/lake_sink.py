@@ -15,7 +15,7 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.errors import sentence, sentences
 from relay.pipeline.metrics import aggregate as stats
-from relay.pipeline.metrics.file_choice import Base, Numbers
+from relay.pipeline.metrics.file_choice import Base, DayTotals
 from relay.pipeline.source.columns import DAY
 
 APPLICATION = "outbox-relay/metrics"
@@ -25,7 +25,7 @@ _GRAINS = ("window", "hour", "day")
 _FASTER = "Another run of the metrics was faster: the next one computes what is left."
 
 
-def numbers_by_day(lake: Lake) -> dict[date, Numbers]:
+def numbers_by_day(lake: Lake) -> dict[date, DayTotals]:
     """What the table of days says of each day; nothing where one of the tables is missing. Errors as `Lake.open`."""
     *others, handle = (lake.open(_table(grain)) for grain in _GRAINS)
     if handle is None or None in others:
@@ -35,7 +35,7 @@ def numbers_by_day(lake: Lake) -> dict[date, Numbers]:
     counted = pa.table({DAY.name: found[DAY.name], "messages": stats.messages(found)}).group_by(DAY.name).aggregate([("messages", "sum")])
     written = {day: min(file.written for file in files if file.written) for day, files in files_by_day(handle).items()}
     pairs = zip(counted[DAY.name].to_pylist(), counted["messages_sum"].to_pylist(), strict=True)
-    return {day: Numbers(messages, written[day]) for day, messages in pairs}
+    return {day: DayTotals(messages, written[day]) for day, messages in pairs}
 
 
 def bases(lake: Lake, days: Iterable[date]) -> dict[date, Base]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.errors import PipelineError
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.reconcile import classify, receipts
 from relay.pipeline.reconcile.classify import Rules
 from relay.pipeline.replay.selection import Selection
@@ -78,7 +78,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Counts:
+class ReconcileCounts:
     """What became of messages.
 
     `messages` were published with success; the others count deliveries, a message in a queue, but for `dead`: messages that were received
@@ -101,7 +101,7 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class Line(Counts, _Group):
+class ReconciledLine(ReconcileCounts, _Group):
     """Messages of one day (UTC, of their archiving) and exchange; the fields of a later base come first."""
 
 
@@ -123,11 +123,11 @@ class _Time:
 
 
 @dataclass(frozen=True)
-class Reconciled(Counts, _Time):
+class Reconciled(ReconcileCounts, _Time):
     """What was compared and how it came out: sums, then by day and exchange. `unknown` are receipts of no message."""
 
     unknown: int
-    lines: tuple[Line, ...]
+    lines: tuple[ReconciledLine, ...]
     unknown_days: tuple[tuple[date, int], ...]
     examples: tuple[Example, ...]
     most_lost: int
@@ -140,7 +140,7 @@ class Reconciled(Counts, _Time):
         return DIFFERS if self.lost > self.most_lost or self.duplicated > self.most_duplicated else 0
 
 
-_SUMS = [field.name for field in fields(Counts)]
+_SUMS = [field.name for field in fields(ReconcileCounts)]
 
 
 def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, question: Question) -> Reconciled:
@@ -192,7 +192,7 @@ def _received(lake: Lake, database: Database, spark: SparkSession, question: Que
     if question.files is None:
         found = receipts.of_table(spark, database, since=first)
     else:
-        found = receipts.of_files(spark, Place.of(question.files, lake.place.options), since=first)
+        found = receipts.of_files(spark, LakeLocation.of(question.files, lake.place.options), since=first)
     if found is None and not question.may_lack_receipts:
         raise PipelineError(
             f"There is no receipt from {first:%Y-%m-%d %H:%M} on in {question.files or 'queue_message_receipt'}, so every message would "
@@ -208,7 +208,7 @@ def _result(pairs: DataFrame, rules: Rules, question: Question, began: float) ->
     try:
         by_day = messages.groupBy(f.to_date("archived_at").alias("day"), "exchange")
         counts = [f.count_if(f.col("result") == "success").alias("messages"), *(f.sum(name).alias(name) for name in _SUMS[1:])]
-        lines = [Line(**row.asDict()) for row in by_day.agg(*counts).orderBy("day", "exchange").collect()]
+        lines = [ReconciledLine(**row.asDict()) for row in by_day.agg(*counts).orderBy("day", "exchange").collect()]
         days = strangers.groupBy(f.to_date("received_at").alias("day")).count().orderBy("day").collect()
         sums: dict[str, Any] = {name: sum(getattr(line, name) for line in lines) for name in _SUMS}
         return Reconciled(

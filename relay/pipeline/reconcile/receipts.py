@@ -14,7 +14,7 @@ from pyarrow import json as json_lines
 
 from relay.errors import PipelineError
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.adbc import connected
 from relay.pipeline.source.columns import INSTANT
 from relay.pipeline.source.database import Database, rendered
@@ -52,7 +52,7 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
     return by_number(spark, len(spans), reading.read, DDL, most=database.connections)
 
 
-def of_files(spark: SparkSession, place: Place, *, since: datetime) -> DataFrame | None:
+def of_files(spark: SparkSession, place: LakeLocation, *, since: datetime) -> DataFrame | None:
     """Receipts from a time on of a file, or of all files below a folder; None if there is none.
 
     Their columns are message_id, received_at and, if there is one, queue.
@@ -104,7 +104,7 @@ class _Table:
 class _Files:
     """What tasks need to read files."""
 
-    place: Place
+    place: LakeLocation
     paths: tuple[str, ...]
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -118,7 +118,7 @@ def _spans(first: int, last: int, count: int) -> list[tuple[int, int]]:
     return [(low, min(low + width - 1, last)) for low in range(first, last + 1, width)]
 
 
-def _files(place: Place) -> list[str]:
+def _files(place: LakeLocation) -> list[str]:
     filesystem, path = place.filesystem(), place.path(place.url)
     with sentences(place):
         found = filesystem.get_file_info(path)

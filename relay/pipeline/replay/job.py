@@ -12,7 +12,7 @@ import psycopg
 from relay.errors import PipelineError
 from relay.message import LONGEST_JOB, SHOWN
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.replay.lake_source import Source
+from relay.pipeline.replay.lake_source import LakeSource
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import GONE, Database
 from relay.pipeline.text import many
@@ -28,7 +28,7 @@ BATCHES_A_SECOND = 4
 _SAY_EVERY = 2.0
 
 
-class Refusal(NamedTuple):
+class ReplayRefusal(NamedTuple):
     """A message that the queue does not take today, and why; it is not in the ledger, so the job tries it again when it is run again."""
 
     xid: int
@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class Count(NamedTuple):
+class ReplayCount(NamedTuple):
     """Messages to replay of one exchange and result."""
 
     exchange: str
@@ -57,8 +57,8 @@ class Replayed:
     enqueued: int
     refused: int
     left: int
-    counts: tuple[Count, ...]
-    refusals: tuple[Refusal, ...]
+    counts: tuple[ReplayCount, ...]
+    refusals: tuple[ReplayRefusal, ...]
     seconds: float
 
     @property
@@ -105,7 +105,9 @@ def run(
     job = _name(job, selection, same_id=same_id)
     began = time.monotonic()
     ledger = database.fetch("read_replay_ledger", {"job": job})
-    source = Source.of(lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run)
+    source = LakeSource.of(
+        lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run
+    )
     _refuse_missing(source.missing)
     todo = source.found if limit is None else min(source.found, limit)
     say(_beginning(source, todo))
@@ -133,7 +135,7 @@ def _refuse_missing(ids: Sequence[str]) -> None:
         )
 
 
-def _beginning(source: Source, todo: int) -> str:
+def _beginning(source: LakeSource, todo: int) -> str:
     """What was found, in a sentence."""
     found = source.found + source.done_before
     if not found:
@@ -150,7 +152,7 @@ class _Work:
         self._found, self._todo = found, todo
         self._began = self._said = time.monotonic()
         self.tried = self.enqueued = self.refused = 0
-        self.refusals: list[Refusal] = []
+        self.refusals: list[ReplayRefusal] = []
 
     def go(self, rows: Iterator[Row], rate: float | None) -> None:
         """Enqueue as many as are to do, at most `rate` a second counted from the beginning."""
@@ -168,12 +170,12 @@ class _Work:
         """Messages that this run may still enqueue."""
         return min(self._todo - self.enqueued, self._found - self.tried)
 
-    def replayed(self, source: Source, *, dry_run: bool, seconds: float) -> Replayed:
+    def replayed(self, source: LakeSource, *, dry_run: bool, seconds: float) -> Replayed:
         """What came of it; a dry run counts what is to do."""
         counts = source.counts(self._todo if dry_run else self.tried)
         return Replayed(
             self._job, dry_run, source.found + source.done_before, source.done_before, self.enqueued, self.refused,
-            source.found - self.enqueued - self.refused, tuple(Count(*key, messages) for key, messages in sorted(counts.items())),
+            source.found - self.enqueued - self.refused, tuple(ReplayCount(*key, messages) for key, messages in sorted(counts.items())),
             tuple(self.refusals), seconds,
         )  # fmt: skip
 
@@ -203,7 +205,7 @@ class _Work:
     def _refuse(self, row: Row, words: str) -> None:
         self.refused += 1
         if len(self.refusals) < SHOWN:
-            self.refusals.append(Refusal(row["xid"], row["seq"], row["id"], row["exchange"], words))
+            self.refusals.append(ReplayRefusal(row["xid"], row["seq"], row["id"], row["exchange"], words))
             self._say(f"Message {row['id']} was refused: {words}")
 
     def _tell(self) -> None:

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from relay.errors import LakeError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.replay.selection import Selection
 
 COLUMNS = ("xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "expires_at")
@@ -27,7 +27,7 @@ _GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=Tr
 Position = tuple[int, int]
 
 
-class Source:
+class LakeSource:
     """Where each message of a selection is in one state of the lake, less what a job has done.
 
     Args:
@@ -38,7 +38,7 @@ class Source:
         missing: ids that the selection names, and of which there is no message that meets it.
     """
 
-    def __init__(self, place: Place, dataset: ds.Dataset, found: pa.Table, done_before: int, missing: list[str]) -> None:
+    def __init__(self, place: LakeLocation, dataset: ds.Dataset, found: pa.Table, done_before: int, missing: list[str]) -> None:
         self._place = place
         self._dataset = dataset
         self._places = found
@@ -47,7 +47,7 @@ class Source:
         self.missing = missing
 
     @classmethod
-    def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> Source:
+    def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> LakeSource:
         """Look for a selection's messages, without those of `done` and without what the job has `made`; sizes are for reading them only.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 from relay.errors import PipelineError
-from relay.pipeline.lake.assessment import LakeState
+from relay.pipeline.lake.assessment import LakeRecord
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import OFFSET
 from relay.pipeline.metrics import lake_state
@@ -69,7 +69,7 @@ def _quality(lake: Lake, database: Database, rows: int, now: datetime) -> Qualit
         archive_rows=rows,
         first=days[0] if days else None,
         last=days[-1] if days else None,
-        lake=LakeState(
+        lake=LakeRecord(
             registered=registered,
             exported=exported,
             seen=seen,

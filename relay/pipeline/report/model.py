@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Literal
 
-from relay.pipeline.lake.assessment import LakeState
+from relay.pipeline.lake.assessment import LakeRecord
 from relay.pipeline.metrics.lake_state import TableSize
 
 Verdict = Literal["verified", "differs", "unverified", "open"]
@@ -215,7 +215,7 @@ class Quality:
     first: date | None
     """First day of the whole lake, in UTC; None for an empty lake."""
     last: date | None
-    lake: LakeState
+    lake: LakeRecord
     """What PostgreSQL knows of the lake, with the export's lag."""
     partitions: tuple[Partition, ...]
 

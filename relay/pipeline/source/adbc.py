@@ -19,7 +19,7 @@ BYTES_OF_A_BATCH = 16 << 20
 """About how much of the answer is one Arrow batch: memory holds a few of them, or a few rows where one is larger."""
 
 
-class Connection:
+class AdbcConnection:
     """One connection of a task; see `connected`."""
 
     def __init__(self, cursor: Any) -> None:
@@ -46,7 +46,7 @@ class Connection:
 
 
 @contextmanager
-def connected(conninfo: str) -> Iterator[Connection]:
+def connected(conninfo: str) -> Iterator[AdbcConnection]:
     """A connection for one task.
 
     Raises:
@@ -60,7 +60,7 @@ def connected(conninfo: str) -> Iterator[Connection]:
         connection = dbapi.connect(named(conninfo), autocommit=True)
     with connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BYTES_OF_A_BATCH)})
-        opened = Connection(cursor)
+        opened = AdbcConnection(cursor)
         opened.one(PIN.decode())
         yield opened
 

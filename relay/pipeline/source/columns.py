@@ -48,7 +48,7 @@ NOT_NULL = frozenset({"xid", "seq", "archived_at", "archived_xid"})
 """Identity and cursors. The others may be null in the lake, so that a column that loses its NOT NULL changes nothing there."""
 
 
-class Column(NamedTuple):
+class ArchiveColumn(NamedTuple):
     """A column of the archive: its name, and its type's name in PostgreSQL's catalog.
 
     `older` is what rows show that are older than a column with a constant default, as checksums write it: no row holds it, and in the lake
@@ -87,12 +87,12 @@ class Column(NamedTuple):
         return sql.SQL(cast).format(self.readable, sql.Identifier(self.name))
 
 
-def schema_of(columns: Iterable[Column]) -> pa.Schema:
+def schema_of(columns: Iterable[ArchiveColumn]) -> pa.Schema:
     """The archive's schema in the lake, with the partition column as its last but for columns that come later."""
     return pa.schema([*(column.field for column in columns), DAY])
 
 
-def check_names(columns: Iterable[Column], there: Iterable[str] = ()) -> None:
+def check_names(columns: Iterable[ArchiveColumn], there: Iterable[str] = ()) -> None:
     """See that the lake's table, which may have columns already, can have all of these: it takes letters of both cases for the same.
 
     Raises:
@@ -114,12 +114,12 @@ def without_day(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if field.name != DAY.name])
 
 
-def select_list(columns: Sequence[Column]) -> sql.Composed:
+def select_list(columns: Sequence[ArchiveColumn]) -> sql.Composed:
     """The columns for the server."""
     return sql.SQL(", ").join(column.expression for column in columns)
 
 
-def guarded_list(columns: Sequence[Column]) -> sql.Composed:
+def guarded_list(columns: Sequence[ArchiveColumn]) -> sql.Composed:
     """As `select_list`, but a row that no lake can hold makes the statement fail with its name."""
     guard = sql.SQL("CASE WHEN {fault} IS NULL THEN {seq} ELSE ({words} || xid || ',' || {seq})::bigint END AS {seq}")
     seq = guard.format(fault=fault(columns), words=sql.Literal(OUT_OF_BOUNDS), seq=sql.Identifier("seq"))
@@ -130,7 +130,7 @@ OUT_OF_BOUNDS = "no lake can hold the archive's row (xid, seq) "
 """What PostgreSQL quotes in its error about such a row."""
 
 
-def fault(columns: Sequence[Column]) -> sql.Composed:
+def fault(columns: Sequence[ArchiveColumn]) -> sql.Composed:
     """SQL expression of the code that says why no lake can hold a row; null for a row that one can hold.
 
     ADBC would turn such a time into another date in silence, and transaction ids up to 2^63 - 2 alone fit the lake's columns and a cut.

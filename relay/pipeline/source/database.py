@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.errors import PipelineError, UnreachableError
-from relay.pipeline.source.columns import Column, check_names
+from relay.pipeline.source.columns import ArchiveColumn, check_names
 from relay.postgres.errors import no_connection, reason, untranslatable
 from relay.postgres.session_settings import ENCODING, pin
 
@@ -99,9 +99,9 @@ class Database:
         """The text of `queries/<name>.sql` for this schema."""
         return rendered(name, self.schema)
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[ArchiveColumn]:
         """The archive's columns in catalog order; errors as `fetch`, and PipelineError where no lake can have them all."""
-        columns = [Column(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
+        columns = [ArchiveColumn(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
         check_names(columns)
         return columns
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.pipeline.source.columns import INSTANT
-from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.source.ranges import BEYOND, RowRange
 
 DEAD = "queue_message_dead"
 END = 1 << 64
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Partition:
+class ArchivePartition:
     """A partition by its table's name, with the results and the times (UTC, both included; None is no bound) that belong to it."""
 
     name: str
@@ -57,21 +57,21 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Range:
+class PartitionRange:
     """Rows of a partition that are compared at once, and the lake's files, relative to the table, that may hold some of them.
 
     Rows with ids of the future came with another cluster's dump, all of which the export took when it began: `foreign` are these alone.
     """
 
-    partition: Partition
-    cut: Cut
+    partition: ArchivePartition
+    cut: RowRange
     files: tuple[str, ...] = ()
     foreign: bool = False
 
     @classmethod
-    def of_foreign(cls, partition: Partition, files: tuple[str, ...]) -> Self:
+    def of_foreign(cls, partition: ArchivePartition, files: tuple[str, ...]) -> Self:
         """The rows of a partition that came with another cluster's dump."""
-        return cls(partition, Cut(0, END), files, foreign=True)
+        return cls(partition, RowRange(0, END), files, foreign=True)
 
     def values(self) -> dict[str, object]:
         """Parameters of the statements on it."""

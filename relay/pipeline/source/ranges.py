@@ -15,7 +15,7 @@ BEYOND = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Cut:
+class RowRange:
     """Rows with `low <= archived_xid < high` whose `seq` leaves `part` when divided by `parts`."""
 
     low: int
@@ -25,7 +25,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ExportBatch:
     """What one commit adds: whole transactions from `start` to below `end`, how many rows that is, and the marks of `plan_batch`."""
 
     start: int
@@ -34,22 +34,22 @@ class Batch:
     marks: tuple[int, ...] = ()
 
 
-def batch_of(start: int, safe: int, counted: tuple[int, int, Sequence[int]], most: int) -> Batch:
+def batch_of(start: int, safe: int, counted: tuple[int, int, Sequence[int]], most: int) -> ExportBatch:
     """The batch that begins at `start`, from what `plan_batch` counted of at most `most + 1` rows, `most` a multiple of STEP.
 
     A transaction with more than `most` rows is a batch by itself; its `rows` and marks then end where they were counted.
     """
     rows, before_last, marks = counted
     if rows <= most:
-        return Batch(start, safe, rows, tuple(marks))
+        return ExportBatch(start, safe, rows, tuple(marks))
     first, after = marks[0], marks[-1]
     if after > first:
         inside = tuple(mark for mark in marks if mark < after)
-        return Batch(start, after, before_last, inside)
-    return Batch(start, first + 1, rows, tuple(marks))
+        return ExportBatch(start, after, before_last, inside)
+    return ExportBatch(start, first + 1, rows, tuple(marks))
 
 
-def cuts(batch: Batch, *, slots: int, largest: int) -> list[Cut]:
+def cuts(batch: ExportBatch, *, slots: int, largest: int) -> list[RowRange]:
     """The batch in cuts for `slots` tasks at a time and of about `largest` rows at most; together they are [start, end), each row once."""
     target = min(largest, max(LEAST, -(-batch.rows // slots)))
     chosen = batch.marks[:: max(1, -(-target // STEP))]
@@ -57,24 +57,24 @@ def cuts(batch: Batch, *, slots: int, largest: int) -> list[Cut]:
     return list(_cuts(batch, often, next(iter(often), batch.start)))
 
 
-def whole(low: int, rows: int, largest: int) -> list[Cut]:
+def whole(low: int, rows: int, largest: int) -> list[RowRange]:
     """Everything from `low` on, in cuts of about `largest` rows."""
     return list(_divided(low, BEYOND, -(-rows // largest))) if rows else []
 
 
-def _cuts(batch: Batch, often: Counter[int], first: int) -> Iterator[Cut]:
+def _cuts(batch: ExportBatch, often: Counter[int], first: int) -> Iterator[RowRange]:
     """A mark begins a cut; one that stands several times is a huge transaction, which is divided by `seq`."""
     low = batch.start
     for mark in sorted(often):
         if mark > low and mark != first:
-            yield Cut(low, mark)
+            yield RowRange(low, mark)
             low = mark
         if often[mark] > 1:
             yield from _divided(low, mark + 1, often[mark])
             low = mark + 1
     if low < batch.end:
-        yield Cut(low, batch.end)
+        yield RowRange(low, batch.end)
 
 
-def _divided(low: int, high: int, parts: int) -> Iterable[Cut]:
-    return (Cut(low, high, part, parts) for part in range(parts))
+def _divided(low: int, high: int, parts: int) -> Iterable[RowRange]:
+    return (RowRange(low, high, part, parts) for part in range(parts))

@@ -3,7 +3,7 @@
 A row is sent by PostgreSQL's `record_send`: of each column, in the catalog's order, type, length and value, so that no two rows are sent
 alike. Binary values are sent as their own sha256, types that the lake holds as text as that text. A sum needs no order of rows.
 
-What a column shows in rows that are older than it (`Column.older`) counts as null on both sides, in those rows alone.
+What a column shows in rows that are older than it (`ArchiveColumn.older`) counts as null on both sides, in those rows alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from relay.pipeline.source.columns import Column
+from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.verify.sent_rows import SENT_AS_THEY_ARE, sent
 
 FORM = 2
@@ -30,7 +30,7 @@ _SHOWN = {
     "timestamptz": "CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END",
     "bytea": "encode(sha256({0}), 'hex')",
 }
-"""What `Column.older` is compared with where it is not the text that the server prints."""
+"""What `ArchiveColumn.older` is compared with where it is not the text that the server prints."""
 
 
 class Sum(NamedTuple):
@@ -46,23 +46,23 @@ def total(sums: Iterable[Sum]) -> Sum:
     return Sum(sum(one.rows for one in found), sum(one.checksum for one in found))
 
 
-def digest_expression(columns: Sequence[Column]) -> sql.Composable:
+def digest_expression(columns: Sequence[ArchiveColumn]) -> sql.Composable:
     """SQL expression of a row's digest."""
     row = sql.SQL("record_send(ROW({}))").format(sql.SQL(", ").join(map(_sent, columns)))
     return sql.SQL("('x' || substr(encode(sha256({}), 'hex'), 1, 15))::bit(60)::bigint").format(row)
 
 
-def add_up(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> Sum:
+def add_up(batches: Iterable[pa.RecordBatch], columns: Sequence[ArchiveColumn]) -> Sum:
     """Sum rows of the lake."""
     return total(Sum(len(found), _added(found)) for batch in batches for found in _digests(batch, columns))
 
 
-def digests(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[int]:
+def digests(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> list[int]:
     """The digest of each row as a number."""
     return [digest for found in _digests(batch, columns) for digest in found.tolist()]
 
 
-def _digests(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[np.ndarray]:
+def _digests(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> Iterator[np.ndarray]:
     for part in _parts(batch):
         rows = sent(part, columns).to_pylist()
         found = b"".join([hashlib.sha256(row).digest() for row in rows])
@@ -85,7 +85,7 @@ def _added(digests: np.ndarray) -> int:
     return (int((digests >> np.uint64(_HALF)).sum()) << _HALF) + int(low.sum())
 
 
-def _sent(column: Column) -> sql.Composed:
+def _sent(column: ArchiveColumn) -> sql.Composed:
     if column.is_gained:
         shown = sql.SQL(_SHOWN.get(column.kind, "replace(({0})::text, '~', '~0')")).format(column.readable)
         text = "CASE WHEN archived_xid < {0}::xid8 THEN nullif({1}, {2}) ELSE {1} END"

@@ -20,10 +20,10 @@ import pyarrow as pa
 from psycopg import Connection, errors
 
 from relay.errors import PipelineError
-from relay.pipeline.lake.location import Place
-from relay.pipeline.source.columns import Column
+from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import DEAD, Range
+from relay.pipeline.source.partitions import DEAD, PartitionRange
 from relay.pipeline.spark.tasks import named
 from relay.pipeline.text import many
 from relay.pipeline.verify import lake_rows
@@ -38,7 +38,7 @@ _Digests = Counter[tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Difference:
     """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`."""
 
     kind: str
@@ -46,28 +46,28 @@ class Finding:
     seq: int
 
 
-class Found(NamedTuple):
+class RangeComparison(NamedTuple):
     """What a range came to: its sums here and there, whether that is a difference, and rows that differ."""
 
     ours: Sum
     theirs: Sum
     differs: bool
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Difference, ...] = ()
 
 
 class _TooLongError(PipelineError):
     """A statement was ended because its snapshot held up the queue's clean-up for long enough."""
 
 
-def together(found: Iterable[Found]) -> Found:
+def together(found: Iterable[RangeComparison]) -> RangeComparison:
     """What several ranges came to."""
     every = list(found)
     findings = islice((finding for one in every for finding in one.findings), FINDINGS)
     sums = (total(one.ours for one in every), total(one.theirs for one in every))
-    return Found(*sums, any(one.differs for one in every), tuple(findings))
+    return RangeComparison(*sums, any(one.differs for one in every), tuple(findings))
 
 
-def difference(found: Found) -> str:
+def difference(found: RangeComparison) -> str:
     """One sentence on what differs."""
     rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
     kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
@@ -93,11 +93,11 @@ class Comparison:
 
     conninfo: str = field(repr=False)
     schema: str
-    columns: tuple[Column, ...]
-    place: Place
+    columns: tuple[ArchiveColumn, ...]
+    place: LakeLocation
     seconds: float
 
-    def compare(self, one: Range) -> Found:
+    def compare(self, one: PartitionRange) -> RangeComparison:
         """Compare a range, on a connection of its own.
 
         Raises:
@@ -116,16 +116,16 @@ class _Sides:
     job: Comparison
     database: Database
 
-    def compare(self, one: Range, *, limited: bool = True) -> Found:
+    def compare(self, one: PartitionRange, *, limited: bool = True) -> RangeComparison:
         try:
             ours, theirs = self._sums(one, limited=limited)
             findings = () if ours == theirs else tuple(self._findings(one, max(ours.rows, theirs.rows), limited=limited))
         except _TooLongError:
             return self._smaller(one)
         # What the lake alone has of dead messages is what retention has deleted.
-        return Found(ours, theirs, bool(findings) if one.partition.name == DEAD else ours != theirs, findings)
+        return RangeComparison(ours, theirs, bool(findings) if one.partition.name == DEAD else ours != theirs, findings)
 
-    def _sums(self, one: Range, *, limited: bool) -> tuple[Sum, Sum]:
+    def _sums(self, one: PartitionRange, *, limited: bool) -> tuple[Sum, Sum]:
         """Both sides at work at once; but what is foreign only the server can say."""
         # Connected before there are two threads, which would each open one.
         with self.database.connection() as connection, ThreadPoolExecutor(1) as pool:
@@ -136,15 +136,15 @@ class _Sides:
                 [(rows, checksum, _)] = asked.result()
                 return Sum(rows, int(checksum)), theirs
 
-    def _smaller(self, one: Range) -> Found:
+    def _smaller(self, one: PartitionRange) -> RangeComparison:
         """The range in halves; a row by itself takes as long as it takes."""
         rows, *where = self._rows("halve_range", one)[0]
         if rows > 1:
             return together(map(self.compare, one.halves(*map(int, where))))
         return self.compare(one, limited=False)
 
-    def _findings(self, one: Range, rows: int, *, limited: bool) -> list[Finding]:
-        findings = list[Finding]()
+    def _findings(self, one: PartitionRange, rows: int, *, limited: bool) -> list[Difference]:
+        findings = list[Difference]()
         for part in one.divided(-(-rows // _LISTED)):
             ours, theirs = self._digests(part, limited=limited)
             findings += [found for found in _differing(ours, theirs) if found.kind != "extra" or one.partition.name != DEAD]
@@ -152,7 +152,7 @@ class _Sides:
                 break
         return findings[:FINDINGS]
 
-    def _digests(self, one: Range, *, limited: bool) -> tuple[_Digests, _Digests]:
+    def _digests(self, one: PartitionRange, *, limited: bool) -> tuple[_Digests, _Digests]:
         """The rows, here and there."""
         found = self._rows("list_range", one, limited=limited)
         ours: _Digests = Counter((int(xid), seq, digest) for xid, seq, digest in found)
@@ -163,14 +163,14 @@ class _Sides:
             theirs.update(zip(*identities, digests(batch, self.job.columns), strict=True))
         return ours, theirs
 
-    def _batches(self, one: Range) -> Iterator[pa.RecordBatch]:
+    def _batches(self, one: PartitionRange) -> Iterator[pa.RecordBatch]:
         return lake_rows.batches(self.job.place, one, [column.name for column in self.job.columns])
 
     @cached_property
     def _digest(self) -> bytes:
         return digest_expression(self.job.columns).as_string(None).replace("%", "%%").encode()
 
-    def _rows(self, name: str, one: Range, *, limited: bool = True) -> list[tuple[Any, ...]]:
+    def _rows(self, name: str, one: PartitionRange, *, limited: bool = True) -> list[tuple[Any, ...]]:
         """A statement of the range's, with the digest's expression in its place; its snapshot ends with it, or when it takes too long."""
         statement = self.database.statement(name).replace(b"@digest@", self._digest)
         limit = {"milliseconds": int(self.job.seconds * 1000) if limited else 0}
@@ -198,9 +198,9 @@ def _cancelled(connection: Connection[Any]) -> Iterator[None]:
         raise
 
 
-def _differing(ours: _Digests, theirs: _Digests) -> list[Finding]:
+def _differing(ours: _Digests, theirs: _Digests) -> list[Difference]:
     """Rows of one side alone, by identity; one whose identity is on both sides alone is different."""
     here = {(xid, seq) for xid, seq, _ in ours - theirs}
     there = {(xid, seq) for xid, seq, _ in theirs - ours}
     kinds: Sequence[tuple[str, set[tuple[int, int]]]] = (("missing", here - there), ("extra", there - here), ("different", here & there))
-    return [Finding(kind, *identity) for kind, identities in kinds for identity in sorted(identities)]
+    return [Difference(kind, *identity) for kind, identities in kinds for identity in sorted(identities)]

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from relay.errors import LakeError
 from relay.pipeline.lake import added_columns, epoch, witness
-from relay.pipeline.lake.day_ranges import ROWS, Plan
+from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.epoch import offset_of
 from relay.pipeline.lake.target_table import linked
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.partitions import DEAD, Partition, Range
+from relay.pipeline.source.partitions import DEAD, ArchivePartition, PartitionRange
 from relay.pipeline.spark.items import Carrier
 from relay.pipeline.text import many
 from relay.pipeline.verify.checksum import FORM, NO_FORM, Sum, total
-from relay.pipeline.verify.comparison import Comparison, Finding, Found, difference, together
+from relay.pipeline.verify.comparison import Comparison, Difference, RangeComparison, difference, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ class Compared:
     lake_checksum: str
     exported_xid: int
     difference: str | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class _Known(NamedTuple):
 class _Task(NamedTuple):
     """A partition with the ranges of it that are to be compared; none where `known` says it all."""
 
-    partition: Partition
-    ranges: Sequence[Range]
+    partition: ArchivePartition
+    ranges: Sequence[PartitionRange]
     known: _Known
 
 
@@ -152,7 +152,7 @@ class _Verifier:
         self._damage = damage
         self._database = database
         self._again = again
-        self._plan = Plan(database, files(handle), below, rows)
+        self._plan = ComparisonPlan(database, files(handle), below, rows)
         columns = tuple(added_columns.compared(handle, database.columns()))
         self._comparison = Comparison(
             database.complete_conninfo("verify"), database.schema, columns, lake.place, seconds=database.snapshot_seconds
@@ -172,7 +172,7 @@ class _Verifier:
         for name, day, *known in self._database.fetch("list_closed_days", {"schema": self._database.schema, "now": now}):
             if name in self._damage:
                 continue
-            partition, before = Partition.of_day(name, day), _Known(*known)
+            partition, before = ArchivePartition.of_day(name, day), _Known(*known)
             holds = self._holds(before) and self._newest(partition) < before.below
             yield _Task(partition, [] if holds else self._plan.ranges(partition), before)
         yield self._dead()
@@ -187,7 +187,7 @@ class _Verifier:
         known = next((_Known(*row) for row in rows), _Known())
         known = known if self._holds(known) and known.below <= self._below else _Known()
         (oldest,) = self._database.one("read_oldest_dead", {"mark": str(known.below), "below": str(self._below)})
-        partition = Partition.of_dead(oldest)
+        partition = ArchivePartition.of_dead(oldest)
         lost = any(partition.touches(witness.day_of(name)) for name in self._damage)
         return _Task(partition, [] if lost else self._plan.ranges(partition, known.below), known)
 
@@ -195,7 +195,7 @@ class _Verifier:
         """Whether an earlier verification still says something: one of this lake, by the same checksum."""
         return not self._again and known.verified and known.lake == self._lake_id and known.form == FORM
 
-    def _judged(self, task: _Task, every: Sequence[Found]) -> Compared | None:
+    def _judged(self, task: _Task, every: Sequence[RangeComparison]) -> Compared | None:
         if task.partition.name == DEAD:
             lost = [name for name in self._damage if task.partition.touches(witness.day_of(name))]
             return self._damaged(DEAD, f"the lake has lost files of {lost[0]}") if lost else self._of_dead(task, every)
@@ -205,7 +205,7 @@ class _Verifier:
         rows, checksum = task.known.rows, str(int(task.known.checksum))
         return Compared(task.partition.name, "unchanged", rows, checksum, rows, checksum, task.known.below)
 
-    def _of_day(self, task: _Task, found: Found) -> Compared | None:
+    def _of_day(self, task: _Task, found: RangeComparison) -> Compared | None:
         """A day; None if retention has dropped it meanwhile."""
         name = task.partition.name
         if found.differs and self._database.one("read_gone", {"schema": self._database.schema, "partition": name})[0]:
@@ -214,7 +214,7 @@ class _Verifier:
         self._record(name, found, found.ours, self._below, verified=state == "verified")
         return self._compared(name, state, found)
 
-    def _of_dead(self, task: _Task, every: Sequence[Found]) -> Compared:
+    def _of_dead(self, task: _Task, every: Sequence[RangeComparison]) -> Compared:
         """Dead messages: those below the first range that differs are verified, unless what came with a dump differs."""
         found = together(every)
         pairs = list(zip(task.ranges, every, strict=True))
@@ -226,18 +226,18 @@ class _Verifier:
             return self._unchanged(task)
         return self._compared(DEAD, "differs" if found.differs else "verified", found)
 
-    def _newest(self, partition: Partition) -> int:
+    def _newest(self, partition: ArchivePartition) -> int:
         """The last transaction that archived something there, 0 for none."""
         return next((xid for (xid,) in self._database.fetch("read_newest_archived", partition.values())), 0)
 
-    def _record(self, name: str, found: Found, rows: Sum, below: int, *, verified: bool) -> None:
+    def _record(self, name: str, found: RangeComparison, rows: Sum, below: int, *, verified: bool) -> None:
         values = {
             "partition": name, "rows": rows.rows, "checksum": rows.checksum, "below": str(below), "verified": verified,
             "difference": difference(found) if found.differs else None, "lake": self._lake_id, "form": self._form,
         }  # fmt: skip
         self._database.fetch("record_comparison", values)
 
-    def _compared(self, name: str, state: str, found: Found) -> Compared:
+    def _compared(self, name: str, state: str, found: RangeComparison) -> Compared:
         sums = (found.ours.rows, str(found.ours.checksum), found.theirs.rows, str(found.theirs.checksum))
         words = difference(found) if found.differs else None
         return Compared(name, state, *sums, self._below, words, found.findings)

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.location import Place
+from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import TABLE
-from relay.pipeline.source.partitions import Range
+from relay.pipeline.source.partitions import PartitionRange
 
 _BYTES, _ROWS = 16 << 20, 8192
 """Of rows that are decoded together, by what a row of their group takes; a group that was exported is no larger than that and one row."""
@@ -23,7 +23,7 @@ _DECIDING = ("result", "archived_at", "archived_xid", "seq")
 """Columns that say whether a row is in a range: small ones, so a group without such a row costs little."""
 
 
-def batches(place: Place, one: Range, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def batches(place: LakeLocation, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The range's rows with the columns that the lake has of these; LakeError or UnreachableError where a file cannot be read."""
     root, filesystem = place.path(place.table(TABLE)), place.filesystem()
     for path in one.files:
@@ -31,7 +31,7 @@ def batches(place: Place, one: Range, names: Sequence[str]) -> Iterator[pa.Recor
             yield from _of_file(filesystem, f"{root}/{path}", one, names)
 
 
-def _of_file(filesystem: fs.FileSystem, path: str, one: Range, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _of_file(filesystem: fs.FileSystem, path: str, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with filesystem.open_input_file(path) as opened:
         file = pq.ParquetFile(opened, buffer_size=_BUFFER)
         there = [name for name in names if name in file.schema_arrow.names]
@@ -42,7 +42,7 @@ def _of_file(filesystem: fs.FileSystem, path: str, one: Range, names: Sequence[s
                         yield found
 
 
-def _may_hold(group: pq.RowGroupMetaData, one: Range) -> bool:
+def _may_hold(group: pq.RowGroupMetaData, one: PartitionRange) -> bool:
     """Whether the group's statistics leave room for a row of the range."""
     for number in range(group.num_columns):
         column = group.column(number)
@@ -51,7 +51,7 @@ def _may_hold(group: pq.RowGroupMetaData, one: Range) -> bool:
     return True
 
 
-def _holds(file: pq.ParquetFile, number: int, one: Range) -> bool:
+def _holds(file: pq.ParquetFile, number: int, one: PartitionRange) -> bool:
     names = _DECIDING if one.cut.parts > 1 else _DECIDING[:-1]
     return any(one.chosen(batch).true_count for batch in _read(file, number, names, few=_ROWS))
 

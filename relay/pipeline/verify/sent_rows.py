@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.pipeline.source.columns import Column
+from relay.pipeline.source.columns import ArchiveColumn
 
 _NULL = b"\xff\xff\xff\xff"
 """In place of a length."""
@@ -43,7 +43,7 @@ SENT_AS_THEY_ARE = frozenset(_FIXED) | {"text"}
 """Types whose values are sent in their own form; of a bytea its sha256 is, and of every other type the text."""
 
 
-def sent(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.Array:
+def sent(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> pa.Array:
     """Each row as bytes; a column that the lake does not have yet counts as null."""
     pieces = [len(columns).to_bytes(4), *(piece for column in columns for piece in _pieces(batch, column))]
     joined = [pa.scalar(piece, _BYTES) if isinstance(piece, bytes) else piece for piece in _merged(pieces)]
@@ -60,7 +60,7 @@ def text_of(values: pa.Array, kind: str) -> pa.Array:
     return pc.replace_substring(plain.cast(pa.string()), "~", "~0")
 
 
-def _pieces(batch: pa.RecordBatch, column: Column) -> Iterable[_Piece]:
+def _pieces(batch: pa.RecordBatch, column: ArchiveColumn) -> Iterable[_Piece]:
     kind = "text" if column.is_gained else column.kind
     fixed = _FIXED.get(kind)
     oid = fixed.oid if fixed else _BYTEA if kind == "bytea" else _TEXT
@@ -72,7 +72,7 @@ def _pieces(batch: pa.RecordBatch, column: Column) -> Iterable[_Piece]:
     return _varying(_hashed(values) if kind == "bytea" else values, oid)
 
 
-def _values(batch: pa.RecordBatch, column: Column) -> pa.Array | None:
+def _values(batch: pa.RecordBatch, column: ArchiveColumn) -> pa.Array | None:
     if column.name not in batch.schema.names:
         return None
     values = batch.column(column.name)

@@ -18,7 +18,7 @@ from relay.postgres.session_settings import ENCODING, pin, unreadable
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
     """A table or view of somebody else's in the place of `queue_message`."""
 
     refusal: str | None
@@ -96,7 +96,7 @@ def check_ids(conninfo: str, *, schema: str = "public") -> bool:
     return bool(foreign)
 
 
-def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
+def check_place(conninfo: str, *, schema: str = "public") -> SchemaPlace | None:
     """What stands in the place of `queue_message` before the first migration; None where nothing does. Changes nothing.
 
     Raises:
@@ -110,12 +110,12 @@ def check_place(conninfo: str, *, schema: str = "public") -> Place | None:
             return None
         if found[0] is not None:
             # Names of columns may hold the end of a line.
-            return Place(refusal=" ".join(found[0].split()), rows=None)
+            return SchemaPlace(refusal=" ".join(found[0].split()), rows=None)
         try:
             [(rows,)] = connection.execute(render_text(read("found_rows.sql"))).fetchall()
         except errors.InsufficientPrivilege:
             rows = None
-    return Place(refusal=None, rows=rows)
+    return SchemaPlace(refusal=None, rows=rows)
 
 
 @contextmanager

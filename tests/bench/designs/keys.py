@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.claims.key_bounds import NOWHERE, Bound
+from relay.claims.key_bounds import NOWHERE, KeyBound
 from relay.message import Position
 from relay.postgres.parameters import probe
 from relay.queries.statements import Statements
@@ -25,11 +25,11 @@ async def measure(stage: Stage) -> Figures:
             await one.run(_INSERT, {"count": SETTLED // 10})
         await one.run(b"DELETE FROM queue_message", {})
         [(xid, seq)] = await one.run(_INSERT, {"count": 1})
-        known = Bound(Position(xid, seq), ())
+        known = KeyBound(Position(xid, seq), ())
         return await _look(one, "with its bound", known) | await _look(one, "without", NOWHERE)
 
 
-async def _look(one: Session, name: str, bound: Bound) -> Figures:
+async def _look(one: Session, name: str, bound: KeyBound) -> Figures:
     statement, values = Statements("public")["find_heads"], probe(["one"], [bound], [])
     await one.run(statement, values)  # which plans it
     one.spent()

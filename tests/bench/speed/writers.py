@@ -9,7 +9,8 @@ frozen. So then the gate is as free as while the relay works, and the relay take
 transaction of the relay's is open, is looked up before the first run.
 
 In mode `always` the gate is not asked, and each commit notifies: all take one lock of the whole server in turn, and the session that
-listens is woken. The listener is a relay's own (`Ear`), which hears and claims nothing; from the session of a frozen one its process would
+listens is woken. The listener is a relay's own (`NotificationListener`), which hears and claims nothing;
+from the session of a frozen one its process would
 soon take no more, and it would cost nothing. In mode `off` that listener is there too, and hears nothing.
 """
 
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from relay.postgres.notification_listener import Ear
+from relay.postgres.notification_listener import NotificationListener
 from relay.queries.statements import Statements
 from tests.bench.figures import Figure, figure
 from tests.bench.speed import kinds
@@ -173,7 +174,7 @@ async def _until(connection: psycopg.Connection, statement: str, *, wanted: bool
 @asynccontextmanager
 async def _heard(url: str) -> AsyncIterator[None]:
     """Somebody listens as a relay does."""
-    ear = Ear(conninfo=url, application_name="speed listen", statements=Statements("public"), on_hint=lambda: None)
+    ear = NotificationListener(conninfo=url, application_name="speed listen", statements=Statements("public"), on_hint=lambda: None)
     await ear.open()
     listening = asyncio.create_task(_listen(ear))
     try:
@@ -185,6 +186,6 @@ async def _heard(url: str) -> AsyncIterator[None]:
         await ear.aclose()
 
 
-async def _listen(ear: Ear) -> None:
+async def _listen(ear: NotificationListener) -> None:
     while True:
         await ear.wait(1)
