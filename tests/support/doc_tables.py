@@ -70,7 +70,7 @@ def write() -> None:
 
 
 def _modules(package: Path) -> str:
-    return " ".join(f"`{path.stem}`" for path in sorted(package.glob("*.py")) if not path.stem.startswith("_"))
+    return " ".join(f"`{path.name}`" for path in sorted(package.glob("*.py")) if not path.stem.startswith("_"))
 
 
 def _job(path: Path) -> str:

@@ -107,7 +107,7 @@ class Broken:
 async def test_an_error_that_nobody_expected_does_not_end_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says once that the relay polls, without words that nobody has read, and goes on trying."""
     Broken.opened = asyncio.Semaphore(0)
-    monkeypatch.setattr(wakeup, "Ear", Broken)
+    monkeypatch.setattr(wakeup, "NotificationListener", Broken)
     told: asyncio.Queue[events.Event] = asyncio.Queue()
     hears = listener(told)
     await hears.start()
