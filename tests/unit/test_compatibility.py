@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.compatibility.__main__ import chosen
-from tests.compatibility.cells import SUITES, counts
+from tests.compatibility.cells import LEFT_OUT, SUITES, counts, words
 from tests.compatibility.page import PAGE, table
 from tests.compatibility.servers import POSTGRES, RABBITMQ
 from tests.support.doc_tables import ROOT
@@ -52,16 +53,16 @@ def test_what_was_run_elsewhere_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "pairs", "suites"),
+    ("said", "pairs", "suites"),
     [
         ([], len(POSTGRES) * len(RABBITMQ), [*SUITES]),
         (["18/4.3"], 1, [*SUITES]),
         (["borders", "18/4.3", "15/3.10", "contract"], 2, ["borders", "contract"]),
     ],
 )
-def test_words_choose_pairs_and_suites(words: list[str], pairs: int, suites: list[str]) -> None:
+def test_words_choose_pairs_and_suites(said: list[str], pairs: int, suites: list[str]) -> None:
     """Without a word of a kind it is all of them."""
-    found = chosen(words)
+    found = chosen(said)
     assert (pairs, suites) == (len(found.pairs), found.suites)
 
 
@@ -71,10 +72,27 @@ def test_a_word_that_is_neither_is_refused() -> None:
         chosen(["18/4.2"])
 
 
-def test_every_file_of_a_suite_exists() -> None:
-    """One that was renamed would end the suite."""
-    words = [word for suite in SUITES.values() for word in suite if word.startswith("tests/")]
-    assert [] == [word for word in words if not (ROOT / word).exists()]
+def homes(file: str) -> list[str]:
+    """The suites that play a file of tests, and what of LEFT_OUT holds it."""
+    played = [suite for suite in SUITES if is_in(file, SUITES[suite]) and f"--ignore={file}" not in words(suite)]
+    return [*played, *(path for path in LEFT_OUT if is_in(file, [path]))]
+
+
+def is_in(file: str, paths: Sequence[str]) -> bool:
+    """Whether one of these is the file, or a folder that holds it."""
+    return any(file == path or file.startswith(f"{path}/") for path in paths)
+
+
+def test_each_file_is_in_one_suite_or_left_out_with_a_reason() -> None:
+    """A new one is played on each pair unless LEFT_OUT says why not, and none is played twice."""
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {} == {file: homes(file) for file in files if len(homes(file)) != 1}
+
+
+def test_what_suites_and_reasons_name_exists() -> None:
+    """One that was renamed would end a suite, or be played although it is left out."""
+    named = {word.removeprefix("--ignore=") for suite in SUITES for word in words(suite)}
+    assert [] == [word for word in named if word.startswith("tests/") and not (ROOT / word).exists()]
 
 
 @pytest.mark.parametrize(
