@@ -27,6 +27,7 @@ class Subject(StrEnum):
     QUEUE_TAKEN = "another consumer has the queue alone"
     QUEUE_LOCKED = "the queue belongs to another connection alone"
     STREAM = "the queue is a stream"
+    NOT_IMPERSONATOR = "the user may not send in the name of another (user_id)"
     LOGIN_REFUSED = "user or password is wrong, or the user may log in only from the broker's machine"
     VHOST_MISSING = "the vhost does not exist"
     VHOST_REFUSED = "the user may not use the vhost"
@@ -107,6 +108,10 @@ FORMS: Final[Sequence[Form]] = (
     Form(
         Subject.STREAM, 406, "PRECONDITION_FAILED - invalid arg 'x-priority' for {queue} of queue type {type}", _ALL,
         "rabbit_amqqueue.erl",
+    ),
+    Form(
+        Subject.NOT_IMPERSONATOR, 406, "PRECONDITION_FAILED - user_id property set to '{name}' but authenticated user was '{user}'", _ALL,
+        "rabbit_channel.erl",
     ),
     Form(
         Subject.LOGIN_REFUSED, 403,

@@ -51,12 +51,16 @@ class Bench:
         self.events: list[Event] = []
         self.late: list[Callable[[], None]] = []
         """What is to be done when the broker counts a closed channel no more, where it counts it for a moment."""
+        self.wakes: list[Callable[[], None]] = []
+        """What is to be done when some seconds have passed."""
         encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
         self.session = ChannelPool(
             pipe=self.pipe,
             user="guest",
             encoder=encoder,
-            channels=ChannelAllowance(channel_max, open_channels, later=self.late.append if counts_late else None),
+            channels=ChannelAllowance(
+                channel_max, open_channels, later=self.late.append if counts_late else None, wake=lambda _, call: self.wakes.append(call)
+            ),
             clock=self.clock,
             emit=self.events.append,
             blamed=blamed,

@@ -8,7 +8,7 @@ import pytest
 
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
-from relay.amqp.publishing.channel_pool import ASKED_AT_ONCE
+from relay.amqp.publishing.probes import ANSWERS_WITHIN, ASKED_AT_ONCE
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
@@ -160,6 +160,40 @@ def test_an_exchange_in_quarantine_whose_queues_are_silent_keeps_none_from_being
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
     bench.pipe.ears[max(bench.pipe.ears)].replied(frames.QOS_OK)
     assert "publish new" in [name for _, name in bench.pipe.methods()]
+
+
+def test_an_exchange_that_the_broker_never_answers_for_keeps_no_other_from_being_asked_for(bench: Bench) -> None:
+    """A topic's patterns can keep it for minutes: after a second, others are asked for in its place, although nothing else happens."""
+    bench.send(*(f"endless {number}" for number in range(ASKED_AT_ONCE)))
+    bench.send("new")
+    assert "publish new" not in [name for _, name in bench.pipe.methods()]
+    bench.ahead += ANSWERS_WITHIN
+    bench.wakes.pop(0)()
+    assert "publish new" in [name for _, name in bench.pipe.methods()]
+
+
+def test_one_exchange_without_an_answer_keeps_none_where_the_broker_grants_few_channels() -> None:
+    """With three channels one exchange is asked for at a time."""
+    bench = Bench(channel_max=3)
+    bench.send("endless", "new")
+    assert [f"publish {name}" for name in ("endless",)] == [name for _, name in bench.pipe.methods() if name.startswith("publish")]
+    bench.ahead += ANSWERS_WITHIN
+    bench.wakes.pop(0)()
+    assert "publish new" in [name for _, name in bench.pipe.methods()]
+
+
+def test_no_more_exchanges_than_twice_as_many_are_without_an_answer() -> None:
+    """Each of them keeps a process of the broker busy; the others are looked at again each second, and told of as silent meanwhile."""
+    bench = Bench(channel_max=300)
+    bench.send(*(f"endless {number}" for number in range(4 * ASKED_AT_ONCE)))
+    for _ in range(4):
+        bench.ahead += ANSWERS_WITHIN
+        bench.wakes.pop(0)()
+    assert 2 * ASKED_AT_ONCE == sum(name.startswith("publish") for _, name in bench.pipe.methods())
+    silent = bench.session.silent()
+    assert {f"endless {number}" for number in range(4 * ASKED_AT_ONCE)} == {name for name in silent if silent[name] > 1}
+    bench.pipe.ears[1].replied(frames.QOS_OK)
+    assert 1 == sum(name.startswith("publish") for _, name in bench.pipe.methods())
 
 
 def test_a_new_exchange_does_not_wait_behind_all_that_wait(bench: Bench) -> None:

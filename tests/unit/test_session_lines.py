@@ -50,7 +50,7 @@ def test_an_exchange_with_nothing_left_to_write_is_not_asked_for() -> None:
     assert [(2, "publish y"), (3, "publish z")] == [method for method in bench.pipe.methods() if method[1] in {"publish y", "publish z"}]
     bench.ahead = 6
     bench.send("y", seconds=5)
-    assert not bench.session._unasked
+    assert not bench.session._probes.waiting
 
 
 def test_an_exchange_that_has_given_its_channel_away_is_not_asked_for_any_more() -> None:

@@ -11,7 +11,9 @@ from relay import events
 from relay.amqp import frames
 from relay.amqp.publishing.closing_channel import ClosingChannel
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
+from relay.amqp.publishing.foreign_names import ForeignNames
 from relay.amqp.publishing.isolation import Isolation
+from relay.amqp.publishing.probes import ASKED_AT_ONCE, Probes, Wake
 from relay.amqp.publishing.publish_batch import PublishBatch, Slot
 from relay.amqp.publishing.routes import Route, Way, by_route
 from relay.codec.encoder import Encoder
@@ -20,9 +22,6 @@ OUTLETS_PER_CHANNEL: Final = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange that has no channel is forgotten; by default no backoff is longer."""
-ASKED_AT_ONCE: Final = 50
-"""Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
-messages of others."""
 
 
 class Transport(Protocol):
@@ -52,6 +51,8 @@ class ChannelAllowance:
     """Hears how many exchanges share them when one of these gets none."""
     later: Callable[[Callable[[], None]], object] | None = None
     """Calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
+    wake: Wake = lambda _seconds, _call: None
+    """Calls a function after so many seconds."""
 
 
 class ChannelPool:
@@ -80,7 +81,7 @@ class ChannelPool:
         blamed: Container[str] = (),
     ) -> None:
         self._pipe = pipe
-        self._user = user
+        self._names = ForeignNames(user)
         self._blamed = blamed
         self._later = channels.later
         self._tell_starved = channels.starved
@@ -89,7 +90,8 @@ class ChannelPool:
         self._cap = min(channels.idle, self._channel_max)
         self._clock = clock
         self._emit = emit
-        self._most_asking = max(1, min(ASKED_AT_ONCE, self._cap // 2))
+        most_asked = max(1, min(ASKED_AT_ONCE, self._cap // 2))
+        self._probes = Probes(most=most_asked, clock=clock, wake=channels.wake, pump=self.pump)
         self._outlets: dict[Route, ExchangeChannel] = {}
         self._resting: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Idle with a channel, the least recently used first."""
@@ -99,18 +101,13 @@ class ChannelPool:
         self._starved: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Waiting for a channel number."""
         self._alone = Isolation(self._outlets, clock)
-        self._unasked: OrderedDict[ExchangeChannel, None] = OrderedDict()
-        """Of exchanges that are not proven: they wait until fewer others are asked for."""
-        self._newest = False
-        """The newest and the oldest of the unasked take turns, so that a new exchange does not wait behind thousands that are missing."""
-        self._asking: set[ExchangeChannel] = set()
         self._freed: deque[int] = deque()
         self._last_channel = 0
         self.blocked = False
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
         """Take a batch, or these messages of it; what may be written is written before this returns."""
-        for route, several in by_route(job.batch, self._user, places, self._blamed).items():
+        for route, several in by_route(job.batch, self._names.user, places, self._blamed).items():
             outlet = self._outlet(route)
             outlet.submit([(job, place) for place in several])
             self._ready[outlet] = None
@@ -125,12 +122,12 @@ class ChannelPool:
                 self._give_way(outlet)
             elif outlet.route[1] is Way.ALONE and not self._alone.is_going(outlet):
                 self._alone.add(outlet)
-            elif self._asks_enough and outlet not in self._asking and not self._is_proven(outlet):
-                self._unasked[outlet] = None
+            elif self._probes.full and outlet not in self._probes.asked and not self._is_proven(outlet):
+                self._probes.wait(outlet)
             elif outlet.step():
                 self._ready[outlet] = None
                 if outlet.asking:
-                    self._asking.add(outlet)
+                    self._probes.began(outlet)
             else:
                 self._starved[outlet] = None
                 self._tell_starved(self.exchanges)
@@ -140,8 +137,9 @@ class ChannelPool:
         return [slot for outlet in self._outlets.values() for slot in outlet.suspects()]
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, of each exchange that has one."""
-        now, waits = self._clock(), dict[str, float]()
+        """Seconds since the oldest write without a confirm, or since the broker could not be asked for the exchange, by exchange."""
+        now = self._clock()
+        waits = {outlet.exchange: now - since for outlet, since in self._probes.waiting.items()}
         for outlet in self._outlets.values():
             seconds = outlet.silent_for(now)
             if seconds is not None:
@@ -209,22 +207,18 @@ class ChannelPool:
 
     def changed(self, outlet: ExchangeChannel) -> None:
         """Something was answered: write what that allows, or make room for an outlet without a channel."""
-        if outlet in self._asking and not outlet.asking:
-            self._asking.remove(outlet)
+        if outlet in self._probes.asked and not outlet.asking:
+            self._probes.ended(outlet)
         if outlet.eager:
             self._ready[outlet] = None
         else:
             self._rest(outlet)
-        if self._ready or self._starved or self._unasked or self._alone.active:
+        if self._ready or self._starved or self._probes.waiting or self._alone.active:
             self.pump()
 
     @property
     def _has_number(self) -> bool:
         return len(self._pipe.ears) < self._channel_max
-
-    @property
-    def _asks_enough(self) -> bool:
-        return len(self._asking) >= self._most_asking
 
     def _is_proven(self, outlet: ExchangeChannel) -> bool:
         """Whether the broker takes what goes to its exchange, on one of its routes."""
@@ -242,16 +236,15 @@ class ChannelPool:
         """First of those that waited for what there is now."""
         if self._starved and self._has_number:
             return self._starved.popitem(last=False)[0]
-        if self._unasked and not self._asks_enough:
-            self._newest = not self._newest
-            return self._unasked.popitem(last=self._newest)[0]
+        if self._probes.waiting and (outlet := self._probes.next()):
+            return outlet
         return self._ready.popitem(last=False)[0] if self._ready else None
 
     def _outlet(self, route: Route) -> ExchangeChannel:
         """Its outlet, which is idle no more."""
         outlet = self._outlets.get(route)
         if outlet is None:
-            outlet = ExchangeChannel(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
+            outlet = ExchangeChannel(route, line=self, encoder=self._encoder, names=self._names, clock=self._clock, emit=self._emit)
             self._outlets[route] = outlet
         self._resting.pop(outlet, None)
         self._parted.pop(outlet, None)
@@ -271,8 +264,8 @@ class ChannelPool:
         """Close the channel of an idle outlet, if it has one, and forget those that were idle for too long."""
         self._close(outlet)
         now = self._clock()
-        self._unasked.pop(outlet, None)
         self._starved.pop(outlet, None)
+        self._probes.forget(outlet)
         self._alone.discard(outlet)
         self._parted[outlet] = now
         self._parted.move_to_end(outlet)
@@ -287,7 +280,7 @@ class ChannelPool:
 
     def _close(self, outlet: ExchangeChannel) -> None:
         channel = outlet.rest()
-        self._asking.discard(outlet)
+        self._probes.ended(outlet)
         if channel is not None:
             self._pipe.ears[channel] = ClosingChannel(self, channel)
             self._pipe.write(frames.close_channel(channel))

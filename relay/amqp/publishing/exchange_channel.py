@@ -25,6 +25,7 @@ from relay import events
 from relay.amqp import frames
 from relay.amqp.confirms import ConfirmTracker, ReturnReason
 from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Barriers
+from relay.amqp.publishing.foreign_names import ForeignNames, names_another
 from relay.amqp.publishing.publish_batch import OVERDUE, PublishBatch, Slot, decide_all, doubt, relay_id
 from relay.amqp.publishing.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
 from relay.amqp.publishing.routes import Route, Way
@@ -63,12 +64,15 @@ class ChannelHost(Protocol):
 class ExchangeChannel:
     """What waits for one route and what is in flight to it, in the order of the calls."""
 
-    def __init__(self, route: Route, *, line: ChannelHost, encoder: Encoder, clock: Callable[[], float], emit: events.Sink) -> None:
+    def __init__(
+        self, route: Route, *, line: ChannelHost, encoder: Encoder, names: ForeignNames, clock: Callable[[], float], emit: events.Sink
+    ) -> None:
         self.route = route
         self.exchange = route[0]
         self.channel: int | None = None
         self._line = line
         self._encoder = encoder
+        self._names = names
         self._clock = clock
         self._emit = emit
         self._waiting: deque[Slot] = deque()
@@ -230,7 +234,8 @@ class ExchangeChannel:
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
-        refusal = refusal_of(reason)
+        refusal, (job, index) = refusal_of(reason), slot
+        self._names.learn(job.claims[index], reason)
         if not concerns_exchange(reason):
             decide_all([slot], refusal)
             return
@@ -285,7 +290,8 @@ class ExchangeChannel:
         elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
             result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
         else:
-            result = self._encoder.encode(claim)
+            foreign = self._names.refusal
+            result = foreign if foreign is not None and names_another(claim, self._names.user) else self._encoder.encode(claim)
             if job.refused and not isinstance(result, PublishResult):
                 result = job.refused.get(index, result)
         if isinstance(result, PublishResult):

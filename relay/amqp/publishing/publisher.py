@@ -163,12 +163,13 @@ class RabbitPublisher:
     def up(self, link: BrokerConnection) -> None:
         """Use a new connection."""
         most = self._limit.of(link.channel_max)
-        later = partial(asyncio.get_running_loop().call_later, COUNTED) if self._limit.is_learned else None
+        wake = asyncio.get_running_loop().call_later
+        later = partial(wake, COUNTED) if self._limit.is_learned else None
         self._session = ChannelPool(
             pipe=link.tap,
             user=link.user,
             encoder=self._encoder(link.frame_max),
-            channels=ChannelAllowance(most, self._open_channels, partial(self._limit.shared, most), later),
+            channels=ChannelAllowance(most, self._open_channels, partial(self._limit.shared, most), later, wake),
             clock=self._clock,
             emit=self._emit,
             blamed=self._blamed,

@@ -3,7 +3,7 @@
 RabbitMQ closes a channel over one message, and what was in flight beside it goes out again. So whatever may foreseeably close
 its channel goes apart, where it can repeat nothing but its like:
 
-- another user's name (`user_id`), which RabbitMQ takes from impersonators alone (406);
+- another user's name (`user_id`), which RabbitMQ takes from impersonators alone (406), see `relay.amqp.publishing.foreign_names`;
 - a large payload: the broker's `max_message_size` (406) is told to no client;
 - a second attempt, whatever spoiled the first: a routing key without permission (403) cannot be foreseen before.
 
@@ -12,12 +12,12 @@ A message over which the broker may have closed the whole connection goes alone:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Container, Iterable, Sequence
 from enum import Enum
 from operator import itemgetter
 from typing import Final
 
+from relay.amqp.publishing.foreign_names import names_another
 from relay.message import Batch, Claim
 
 
@@ -80,16 +80,4 @@ def _way(claim: Claim, user: str | None, blamed: Container[str]) -> Way:
 
 
 def _goes_apart(claim: Claim, user: str | None) -> bool:
-    return claim.attempts > 1 or len(claim.payload) > LARGE or (claim.options is not None and _names_another(claim.options, user))
-
-
-def _names_another(options: bytes, user: str | None) -> bool:
-    """Whether the message is to go out in a name that is not the connection's; options that cannot be read never go out."""
-    if b"user" not in options:
-        return False
-    try:
-        found = json.loads(options)
-    except (ValueError, RecursionError):
-        return False
-    names = [found.get("userId"), found.get("user_id")] if isinstance(found, dict) else []
-    return any(name is not None and name != user for name in names)
+    return claim.attempts > 1 or len(claim.payload) > LARGE or names_another(claim, user)

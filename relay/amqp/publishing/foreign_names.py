@@ -1,0 +1,47 @@
+"""Messages in the name of another user, which RabbitMQ takes from impersonators alone. No I/O.
+
+It looks for the tag `impersonator` of the user who has logged in (`check_user_id_header` in rabbit_channel.erl). So the first refusal on a
+connection holds for all such messages on it, and none of the others has to close a channel.
+"""
+
+from __future__ import annotations
+
+import json
+
+from relay.amqp.close_reasons import Subject, said
+from relay.amqp.confirms import ReturnReason
+from relay.message import Claim, PublishResult, Verdict
+
+
+class ForeignNames:
+    """What one connection has learned of them.
+
+    Args:
+        user: who is logged in, None where that is not known; then nothing is learned.
+
+    """
+
+    def __init__(self, user: str | None) -> None:
+        self.user = user
+        self.refusal: PublishResult | None = None
+        """What becomes of such messages, once the broker has refused one."""
+
+    def learn(self, claim: Claim, reason: ReturnReason) -> None:
+        """The broker closed a channel over this message."""
+        found = said(reason)
+        if self.user is not None and found is not None and found.about is Subject.NOT_IMPERSONATOR and names_another(claim, self.user):
+            words = f"RabbitMQ takes no message in the name of another user from {self.user!r} ({reason.code}): correct `userId`."
+            self.refusal = PublishResult(Verdict.REFUSED, "broker_refused", words)
+
+
+def names_another(claim: Claim, user: str | None) -> bool:
+    """Whether the message is to go out in a name that is not the connection's; options that cannot be read never go out."""
+    options = claim.options
+    if options is None or b"user" not in options:
+        return False
+    try:
+        found = json.loads(options)
+    except (ValueError, RecursionError):
+        return False
+    names = [found.get("userId"), found.get("user_id")] if isinstance(found, dict) else []
+    return any(name is not None and name != user for name in names)

@@ -1,0 +1,93 @@
+"""Exchanges of which the broker is asked whether it takes anything for them: a few at one time, however many there are. No I/O."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from relay.amqp.publishing.exchange_channel import ExchangeChannel
+
+ASKED_AT_ONCE: Final = 50
+"""Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
+messages of others."""
+ANSWERS_WITHIN: Final = 1.0
+"""Seconds after which an exchange that the broker has not answered for keeps no other from being asked for. Matching a topic's patterns
+can take RabbitMQ longer than any message lives."""
+
+Wake = Callable[[float, Callable[[], None]], object]
+"""Calls a function after so many seconds."""
+
+
+class Probes:
+    """Who is asked for, and who waits for that.
+
+    Args:
+        most: exchanges that are asked for at one time. As many again may be without an answer for longer; then the others wait.
+        clock: monotonic seconds.
+        wake: lets waiting exchanges be looked at again.
+        pump: looks at them.
+
+    """
+
+    def __init__(self, *, most: int, clock: Callable[[], float], wake: Wake, pump: Callable[[], None]) -> None:
+        self._most = most
+        self._clock = clock
+        self._wake = wake
+        self._pump = pump
+        self.asked: set[ExchangeChannel] = set()
+        """The broker owes an answer."""
+        self._recent: OrderedDict[ExchangeChannel, float] = OrderedDict()
+        """Those of them that it has not owed for long, and since when."""
+        self.waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
+        """Channels that wait until fewer others are asked for, and since when."""
+        self._newest = False
+        """The newest and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
+        self._looks_again = False
+
+    @property
+    def full(self) -> bool:
+        """As many are asked for as may be."""
+        if len(self._recent) < self._most:
+            return False
+        overdue = self._clock() - ANSWERS_WITHIN
+        while len(self.asked) - len(self._recent) < self._most and self._recent and next(iter(self._recent.values())) <= overdue:
+            self._recent.popitem(last=False)
+        return len(self._recent) >= self._most
+
+    def began(self, outlet: ExchangeChannel) -> None:
+        """The broker was asked."""
+        if outlet not in self.asked:
+            self.asked.add(outlet)
+            self._recent[outlet] = self._clock()
+
+    def ended(self, outlet: ExchangeChannel) -> None:
+        """The broker has answered, or will not."""
+        self.asked.discard(outlet)
+        self._recent.pop(outlet, None)
+
+    def wait(self, outlet: ExchangeChannel) -> None:
+        """Ask when an answer has come, or has not come for too long."""
+        self.waiting[outlet] = self._clock()
+        self._look_later()
+
+    def next(self) -> ExchangeChannel | None:
+        """Who may be asked for now."""
+        if not self.waiting or self.full:
+            return None
+        self._newest = not self._newest
+        return self.waiting.popitem(last=self._newest)[0]
+
+    def forget(self, outlet: ExchangeChannel) -> None:
+        """It has nothing to ask for."""
+        self.waiting.pop(outlet, None)
+
+    def _look_later(self) -> None:
+        if self.waiting and not self._looks_again:
+            self._looks_again = True
+            self._wake(ANSWERS_WITHIN, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self._pump()
+        self._look_later()

@@ -1,0 +1,62 @@
+"""Messages in the name of another user: the first refusal of a connection is the refusal of all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.amqp import frames
+from relay.amqp.confirms import ReturnReason
+from relay.message import Verdict
+from tests.support.bench import Bench, verdicts
+from tests.support.publishing import batch, claim
+
+REFUSED = Verdict.REFUSED
+NOT_IMPERSONATOR = ReturnReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")
+TOO_LARGE = ReturnReason(406, "PRECONDITION_FAILED - message size 2 is larger than configured max size 1")
+FOREIGN, OWN = (f'{{"userId": "{name}"}}' for name in ("you", "guest"))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A session of the user guest."""
+    return Bench()
+
+
+def publishes(bench: Bench) -> list[str]:
+    """Return the exchanges to which something was written since the last look."""
+    return [name for _, name in bench.pipe.methods() if name.startswith("publish")]
+
+
+def test_after_one_refusal_nothing_in_the_name_of_another_is_written(bench: Bench) -> None:
+    """Neither what waits on any exchange nor what comes later; it is refused at once, with a sentence that quotes no other message."""
+    job = bench.submit(batch([claim("x", options=FOREIGN), claim("x", options=FOREIGN), claim("y", options=FOREIGN)]))
+    assert ["publish x", "publish y"] == publishes(bench)
+    bench.pipe.ears[1].closed(NOT_IMPERSONATOR)
+    later = bench.submit(batch([claim(exchange, options=FOREIGN) for exchange in ("x", "z")]))
+    assert [] == publishes(bench)
+    assert [REFUSED, REFUSED] == verdicts(later)
+    assert [REFUSED, REFUSED, None] == verdicts(job)
+    assert later.results[0] is not None
+    assert ("broker_refused", False) == (later.results[0].code, "you" in later.results[0].detail)
+
+
+def test_names_of_its_own_and_no_names_go_out_after_a_refusal(bench: Bench) -> None:
+    """The refusal is about other users alone."""
+    bench.submit(batch([claim("x", options=FOREIGN)]))
+    bench.pipe.ears[1].closed(NOT_IMPERSONATOR)
+    publishes(bench)
+    job = bench.submit(batch([claim("x", options=OWN), claim("y")]))
+    for channel in list(bench.pipe.ears):
+        bench.pipe.ears[channel].replied(frames.QOS_OK)
+        bench.pipe.ears[channel].acked(1, multiple=False)
+    assert [Verdict.CONFIRMED] * 2 == verdicts(job)
+
+
+@pytest.mark.parametrize(("options", "reason"), [(FOREIGN, TOO_LARGE), (OWN, NOT_IMPERSONATOR)])
+def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: ReturnReason) -> None:
+    """Neither another one of the same code, nor these words about a message that names nobody else."""
+    bench.submit(batch([claim("x", options=options)]))
+    bench.pipe.ears[1].closed(reason)
+    publishes(bench)
+    bench.submit(batch([claim("y", options=FOREIGN)]))
+    assert ["publish y"] == publishes(bench)
