@@ -15,7 +15,7 @@ from relay.devservers import RabbitMQ
 from relay.events.broker import BrokerDown, BrokerUp, ChannelsLimited
 from relay.message import CONFIRMED, Verdict
 from tests.support.broker import Topology
-from tests.support.own import user_of
+from tests.support.own import user_of, version_of
 from tests.support.proxy import Proxy
 from tests.support.publishing import claim, publishing
 from tests.support.queue import until
@@ -35,11 +35,6 @@ ANSWER = (
 )
 CHANNELS = 8
 """Channels that the node with a limit takes."""
-
-
-def version_of(node: RabbitMQ) -> tuple[int, ...]:
-    """Of RabbitMQ."""
-    return tuple(int(part) for part in node.installation.version.split(".")[:3])
 
 
 @pytest.fixture

@@ -1,12 +1,23 @@
-"""Poison of every kind, in pairs: option, column, header, exchange, right, routing key, queue and limit; nothing else suffers from it."""
+"""Poison of every kind, combined by a table: each row ends as the page says, and nothing else suffers from it.
+
+The dimensions, each with its values in `poison_lab` or `poison_rows`:
+
+- limit: of the login, the vhost, the connection, the relay's sizes and list, an exchange that is paused or sent at a rate (`WORLDS`);
+- permission: an exchange, or a routing key of a topic exchange, that the login may not write to (`write`, `key`, `barred`);
+- queue: every kind of queue and of link between brokers (`KINDS`); exchange: every type, and those that take nothing (`EXCHANGES`);
+- option, column and header: the catalogue of malformed messages and more (`OPTIONS`, `COLUMNS`, `HEADERS` and `SHAPES`);
+- key: under which a row is inserted, if any (`KEYS`).
+
+Meanwhile memory and disk alarms come and go. CI draws every pair of values of any two dimensions. The long form draws all
+combinations of option, queue, permission and limit besides, and plays the pairs on a node that has few channels for all relays.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import psycopg
@@ -14,22 +25,26 @@ import pytest
 
 from relay import devservers
 from tests.support import poison_lab
+from tests.support.own import version_of
 from tests.support.poison_arrivals import watching
-from tests.support.poison_lab import PER_SECOND, WORLDS
+from tests.support.poison_lab import PER_SECOND, WORLDS, alarms
 from tests.support.poison_play import ATTEMPT, Play
-from tests.support.poison_rows import ATTEMPTS, Row, draw
+from tests.support.poison_rows import ATTEMPTS, CROSSED, Row, draw
 from tests.support.queue import Queue
 from tests.support.relays import Relays
 from tests.support.servers import Databases, Say
 
-ROUNDS = int(os.environ.get("POISON_ROUNDS", "1"))
-"""Times that all pairs are drawn, each time with other headers and in other company."""
 CHUNK = 60
 """Rows that are inserted together."""
+AHEAD = 4
+"""Chunks of which the good rows are waited for at the same time: a fold takes some seconds."""
 MANY = 30
 """Mistakes that are shown."""
-CONNECTIONS = {"max-channels": 5}
+FEW = 5
 """How often a relay may connect where the broker closes connections over a limit that it tells nobody; elsewhere it is once."""
+CHANNELS = "length(rabbit_channel:list())"
+KNOWN_SINCE = (3, 12, 13)
+"""The first RabbitMQ that limits the channels of a node."""
 QUEUES = """
     lists:sort([{rabbit_misc:rs(amqqueue:get_name(Q)), amqqueue:get_pid(Q), case amqqueue:get_type(Q) of
         rabbit_stream_queue -> stream;
@@ -102,22 +117,59 @@ def grant(node: devservers.RabbitMQ, channels: object) -> str:
 
 @pytest.mark.fault(13, repeats=5)
 @pytest.mark.slow
-@pytest.mark.timeout(300 * ROUNDS)
+@pytest.mark.timeout(900)
 @pytest.mark.ids("A9", "A10", "C3", "C9", "C15", "D6")
 async def test_every_pair_ends_as_the_page_says_and_harms_nothing(
     node: devservers.RabbitMQ, plays: list[Play], chance: random.Random
 ) -> None:
     """Refused, dead with its code or delivered as it was; each good row beside it arrives, once and soon, and every queue lives."""
-    rows = [row for _ in range(ROUNDS) for row in draw(chance)]
+    await send(node, plays, draw(chance), chance)
+    assert [] == [play.name for play in plays if play.connections > (FEW if play.name == "max-channels" else 1)]
+
+
+@pytest.mark.fault(13, repeats=1)
+@pytest.mark.long_only
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+async def test_every_option_queue_permission_and_limit_end_so_together(
+    node: devservers.RabbitMQ, plays: list[Play], chance: random.Random
+) -> None:
+    """The same of all combinations of these four."""
+    await send(node, plays, draw(chance, CROSSED), chance)
+    assert [] == [play.name for play in plays if play.connections > (FEW if play.name == "max-channels" else 1)]
+
+
+@pytest.mark.fault(13, repeats=1)
+@pytest.mark.long_only
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_every_pair_ends_so_where_the_node_has_few_channels(
+    node: devservers.RabbitMQ, plays: list[Play], chance: random.Random
+) -> None:
+    """The same where all relays share fewer channels than they have exchanges: a limit that ends connections and is told to nobody."""
+    if version_of(node) < KNOWN_SINCE:
+        pytest.skip("this RabbitMQ does not limit the channels of a node")
+    few = f"application:set_env(rabbit, channel_max_per_node, {CHANNELS} + {2 * len(plays)})."
+    await asyncio.to_thread(node.ctl, "eval", few)
+    try:
+        await send(node, plays, draw(chance), chance)
+    finally:
+        await asyncio.to_thread(node.ctl, "eval", "application:set_env(rabbit, channel_max_per_node, infinity).")
+    assert max(play.connections for play in plays) > 1
+
+
+async def send(node: devservers.RabbitMQ, plays: list[Play], drawn: Iterable[Row], chance: random.Random) -> None:
+    """Send rows through their worlds, under alarms that come and go, and judge all of it."""
+    rows = [*drawn]
     chance.shuffle(rows)
     before = await queues(node)
-    async with asyncio.TaskGroup() as group:
+    async with alarms(node), asyncio.TaskGroup() as group:
         for play in plays:
             group.create_task(send_all(play, [row for row in rows if row.world == play.name]))
     mistakes = [each for play in plays for each in await play.mistakes()]
     assert not mistakes, f"{len(mistakes)} mistakes:\n" + "\n".join(mistakes[:MANY])
     assert before == await queues(node)
-    assert [] == [play.name for play in plays if play.connections > CONNECTIONS.get(play.name, 1)]
+    assert [] == [play.name for play in plays if not play.relay.of("broker_blocked")]
 
 
 async def queues(node: devservers.RabbitMQ) -> set[str]:
@@ -127,7 +179,14 @@ async def queues(node: devservers.RabbitMQ) -> set[str]:
 
 async def send_all(play: Play, rows: list[Row]) -> None:
     """Send a world's rows, some at a time."""
-    for number in range(0, len(rows), CHUNK):
-        await play.put(rows[number : number + CHUNK])
+    ahead = asyncio.Semaphore(AHEAD)
+
+    async def put(some: list[Row]) -> None:
+        async with ahead:
+            await play.put(some)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(0, len(rows), CHUNK):
+            group.create_task(put(rows[number : number + CHUNK]))
     await play.end()
     assert 0 == await play.relay.stop()

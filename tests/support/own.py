@@ -39,6 +39,11 @@ async def own_topology(own_broker: devservers.RabbitMQ, unique: str) -> AsyncIte
         await made.__aexit__(None, None, None)
 
 
+def version_of(node: devservers.RabbitMQ) -> tuple[int, ...]:
+    """The version of a node's RabbitMQ."""
+    return tuple(int(part) for part in node.installation.version.split(".")[:3])
+
+
 @contextmanager
 def user_of(broker: devservers.RabbitMQ, name: str, *, may_write: str) -> Iterator[str]:
     """URL of a user who may write to exchanges of such names, and do nothing else."""

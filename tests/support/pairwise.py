@@ -1,4 +1,4 @@
-"""Rows in which every two values of any two axes stand together, drawn by chance.
+"""Rows in which every two values of any two axes stand together, and all values of some axes, drawn by chance.
 
 A value that stops a row hides what the row's other values do. So such a row shows that value beside each of the others, and no more.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, product
 
 Value = tuple[str, str]
 """An axis, and the name of a value on it."""
@@ -15,21 +15,25 @@ Left = dict[Value, set[Value]]
 """With which values of other axes each value has not stood yet."""
 
 
-def covering(axes: Mapping[str, Sequence[str]], stops: Collection[Value], chance: random.Random) -> Iterator[dict[str, str]]:
-    """Rows until every pair of values has been shown.
+def covering(
+    axes: Mapping[str, Sequence[str]], stops: Collection[Value], chance: random.Random, crossed: Sequence[str] = ()
+) -> Iterator[dict[str, str]]:
+    """Rows until every pair of values has been shown, and every combination of the values of the crossed axes.
 
     Args:
         axes: the names of each axis's values, of which at least one stops nothing.
         stops: the values that stop a row.
         chance: decides between rows that show as much.
+        crossed: three axes or more, of which every combination is shown; none by default.
     """
     values = [[(axis, name) for name in names] for axis, names in axes.items()]
     left: Left = {one: {other for others in values if mine is not others for other in others} for mine in values for one in mine}
     pairs = [(one, other) for one, others in left.items() for other in sorted(others)]
     chance.shuffle(pairs)
-    for one, other in pairs:
-        if other in left[one]:
-            row = _fill([one, other], values, stops, left, chance)
+    combined = product(*([(axis, name) for name in axes[axis]] for axis in crossed)) if crossed else ()
+    for begun in chain(combined, pairs):
+        if len(begun) > 2 or begun[1] in left[begun[0]]:
+            row = _fill([*begun], values, stops, left, chance)
             for first, second in _shown(row, stops):
                 left[first].discard(second)
                 left[second].discard(first)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
 
 import aiormq
 from aiormq.abc import AbstractChannel, DeliveredMessage
@@ -18,30 +16,34 @@ from tests.support.poison_lab import DIRECT, ENDS, KINDS, PARKED, end, far, is_f
 from tests.support.raw_amqp import Delivery
 
 
-class Arrival(NamedTuple):
-    """A message, and the monotonic time at which it came."""
-
-    delivery: Delivery
-    at: float
-
-
 class Arrivals:
     """The messages that have come to the end of each kind."""
 
     def __init__(self) -> None:
-        self._came: dict[str, dict[str, list[Arrival]]] = {kind: {} for kind in ENDS}
+        self._came: dict[str, dict[str, list[Delivery]]] = {kind: {} for kind in ENDS}
+        self._bodies: dict[bytes, bytes] = {}
+        """Each body, once."""
+        self._names: dict[str, str] = {}
         self._more = asyncio.Event()
 
     def add(self, kind: str, message: DeliveredMessage) -> None:
         """Note one message."""
         properties = message.header.properties
         assert isinstance(properties, commands.Basic.Properties)
-        delivery = Delivery(properties, message.body)
+        delivery = Delivery(properties, self._bodies.setdefault(message.body, message.body))
         name = delivery.relay_id if properties.headers and "x-relay-id" in properties.headers else str(properties.message_id)
-        self._came[kind].setdefault(name, []).append(Arrival(delivery, time.monotonic()))
+        self._came[kind].setdefault(self._names.get(name, name), []).append(delivery)
         self._more.set()
 
-    def of(self, kind: str, id_: str) -> list[Arrival]:
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Note what came, and will come, with some ids under others."""
+        self._names |= names
+        for came in self._came.values():
+            for name in names.keys() & came.keys():
+                came[names[name]] = came.pop(name)
+        self._more.set()
+
+    def of(self, kind: str, id_: str) -> list[Delivery]:
         """Copies of a message at the end of a kind."""
         return self._came[kind].get(id_, [])
 
@@ -70,10 +72,12 @@ async def watching(node: devservers.RabbitMQ, world: str) -> AsyncIterator[Arriv
             channel = await (remote if is_far(kind) else near).channel()
             await channel.basic_qos(prefetch_count=200)
             await _consume(arrivals, kind, channel)
-        channel = await near.channel(publisher_confirms=True)
-        for name in PARKED:
-            await channel.basic_publish(b"", routing_key=name, properties=commands.Basic.Properties(delivery_mode=2))
-        await _await_links(arrivals, channel)
+        # An alarm of the broker blocks whoever has published, its acknowledgements too.
+        async with await aiormq.connect(node.url + world) as publisher:
+            channel = await publisher.channel(publisher_confirms=True)
+            for name in PARKED:
+                await channel.basic_publish(b"", routing_key=name, properties=commands.Basic.Properties(delivery_mode=2))
+            await _await_links(arrivals, channel)
         yield arrivals
     finally:
         await near.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -87,6 +89,10 @@ class World:
 
     user: Mapping[str, int] = field(default_factory=dict)
     """Limits of its login."""
+    vhost: Mapping[str, int] = field(default_factory=dict)
+    """Limits of its vhost."""
+    barred: str | None = None
+    """An exchange that its login may not write to, beside those that none may."""
     tags: tuple[str, ...] = ()
     channel_max: int | None = None
     """Channels that the broker grants a connection."""
@@ -105,7 +111,8 @@ class World:
 WORLDS: Final = {
     "unlimited": World(),
     "max-channels": World(user={"max-channels": 4}),
-    "max-connections": World(user={"max-connections": 1}),
+    "max-connections": World(user={"max-connections": 1}, barred=DEFAULT),
+    "vhost": World(vhost={"max-connections": 5, "max-queues": 36}),
     "channel-max": World(channel_max=4),
     "sizes": World(relay={"RELAY_WINDOW": "50", "RELAY_WINDOW_BYTES": "1048576"}, most_bytes=100_000),
     "list": World(relay={"RELAY_ALLOWED_EXCHANGES": "[!f]*,amq.default"}, forbidden="fanout"),
@@ -136,6 +143,24 @@ def far(world: str) -> str:
     return f"{world}.far"
 
 
+ALARMS: Final = """
+    Memory = fun vm_memory_monitor:set_vm_memory_high_watermark/1, Disk = fun rabbit_disk_monitor:set_disk_free_limit/1,
+    Shine = fun() -> receive over -> exit(normal) after 1500 -> ok end end,
+    Rain = fun(Set, Low, Enough) -> Set(Low), timer:sleep(500), Set(Enough), Shine() end,
+    Go = fun Go() -> Rain(Memory, 1.0e-6, {absolute, "2GB"}), Rain(Disk, "900000GB", "50MB"), Go() end,
+    register(alarms, spawn(Go)).
+"""
+"""Raises a memory alarm and ends it, then a disk alarm, and so on until it is told that it is over."""
+
+
+@asynccontextmanager
+async def alarms(node: devservers.RabbitMQ) -> AsyncIterator[None]:
+    """Until the end of the block alarms of the node come and go."""
+    await asyncio.to_thread(node.ctl, "eval", ALARMS)
+    yield
+    await asyncio.to_thread(node.ctl, "eval", "alarms ! over.")
+
+
 def build(node: devservers.RabbitMQ) -> None:
     """Make all worlds on a node that has the plugins and the configuration above."""
     # A shovel publishes a message in the name that it has, and stops where its login may not.
@@ -157,7 +182,10 @@ def _definitions(name: str, world: World, url: str) -> Iterator[Part]:
     for vhost in (name, far(name)):
         yield "vhosts", {"name": vhost}
         yield "permissions", {"user": "guest", "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"}
-    yield "permissions", {"user": name, "vhost": name, "configure": "", "write": f"^(?!{SHUT[:-1]}[.])", "read": ""}
+    barred = "" if world.barred is None else f"|{world.barred or 'amq.default'}$"
+    yield "permissions", {"user": name, "vhost": name, "configure": "", "write": f"^(?!{SHUT[:-1]}[.]{barred})", "read": ""}
+    if world.vhost:
+        yield "parameters", {"vhost": name, "component": "vhost-limits", "name": "limits", "value": dict(world.vhost)}
     yield "topic_permissions", {"user": name, "vhost": name, "exchange": "topic", "write": f"^(?!{CLOSED[:-1]}[.])", "read": ""}
     yield from _exchanges(name)
     for kind in ENDS:

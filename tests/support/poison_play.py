@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from psycopg import sql
+
 from tests.support.lost import assert_nothing_is_lost
 from tests.support.poison_arrivals import Arrivals
+from tests.support.poison_insert import insert, smuggle
 from tests.support.poison_lab import DIRECT, EXCHANGES, KINDS, OPEN, WORLDS, World
-from tests.support.poison_rows import ATTEMPTS, PLAIN, Result, Row
+from tests.support.poison_rows import ATTEMPTS, BUNDLE, ORDERING, PLAIN, Result, Row
 from tests.support.poison_seen import altered
 from tests.support.queue import Queue, unchecked, until
 from tests.support.relays import RelayProcess
 
-PROMPT = 15.0
+PROMPT = 60.0
 """Seconds in which a good row arrives, on any machine."""
-AT_LAST = 60.0
+AT_LAST = 180.0
 """Seconds in which all others end."""
 CHECK_VIOLATION = "23514"
 ATTEMPT = """
@@ -32,14 +35,24 @@ ATTEMPT = """
 """Runs a statement and returns the SQLSTATE with which it was refused: many in one round trip."""
 HELD = "SELECT count(*) FROM queue_message WHERE exchange <> %s AND ordering_key IS NULL"
 """What is not paused, and cannot stand behind something that is."""
-PAUSED = "SELECT count(*) FROM queue_message WHERE exchange = %s"
+TRIED = "SELECT count(*) FROM queue_message_archive WHERE exchange = %s AND handled_by <> 'fold'"
+"""What a relay has had in hand although it is paused."""
+KEYED = "SELECT count(*) FROM queue_message_keyed_row"
+"""What waits until it is folded."""
+TRIES = "SELECT id::text, attempts FROM queue_message_archive WHERE result = 'success' AND attempts > 1"
+"""What was delivered and has lost an attempt."""
+PARTS = """
+    SELECT split_part(error_detail, ' ', 3), id::text FROM queue_message_archive WHERE error_code = 'bundled'
+"""
+"""Of each bundle its id, and that of its only part."""
 WHERE = "SELECT state, attempts, error_code, error_detail FROM queue_message_state WHERE id = %s"
 
 
 def neighbour(row: Row) -> Row:
-    """A good row for the same queue, through the same exchange if that takes any."""
+    """A good row for the same queue, through the same exchange if that takes any, under the same key if it keeps its id there."""
     exchange = row.exchange if row.exchange in EXCHANGES and row.exchange != WORLDS[row.world].forbidden else DIRECT
-    return row._replace(exchange=exchange, write="", key=OPEN, options=PLAIN, columns=PLAIN, headers={}, code="")
+    keyed = "" if row.keyed == BUNDLE else row.keyed
+    return row._replace(exchange=exchange, write="", key=OPEN, keyed=keyed, options=PLAIN, columns=PLAIN, headers={}, code="")
 
 
 @dataclass
@@ -53,6 +66,7 @@ class Play:
     sent: dict[str, Row] = field(default_factory=dict)
     smuggled: set[str] = field(default_factory=set)
     """Ids of those that the database would have refused."""
+    _inserting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def world(self) -> World:
@@ -67,20 +81,23 @@ class Play:
     async def put(self, rows: Sequence[Row]) -> None:
         """Insert rows, each that is taken beside a good one; smuggle in what is refused; wait for the good ones."""
         good = {str(uuid4()): neighbour(row) for row in rows if not row.refusals()}
-        given = {str(uuid4()): row for row in rows}
+        async with self._inserting:
+            await self._insert_all({str(uuid4()): row for row in rows}, good)
+        await self._await({(row.queue, id_) for id_, row in good.items() if row.results() == {("success", None)} and not self._waits(row)})
+
+    async def _insert_all(self, given: Mapping[str, Row], good: Mapping[str, Row]) -> None:
         states = await self._insert({**given, **good})
         wrong = [f"{row}: {states[id_]}" for id_, row in given.items() if bool(states[id_]) != bool(row.refusals())]
         assert not wrong, wrong[:10]
         refused = [row for id_, row in given.items() if states[id_] == CHECK_VIOLATION and row.columns.outcome != "refused"]
         async with unchecked(self.queue):
-            states = await self._insert({str(uuid4()): row for row in refused})
-        assert {""} >= {*states.values()}
+            states = await self._insert({str(uuid4()): row for row in refused}, smuggle)
+        assert {""} >= {*states.values()}, {*states.values()}
         self.smuggled |= states.keys()
-        await self._await({(row.queue, id_) for id_, row in good.items() if row.results() == {("success", None)} and not self._waits(row)})
 
-    async def _insert(self, rows: Mapping[str, Row]) -> dict[str, str]:
+    async def _insert(self, rows: Mapping[str, Row], how: Callable[[Row, str], sql.Composed] = insert) -> dict[str, str]:
         """SQLSTATE by id, empty for what was taken."""
-        statements = [row.insert(id_).as_string(self.queue.connection) for id_, row in rows.items()]
+        statements = [how(row, id_).as_string(self.queue.connection) for id_, row in rows.items()]
         taken = await self.queue.sql("SELECT pg_temp.attempt(statement) FROM unnest(%s::text[]) AS statement", statements)
         states = {id_: state for id_, (state,) in zip(rows, taken, strict=True)}
         self.sent |= {id_: row for id_, row in rows.items() if not states[id_]}
@@ -94,29 +111,36 @@ class Play:
         assert not missing, f"{self.name}: of {len(owed)} are missing after {PROMPT:g} s: {shown}, {late}, {self.relay.lines[-3:]}"
 
     def _waits(self, row: Row) -> bool:
-        return row.target["exchange"] == self.world.paused
+        """Whether it is paused, or may stand behind something that is."""
+        return bool(self.world.paused) and (row.target["exchange"] == self.world.paused or row.under == ORDERING)
 
     async def end(self) -> None:
         """Wait for the end of all rows, then for one more at each queue, and for what is still on its way."""
         await asyncio.to_thread(assert_nothing_is_lost, self.queue.url, watched=True)
+        await until(self._is_folded, AT_LAST)
         if self.world.paused:
             await until(self._is_held, AT_LAST)
-            assert sum(map(self._waits, self.sent.values())) == await self.queue.value(PAUSED, self.world.paused)
+            assert 0 == await self.queue.value(TRIED, self.world.paused)
             await self.queue.sql("SELECT queue_message_resume(%s)", self.world.paused)
         await self.queue.settled(seconds=AT_LAST)
-        last = {str(uuid4()): Row(self.name, DIRECT, "", OPEN, kind, PLAIN, PLAIN, {}, "") for kind in KINDS}
+        last = {str(uuid4()): Row(self.name, DIRECT, "", OPEN, kind, "", PLAIN, PLAIN, {}, "") for kind in KINDS}
         await self._insert(last)
         await self._await({(row.queue, id_) for id_, row in last.items()})
         await self.queue.settled(seconds=AT_LAST)
+        self.arrivals.rename(dict(await self.queue.sql(PARTS)))
         await self._await({(kind, id_) for (kind, id_), (least, _) in self.owed(await self.archive()).items() if least})
+
+    async def _is_folded(self) -> bool:
+        return bool(0 == await self.queue.value(KEYED))
 
     async def _is_held(self) -> bool:
         return bool(0 == await self.queue.value(HELD, self.world.paused))
 
     async def archive(self) -> dict[str, Result]:
-        """Result and code by id."""
+        """Result and code by id; of a part of a bundle, those of the bundle."""
         rows = await self.queue.sql("SELECT id::text, result, error_code FROM queue_message_archive")
-        return {id_: (result, code) for id_, result, code in rows}
+        ended = {id_: (result, code) for id_, result, code in rows}
+        return ended | {part: ended.pop(bundle) for bundle, part in await self.queue.sql(PARTS)}
 
     def owed(self, archive: Mapping[str, Result]) -> dict[tuple[str, str], tuple[int, int]]:
         """How many copies must, and may, have come to the end of each kind."""
@@ -132,13 +156,20 @@ class Play:
         """What did not end as it must."""
         archive = await self.archive()
         assert archive.keys() == self.sent.keys()
-        return (f"{self.name}: {each}" for each in (*self._ended(archive), *self._repeated(archive), *self._changed()))
+        tried = await self.queue.sql(TRIES)
+        found = (*self._ended(archive), *self._repeated(archive), *self._changed(), *self._robbed(tried))
+        return (f"{self.name}: {each}" for each in found)
 
     def _ended(self, archive: Mapping[str, Result]) -> Iterator[str]:
         for id_, row in self.sent.items():
             results = row.smuggled_results() if id_ in self.smuggled else row.results()
             if archive[id_] not in results:
                 yield f"{archive[id_]}, not {results}: {row}"
+
+    def _robbed(self, tried: Sequence[tuple[str, int]]) -> Iterator[str]:
+        for id_, attempts in tried:
+            if id_ in self.sent and not self.sent[id_].may_be_repeated:
+                yield f"delivered in attempt {attempts}: {self.sent[id_]}"
 
     def _repeated(self, archive: Mapping[str, Result]) -> Iterator[str]:
         counted, owed = self.arrivals.counted(), self.owed(archive)
@@ -150,8 +181,8 @@ class Play:
     def _changed(self) -> Iterator[str]:
         for id_, row in self.sent.items():
             for kind in row.reaches():
-                for arrival in self.arrivals.of(kind, id_):
-                    if found := altered(row, kind, arrival.delivery):
+                for delivery in self.arrivals.of(kind, id_):
+                    if found := altered(row, kind, delivery):
                         yield f"{found} at {kind}: {row}"
 
 

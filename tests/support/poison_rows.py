@@ -1,16 +1,14 @@
-"""Rows of every option, column, header, exchange, right, queue and limit, and what must become of each: docs/options.md in code."""
+"""Rows of every option, column, key, header, exchange, right, queue and limit, and what must become of each: docs/options.md in code."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
-
-from psycopg import sql
 
 from tests.support.doc_tables import ROOT
 from tests.support.pairwise import Value, covering
@@ -68,10 +66,19 @@ COLUMNS: Final = {
             code="broker_refused",
             columns={"body": {"$bytes": MOST_BYTES + 1}},
         ),
-        Poison(kind=49, name="key of others", outcome="delivered", columns={"ordering_key": "shared"}),
     )
 }
 """Entries that give none of the other axes' columns, and what only this broker judges."""
+ORDERING, DEDUP, COALESCE, BUNDLE = "ordering_key", "dedup_key", "coalesce_key", "bundle_key"
+FOLDED: Final = (COALESCE, BUNDLE)
+"""Keys under which a message waits until it is folded."""
+_QUEUE_ONLY: Final = {"seq", "attempts", "lock_expires_at", "created_at"}
+KEYS: Final[dict[str, set[str]]] = {
+    "": set(), ORDERING: {ORDERING}, DEDUP: _QUEUE_ONLY, COALESCE: _QUEUE_ONLY, BUNDLE: {*_QUEUE_ONLY, "body"}
+}  # fmt: skip
+"""Keys under which a row is inserted, each with the columns that it cannot be given with."""
+CROSSED: Final = ("options", "queue", "write", "key", "world")
+"""Axes of which the wide form shows all combinations: option, kind of queue, permission and limit."""
 NO_HEADERS: Final = "no headers"
 
 
@@ -117,6 +124,8 @@ class Row(NamedTuple):
     write: str
     key: str
     queue: str
+    keyed: str
+    """The key that it is inserted under, if its columns allow that."""
     options: Poison
     columns: Poison
     headers: dict[str, Any]
@@ -133,20 +142,10 @@ class Row(NamedTuple):
         exchange = SHUT + self.exchange if self.write == SHUT and self.exchange in EXCHANGES else self.exchange
         return {"exchange": exchange, "routing_key": self.key if self.key == NOWHERE else self.key + self.queue}
 
-    def insert(self, id_: str) -> sql.Composed:
-        """The statement that inserts it."""
-        columns = {**{name: sql.Literal(value) for name, value in {"id": id_, **self.target}.items()}, **self.columns.values()}
-        if self.options.columns or self.headers:
-            columns["options"] = self._options()
-        names, values = map(sql.SQL, columns), columns.values()
-        return sql.SQL("INSERT INTO queue_message ({}) VALUES ({})").format(sql.SQL(", ").join(names), sql.SQL(", ").join(values))
-
-    def _options(self) -> sql.Composable:
-        given = self.options.values().get("options", sql.Literal("{}"))
-        if not self.takes_headers:
-            return given
-        merged = "jsonb_set({0}::jsonb, '{{headers}}', coalesce(nullif({0}::jsonb->'headers', 'null'), '{{}}') || {1}::jsonb)"
-        return sql.SQL(merged).format(given, sql.Literal(json.dumps(self.headers)))
+    @property
+    def under(self) -> str:
+        """The key that it is inserted under, empty for none."""
+        return "" if KEYS[self.keyed] & self.columns.columns.keys() else self.keyed
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -155,7 +154,8 @@ class Row(NamedTuple):
     @property
     def payload(self) -> bytes:
         """What a consumer sees as its body."""
-        return _PAYLOADS[self.columns.name]
+        payload = _PAYLOADS[self.columns.name]
+        return b"[" + payload + b"]" if self.under == BUNDLE else payload
 
     @property
     def takes_headers(self) -> bool:
@@ -181,7 +181,9 @@ class Row(NamedTuple):
         return {*([("success", None)] if nacks != "all" else []), *([("failed", "nacked")] if nacks else [])}
 
     def smuggled_results(self) -> set[Result]:
-        """The same if it gets past the database's checks: the relay leaves out some headers before it looks at what they hold."""
+        """The same if it gets past the database's checks: a fold makes them again; the relay leaves out some headers before it looks."""
+        if self.under in FOLDED:
+            return {("rejected", code) for code in {"refused", *(self._rejections() & {"body_too_large"})}}
         codes = self._refusals(kept(self.headers))
         return self._rejected(codes | self._rejections()) if codes else self.results()
 
@@ -201,7 +203,7 @@ class Row(NamedTuple):
         codes = {entry.code for entry in (self.options, self.columns) if entry.outcome == "failed"}
         if self.exchange == MISSING:
             return {*codes, "exchange_missing"}
-        shut = self.write == SHUT and self.exchange in EXCHANGES
+        shut = (self.write == SHUT and self.exchange in EXCHANGES) or self.exchange == WORLDS[self.world].barred
         if shut or self.exchange == INTERNAL or (self.exchange == "topic" and self.key == CLOSED):
             return {*codes, "access_refused"}
         lost = not self.reaches() and self._given.get("mandatory") is not False
@@ -258,14 +260,14 @@ def _groups(chance: random.Random) -> dict[str, list[str]]:
     return {", ".join(names[start : start + 2]): names[start::GROUPS] for start in range(GROUPS)}
 
 
-def draw(chance: random.Random) -> Iterator[Row]:
-    """Rows in which every value of each axis stands beside every value of each other axis."""
+def draw(chance: random.Random, crossed: Sequence[str] = ()) -> Iterator[Row]:
+    """Rows in which every value of each axis stands beside every value of each other axis, and all values of the crossed axes."""
     groups, shapes = _groups(chance), {**SHAPES, **{f"any {n}": (_any_value(chance), "") for n in range(ANY)}}
     axes: dict[str, Collection[str]] = {
         "world": WORLDS, "exchange": (*EXCHANGES, INTERNAL, MISSING, DEFAULT), "write": ("", SHUT), "key": (OPEN, CLOSED, NOWHERE),
-        "queue": KINDS, "options": OPTIONS, "columns": COLUMNS, "headers": (NO_HEADERS, *groups), "shape": shapes,
+        "queue": KINDS, "keyed": KEYS, "options": OPTIONS, "columns": COLUMNS, "headers": (NO_HEADERS, *groups), "shape": shapes,
     }  # fmt: skip
-    for row in covering({axis: [*names] for axis, names in axes.items()}, _stops(), chance):
+    for row in covering({axis: [*names] for axis, names in axes.items()}, _stops(), chance, crossed):
         value, code = shapes[row.pop("shape")]
         headers = dict.fromkeys(groups.get(row.pop("headers"), ()), value)
         options, columns = _as_login(OPTIONS[row.pop("options")], row["world"]), COLUMNS[row.pop("columns")]
