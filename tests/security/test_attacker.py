@@ -8,26 +8,46 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
 
 import aio_pika
 import psycopg
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
+from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from tests.support.attacker import Attacker
-from tests.support.broker import Declared
+from tests.support.broker import Declared, Topology
 from tests.support.logins import login
 from tests.support.queue import Queue
 from tests.support.relays import Relays
+from tests.support.servers import Say
 
-SECONDS = float(os.environ.get("ATTACK_SECONDS", "15"))
+SECONDS = float(os.environ.get("ATTACK_SECONDS", "11"))
 """An hour is 3600."""
 ATTACKERS = 3
 WITHIN = 10.0
 """Seconds within which a message of the victim is delivered."""
-INSERT = "INSERT INTO queue_message (exchange, routing_key, content) VALUES (%s, %s, jsonb_build_object('victim', %s::int))"
+BURST = 3
+"""Messages that a victim sends before it waits for them."""
+DELAY = 1.0
+"""Seconds after which a delayed message is due, and after which one is collected or folded at the latest, beside `WITHIN`."""
+GUESSED = [UUID(int=number) for number in range(1, 500)]
+"""Ids of the victim's that somebody may know."""
+VICTIMS: Mapping[str, dict[str, object]] = {
+    "plain": {},
+    "ordered": {"ordering_key": "mine"},
+    "delayed": {"available_at": timedelta(seconds=DELAY)},
+    "deduplicated": {"dedup_key": "mine"},
+    "coalesced": {"coalesce_key": "mine"},
+    "bundled": {"bundle_key": "mine"},
+}
+"""What the messages of each victim have, by the end of its exchange's name."""
 SENT = """SELECT count(*) FROM (SELECT content FROM queue_message UNION ALL SELECT content FROM queue_message_archive) AS m
     WHERE content ->> 'from' = 'attacker'"""
 KEPT = "SELECT to_jsonb(m) - '{lock_expires_at,lock_token,locked_by}'::text[] FROM queue_message m WHERE id = %s"
@@ -47,46 +67,79 @@ def attacker_url(database_url: str) -> Iterator[str]:
         yield url
 
 
-class Came:
-    """Numbers of the victim's messages that its consumer has seen, whole and unchanged."""
+class Victim:
+    """A producer of one kind of messages to an exchange of its own, and the consumer of that.
 
-    def __init__(self) -> None:
-        self.numbers: Counter[int] = Counter()
+    Args:
+        kind: of `VICTIMS`.
+        declared: its exchange, and the queue behind it.
+    """
+
+    def __init__(self, kind: str, declared: Declared) -> None:
+        self.kind = kind
+        self.declared = declared
+        self.came: list[int] = []
+        """Numbers of the messages that were delivered whole and unchanged, in that order."""
+        self.owed: list[int] = []
+        """Numbers of those that had to be."""
+        self._seen: set[int] = set()
         self._more = asyncio.Event()
+        self._sent = 0
 
     async def take(self, message: AbstractIncomingMessage) -> None:
-        """Note a message; those of the attacker, who may publish here too, say so or say nothing."""
-        content = json.loads(message.body)
-        if "victim" in content:
-            assert {"victim": content["victim"]} == content
-            self.numbers[content["victim"]] += 1
-            self._more.set()
+        """Note a message, or the parts of a bundle; those of the attacker, who may publish here too, name no victim."""
+        content = json.loads(message.body) if b"victim" in message.body else []
+        for part in content if isinstance(content, list) else [content]:
+            if "victim" in part:
+                assert {"victim": part["victim"]} == part
+                self.came.append(part["victim"])
+                self._seen.add(part["victim"])
+                self._more.set()
 
-    async def wait_for(self, number: int) -> None:
-        """Wait until a message has come.
+    async def send_until(self, end: float, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Send some messages and wait until they have come, again and again until a monotonic time.
 
         Raises:
-            TimeoutError: it is late.
+            TimeoutError: one is late.
         """
-        async with asyncio.timeout(WITHIN):
-            while number not in self.numbers:
-                self._more.clear()
-                await self._more.wait()
+        while time.monotonic() < end:
+            numbers = [await self._send(connection) for _ in range(BURST)]
+            owed = numbers[-1:] if self.kind == "coalesced" else numbers
+            self.owed += owed
+            async with asyncio.timeout(WITHIN + DELAY):
+                while not self._seen.issuperset(owed):
+                    self._more.clear()
+                    await self._more.wait()
+
+    async def _send(self, connection: psycopg.AsyncConnection[Any]) -> int:
+        self._sent += 1
+        content = Jsonb({"victim": self._sent})
+        columns = {"exchange": self.declared.exchange, "routing_key": self.declared.routing_key, "content": content, **VICTIMS[self.kind]}
+        if self.kind == "delayed":
+            columns["available_at"] = datetime.now(UTC) + timedelta(seconds=DELAY)
+        elif self.kind == "deduplicated":
+            columns["dedup_key"] = str(self._sent)
+        elif self.kind == "coalesced" and self._sent <= len(GUESSED):
+            columns["id"] = GUESSED[self._sent - 1]
+        table = "queue_message_keyed" if {*columns} & {"dedup_key", "coalesce_key", "bundle_key"} else "queue_message"
+        names, values = [sql.SQL(", ").join(map(made, columns)) for made in (sql.Identifier, sql.Placeholder)]
+        await connection.execute(sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(sql.Identifier(table), names, values), columns)
+        return self._sent
 
 
 @asynccontextmanager
-async def watching(url: str, queue: str) -> AsyncIterator[Came]:
-    """Consume from a queue until the end of the block."""
-    came = Came()
+async def consumed(url: str, victims: Sequence[Victim]) -> AsyncIterator[None]:
+    """Consume what comes to the victims' queues until the end of the block."""
     async with await aio_pika.connect(url) as connection, connection.channel() as channel:
-        await (await channel.get_queue(queue, ensure=False)).consume(came.take, no_ack=True)
-        yield came
+        for victim in victims:
+            await (await channel.get_queue(victim.declared.queue, ensure=False)).consume(victim.take, no_ack=True)
+        yield
 
 
 @asynccontextmanager
-async def attacked(url: str, victim: str, chance: random.Random) -> AsyncIterator[list[Attacker]]:
+async def attacked(url: str, exchanges: Sequence[str], chance: random.Random) -> AsyncIterator[list[Attacker]]:
     """Several attackers at work until the end of the block."""
-    attackers = [Attacker(url, victim, random.Random(chance.getrandbits(64))) for _ in range(ATTACKERS)]
+    attackers = [Attacker(url, exchanges, GUESSED, random.Random(chance.getrandbits(64))) for _ in range(ATTACKERS)]
     tasks = [asyncio.create_task(attacker.run()) for attacker in attackers]
     try:
         yield attackers
@@ -109,29 +162,35 @@ async def a_request(queue: Queue) -> str:
     return str(await queue.value("SELECT id FROM queue_message"))
 
 
+async def play(url: str, victim: Victim) -> None:
+    """Let a victim send for as long as the attack goes."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await victim.send_until(time.monotonic() + SECONDS, connection)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240 + 2 * SECONDS)
 async def test_a_producer_delays_reads_forges_and_suppresses_nothing_of_another_one(
-    relays: Relays, queue: Queue, inbox: Declared, amqp_url: str, victim_url: str, attacker_url: str, chance: random.Random
-) -> None:
-    """Each message of the victim is delivered in time, once and unchanged, and the request row stays as it was."""
+    relays: Relays, queue: Queue, topology: Topology, unique: str, amqp_url: str, victim_url: str, attacker_url: str, chance: random.Random,
+    say: Say,
+) -> None:  # fmt: skip
+    """Each message of the victims is delivered in time, once, in order and unchanged, and the request row stays as it was."""
     request = await a_request(queue)
     before = await queue.value(KEPT, request)
+    victims = [Victim(kind, await topology.declare(f"{unique}.{kind}", f"{unique}.{kind}")) for kind in VICTIMS]
     await relays.start(database=queue.url, broker=amqp_url)
-    connect = psycopg.AsyncConnection.connect
-    async with (
-        await connect(victim_url, autocommit=True) as victim,
-        watching(amqp_url, inbox.queue) as came,
-        attacked(attacker_url, inbox.exchange, chance) as foes,
-    ):
-        end, number = time.monotonic() + SECONDS, 0
-        while time.monotonic() < end:
-            number += 1
-            await victim.execute(INSERT, (inbox.exchange, inbox.routing_key, number))
-            await came.wait_for(number)
+    exchanges = [victim.declared.exchange for victim in victims]
+    async with consumed(amqp_url, victims), attacked(attacker_url, exchanges, chance) as foes, asyncio.TaskGroup() as group:
+        for victim in victims:
+            group.create_task(play(victim_url, victim))
 
+    say(f"delivered { ({each.kind: len(each.came) for each in victims}) }, done {sum((Counter(foe.did) for foe in foes), Counter[str]())}")
     assert [] == [said for foe in foes for said in foe.broke_in]
     assert await queue.value(SENT) > 100, "the attackers were not at work"
-    assert dict.fromkeys(range(1, number + 1), 1) == came.numbers
+    for victim in victims:
+        owed = dict.fromkeys(victim.owed)
+        came = [number for number in victim.came if number in owed]
+        assert victim.owed == (came if victim.kind == "ordered" else sorted(came)), victim.kind
+        assert len({*victim.came}) == len(victim.came), victim.kind
     assert before == await queue.value(KEPT, request)
     assert [(None, None)] == await queue.sql("SELECT answer, error FROM page")

@@ -5,77 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import psycopg
 from psycopg import errors, sql
 
-INSERT: Final = (
-    "INSERT INTO public.queue_message (exchange, routing_key, content, options) SELECT {}, {}, {}, {} FROM generate_series(1, {}) AS n"
-)
-READS: Final = (
-    "SELECT content FROM public.queue_message",
-    "SELECT content FROM public.queue_message_archive",
-    "COPY public.queue_message TO STDOUT",
-    "SELECT * FROM public.queue_message_state",
-    "SELECT content FROM public.queue_message_app",
-    "SELECT * FROM public.queue_message_audit",
-    "SELECT * FROM page",
-    "TABLE public.queue_message_request_row",
-)
-WRITES: Final = (
-    "DELETE FROM public.queue_message",
-    "UPDATE public.queue_message SET lock_expires_at = 'infinity'",
-    "INSERT INTO public.queue_message (exchange, locked_by) VALUES ('e', 1)",
-    "SELECT id FROM public.queue_message FOR UPDATE",
-    "SELECT id FROM public.queue_message FOR KEY SHARE",
-    "LOCK TABLE public.queue_message IN ACCESS EXCLUSIVE MODE",
-    "LOCK TABLE public.queue_message IN SHARE MODE",
-    "TRUNCATE public.queue_message",
-    "SELECT public.queue_message_pause('{exchange}')",
-    "SELECT public.queue_message_cancel(id) FROM public.queue_message",
-    "SELECT public.queue_message_answer(id, id, '{{}}') FROM public.queue_message",
-    "SET session_replication_role = replica",
-    "CREATE TRIGGER mine BEFORE INSERT ON public.queue_message FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-    "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'",
-    "UPDATE page SET answer = 'forged'",
-)
-"""What a producer may never do."""
-WITH_ID = [
-    "INSERT INTO public.queue_message (id, exchange, routing_key, content) VALUES (%s, %s, 'key', '{}') ON CONFLICT DO NOTHING",
-    "INSERT INTO public.queue_message_keyed (id, exchange, routing_key, content, coalesce_key) VALUES (%s, %s, 'key', '{}', 'evil')",
-    "INSERT INTO public.queue_message_keyed (id, exchange, routing_key, content, bundle_key) VALUES (%s, %s, 'key', '{}', 'evil')",
-]
-"""Ways to insert with an id of one's choice."""
-LOCKS: Final = (
-    "SELECT pg_try_advisory_lock(hashtextextended('queue_message gate of public', 0))",
-    "SELECT pg_try_advisory_lock_shared(hashtextextended('queue_message gate of public', 0))",
-    "SELECT pg_try_advisory_lock(n, hashtext('public')) FROM generate_series(724017720, 724017740) AS n",
-    "LOCK TABLE public.queue_message IN ROW EXCLUSIVE MODE",
-)
-PATHS: Final = (
-    "CREATE TEMP TABLE queue_message (id uuid, exchange text)",
-    "CREATE FUNCTION pg_temp.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'",
-    "SET search_path = pg_temp, public",
-    "SET search_path = public, pg_temp",
-    "SET relay.notify = 'always'",
-    "SET relay.traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'",
-    "SET statement_timeout = '1ms'",
-    "SET default_transaction_isolation = serializable",
-    "RESET ALL",
-)
-HOSTILE: Final[tuple[dict[str, Any], ...]] = (
-    {"headers": {"x-death": 7, "x-delivery-count": "many", "x-received-from": ["text"]}},
-    {"headers": {"x-basic-type": 7, "x-cc": 7}},
-    {"userId": "somebody"},
-    {"CC": ["a"] * 20},
-    {"expiration": 0},
-    {"mandatory": False, "priority": 255},
-    {"replyTo": "x", "messageId": "x"},
-    {"headers": {"long": "x" * 100_000}},
-    {"headers": {str(number): number for number in range(2000)}},
-)
+from tests.support.attacks import CHANNELS, COLUMNS, HOSTILE, KEYS, LARGE, LOCKS, PATHS, READS, WITH_ID, WRITES
+
+INSERT: Final = sql.SQL("INSERT INTO public.{} ({}) SELECT {} FROM generate_series(1, {}) AS n")
+SIGNED: Final = """'{"from": "attacker"}'::jsonb"""
+NOWHERE: Final = ("amq.fanout", "amq.direct", "no.such.exchange")
+"""Exchanges that lead to no queue."""
+Connection = psycopg.AsyncConnection[Any]
 
 
 class Attacker:
@@ -83,16 +26,22 @@ class Attacker:
 
     Args:
         url: login with the role of a producer alone.
-        victim: exchange of another producer, to which its messages go.
+        victims: exchanges of another producer, to which its messages go.
+        guessed: ids that another producer will give its messages.
         chance: what is done.
     """
 
-    def __init__(self, url: str, victim: str, chance: random.Random) -> None:
-        self._url, self._victim, self._chance = url, victim, chance
+    def __init__(self, url: str, victims: Sequence[str], guessed: Sequence[UUID], chance: random.Random) -> None:
+        self._url, self._victims, self._guessed, self._chance = url, victims, guessed, chance
+        self._seen: list[UUID] = []
         self.broke_in: list[str] = []
         """What should have been refused and was not."""
-        self._actions: list[Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]] = [
-            self._flood, self._miss, self._spoil, self._take_ids, self._hold, self._lock, self._shout, self._redirect, self._break_in,
+        self.did: dict[str, int] = {}
+        """How often it did what, and was not refused."""
+        self._actions: list[Callable[[Connection], Awaitable[None]]] = [
+            self._flood, self._miss, self._spoil, self._swell, self._take_ids, self._use_ids_again, self._guess_ids, self._shape,
+            self._use_keys, self._hold, self._hold_many, self._lock, self._queue_up, self._read_serializable, self._borrow_role,
+            self._shout, self._redirect, self._break_in,
         ]  # fmt: skip
 
     async def run(self) -> None:
@@ -100,52 +49,120 @@ class Attacker:
         while True:
             async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
                 for _ in range(self._chance.randint(1, 20)):
-                    try:
-                        await self._chance.choice(self._actions)(connection)
-                    except psycopg.Error:
-                        await connection.rollback()
+                    await self._try(connection, self._chance.choice(self._actions))
 
-    async def _insert(self, connection: psycopg.AsyncConnection[Any], exchange: str, options: dict[str, Any], count: int) -> None:
-        literals = (sql.Literal("key"), sql.SQL("{}::jsonb").format(sql.Literal('{"from": "attacker"}')), sql.Literal(json.dumps(options)))
-        name = sql.SQL(exchange) if exchange.startswith("'") else sql.Literal(exchange)
-        await connection.execute(sql.SQL(INSERT).format(name, *literals, sql.Literal(count)))
+    async def _try(self, connection: Connection, action: Callable[[Connection], Awaitable[None]]) -> None:
+        try:
+            await action(connection)
+            self.did[action.__name__] = self.did.get(action.__name__, 0) + 1
+        except* psycopg.Error:
+            await connection.rollback()
 
-    async def _flood(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        await self._insert(connection, self._chance.choice(["amq.fanout", "amq.direct", "no.such.exchange"]), {}, 300)
+    async def _insert(
+        self, connection: Connection, exchange: str, count: int, *, table: str = "queue_message", given: Mapping[str, str] | None = None
+    ) -> None:
+        """Insert messages; the exchange and what else is given are SQL expressions of their number `n`."""
+        columns = {"exchange": exchange, "routing_key": "'key'", "content": SIGNED, **(given or {})}
+        names, values = [sql.SQL(", ").join(map(sql.SQL, each)) for each in (columns.keys(), columns.values())]
+        await connection.execute(INSERT.format(sql.SQL(table), names, values, sql.Literal(count)))
 
-    async def _miss(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        await self._insert(connection, f"'missing.{self._chance.randint(0, 99)}.' || n", {}, 100)
+    def _one_of(self, *exchanges: str) -> str:
+        return f"'{self._chance.choice(exchanges)}'"
 
-    async def _spoil(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        await self._insert(connection, self._chance.choice([self._victim, "amq.headers", "", "amq.topic"]), self._chance.choice(HOSTILE), 5)
+    async def _flood(self, connection: Connection) -> None:
+        await self._insert(connection, self._one_of(*NOWHERE), self._chance.choice([300, 300, 3000]))
 
-    async def _take_ids(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _miss(self, connection: Connection) -> None:
+        await self._insert(connection, f"'missing.{self._chance.randint(0, 99)}.' || n", 100)
+
+    async def _spoil(self, connection: Connection) -> None:
+        options = f"'{json.dumps(self._chance.choice(HOSTILE))}'"
+        await self._insert(connection, self._one_of(*self._victims, "amq.headers", "", "amq.topic"), 5, given={"options": options})
+
+    async def _swell(self, connection: Connection) -> None:
+        exchange = self._one_of(*self._victims, *NOWHERE)
+        await self._insert(connection, exchange, 3, given={"content": self._chance.choice(LARGE)})
+
+    async def _take_ids(self, connection: Connection) -> None:
         """Messages with the ids of others: refused while those wait, and under a key sent with a new id."""
         rows = await (await connection.execute("SELECT id FROM public.queue_message LIMIT 50")).fetchall()
-        for (id_,) in rows[:5]:
-            await connection.execute(self._chance.choice(WITH_ID).encode(), (id_, self._victim))
+        self._seen = [*self._seen, *(id_ for (id_,) in rows)][-1000:]
+        await self._insert_ids(connection, [id_ for (id_,) in rows[:5]], *WITH_ID)
 
-    async def _hold(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _use_ids_again(self, connection: Connection) -> None:
+        """Ids of messages that have left the queue by now, and the ids of the attacker's own among them."""
+        await self._insert_ids(connection, self._chance.sample(self._seen, min(5, len(self._seen))), *WITH_ID)
+
+    async def _guess_ids(self, connection: Connection) -> None:
+        """Ids that a message will have which waits under its key: it is sent with a new one."""
+        await self._insert_ids(connection, self._chance.sample(self._guessed, min(5, len(self._guessed))), WITH_ID[0])
+
+    async def _insert_ids(self, connection: Connection, ids: Sequence[UUID], *statements: str) -> None:
+        for id_ in ids:
+            await connection.execute(self._chance.choice(statements).encode(), (id_, self._chance.choice(self._victims)))
+
+    async def _shape(self, connection: Connection) -> None:
+        await self._insert(connection, self._one_of(*self._victims, *NOWHERE), 20, given=self._chance.choice(COLUMNS))
+
+    async def _use_keys(self, connection: Connection) -> None:
+        exchange = self._one_of(*self._victims, *NOWHERE)
+        await self._insert(connection, exchange, 50, table="queue_message_keyed", given=self._chance.choice(KEYS))
+
+    async def _hold(self, connection: Connection) -> None:
         async with connection.transaction(force_rollback=self._chance.random() < 0.5):
-            await self._insert(connection, self._victim, {}, 3)
+            await self._insert(connection, self._one_of(*self._victims), 3)
             await asyncio.sleep(self._chance.random() * 2)
 
-    async def _lock(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _hold_many(self, connection: Connection) -> None:
+        """So many that claims must go past them, while the transaction is open and after its rollback."""
+        async with connection.transaction(force_rollback=True):
+            await self._insert(connection, self._one_of(*self._victims, *NOWHERE), 5000, given=self._chance.choice(COLUMNS))
+            await asyncio.sleep(self._chance.random())
+
+    async def _lock(self, connection: Connection) -> None:
         async with connection.transaction():
             await connection.execute(self._chance.choice(LOCKS).encode())
             await asyncio.sleep(self._chance.random())
 
-    async def _shout(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        channel = self._chance.choice(["queue_message_notify", "dead_message", "queue_message_wake"])
-        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        await connection.execute("SELECT pg_notify(%s, n::text) FROM generate_series(1, 300) AS n", (channel,))
+    async def _queue_up(self, connection: Connection) -> None:
+        """Hold up everybody for a moment: a second session asks for the table alone, and is refused when the first one ends."""
+        connect = psycopg.AsyncConnection.connect
+        async with await connect(self._url, autocommit=True) as second, asyncio.TaskGroup() as group, connection.transaction():
+            await connection.execute("SELECT count(id) FROM public.queue_message")
+            group.create_task(self._ask_for_the_table(second))
+            await asyncio.sleep(self._chance.random() / 2)
 
-    async def _redirect(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _ask_for_the_table(self, connection: Connection) -> None:
+        try:
+            await connection.execute("CREATE RULE mine AS ON INSERT TO public.queue_message DO INSTEAD NOTHING")
+        except errors.InsufficientPrivilege:
+            return
+        self.broke_in.append("CREATE RULE")
+
+    async def _read_serializable(self, connection: Connection) -> None:
+        async with connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            await connection.execute("SELECT count(id) FROM public.queue_message")
+            await asyncio.sleep(self._chance.random() * 2)
+
+    async def _borrow_role(self, connection: Connection) -> None:
+        """Change the role itself as its members may; the role belongs to the server, so this is undone."""
+        async with connection.transaction(force_rollback=True):
+            await connection.execute("SELECT set_config('role', public.queue_message_role('producer'), true)")
+            await connection.execute("ALTER ROLE CURRENT_USER SET statement_timeout = '1ms'")
+            await connection.execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC")
+
+    async def _shout(self, connection: Connection) -> None:
+        channel, count = self._chance.choice(CHANNELS), self._chance.choice([300, 300, 30_000])
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        await connection.execute("SELECT pg_notify(%s, n::text) FROM generate_series(1, %s) AS n", (channel, count))
+
+    async def _redirect(self, connection: Connection) -> None:
         for statement in self._chance.sample(PATHS, 3):
             await connection.execute(statement.encode())
-        await self._insert(connection, "amq.fanout", {}, 1)
+        await self._insert(connection, "'amq.fanout'", 1)
 
-    async def _break_in(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _break_in(self, connection: Connection) -> None:
         """What must be refused for want of a right; a statement that the attacker's own settings spoil says nothing."""
         await connection.execute("RESET ALL")
         for statement in self._chance.sample([*READS, *WRITES], 5):
