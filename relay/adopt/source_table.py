@@ -35,6 +35,10 @@ class Table(NamedTuple):
         return sql.Identifier(self.schema, self.name).as_string(None)
 
 
+_MOST_PARTS = 3
+"""Of a table's name: database, schema and table."""
+
+
 def ask(console: OperatorSession, statement: str, **values: object) -> list[DictRow]:
     """The rows of `relay/queries/<statement>.sql`; to be called within a transaction of the console, with its errors."""
     return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
@@ -49,6 +53,8 @@ def find(console: OperatorSession, name: str) -> Table:
     """
     with a_name(name):
         [place] = ask(console, "locate_table", name=name)
+        if place["parts"] > _MOST_PARTS:
+            raise errors.SyntaxError
     # So that defaults come with the schemas of all that they name.
     console.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
     found = ask(console, "describe_table", oid=place["oid"])
