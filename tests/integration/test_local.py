@@ -193,6 +193,7 @@ def test_without_installed_binaries_the_wheel_serves(monkeypatch: pytest.MonkeyP
 
 def test_without_any_binaries_the_error_is_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is found, the user reads what to install."""
+    monkeypatch.delenv("TEST_POSTGRES_BIN", raising=False)
     for place in ("_installed_postgres", "_postgres_in_path", "_postgres_in_wheels"):
         monkeypatch.setattr(local_find, place, list)
     with pytest.raises(LocalServerError, match=r"type: pip install 'outbox-relay\[local\]'"):

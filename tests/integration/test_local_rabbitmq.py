@@ -120,6 +120,7 @@ def test_a_lent_broker_without_management_is_refused_with_what_to_type(
 
 def test_without_rabbitmq_and_apt_the_error_is_the_line_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where RabbitMQ can neither be found nor fetched, the user reads what to install."""
+    monkeypatch.delenv("TEST_RABBITMQ_ROOT", raising=False)
     monkeypatch.setattr(local_find, "_rabbitmq_below", lambda root: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalServerError, match="type: sudo apt-get install -y rabbitmq-server"):
