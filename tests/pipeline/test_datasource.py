@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.functions import col, lit
 
 from relay.errors import PipelineError
-from relay.pipeline import spark_datasource
+from relay.pipeline import datasource
 from relay.pipeline.source.database import Database
 from tests.support.archives import SETTLED
 from tests.support.lakes import in_postgres, rows_of
@@ -30,18 +30,18 @@ pytestmark = pytest.mark.spark
 @contextmanager
 def pushing(spark: SparkSession, value: str) -> Iterator[None]:
     """Filters go to PostgreSQL, or stay with Spark."""
-    spark.conf.set(spark_datasource.PUSHDOWN, value)
+    spark.conf.set(datasource.PUSHDOWN, value)
     try:
-        spark_datasource.register(spark)
+        datasource.register(spark)
         yield
     finally:
-        spark.conf.unset(spark_datasource.PUSHDOWN)
+        spark.conf.unset(datasource.PUSHDOWN)
 
 
 @pytest.fixture
 def archive(spark: SparkSession, database_url: str) -> DataFrameReader:
     """A reader of this test's archive."""
-    spark_datasource.register(spark)
+    datasource.register(spark)
     return spark.read.format("queue_message_archive").option("url", database_url)
 
 
@@ -116,7 +116,7 @@ def test_no_secret_stands_in_a_plan(
 def test_a_column_that_is_not_there_is_named(database_url: str) -> None:
     """Before any row is asked for."""
     with pytest.raises(PipelineError, match="no column price"):
-        spark_datasource.ArchiveReader("", "", [], {"price": True}, 1)
+        datasource.ArchiveReader("", "", [], {"price": True}, 1)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_column_that_is_not_there_is_named(database_url: str) -> None:
 def test_a_wrong_option_is_a_sentence(options: dict[str, str], sentence: str) -> None:
     """Before PostgreSQL is asked anything."""
     with pytest.raises(PipelineError, match=re.escape(sentence)):
-        spark_datasource.ArchiveSource({"url": "postgresql://nobody@127.0.0.1:1/none", **options})
+        datasource.ArchiveSource({"url": "postgresql://nobody@127.0.0.1:1/none", **options})
 
 
 def test_without_any_database_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_without_any_database_it_says_what_to_set(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name)
 
     with pytest.raises(PipelineError, match=r"knows no database: set RELAY_PIPELINE_DATABASE_URL"):
-        spark_datasource.ArchiveSource({})
+        datasource.ArchiveSource({})
 
     (tmp_path / "url").write_text("postgresql://someone@db/shop\n", encoding="utf-8")
     monkeypatch.setenv("RELAY_PIPELINE_DATABASE_URL_FILE", str(tmp_path / "url"))
-    assert ("postgresql://someone@db/shop", "public", 1) == spark_datasource.Given.of({})
+    assert ("postgresql://someone@db/shop", "public", 1) == datasource.Given.of({})
 
 
 def test_sparks_error_says_the_sentence(archive: DataFrameReader) -> None:

@@ -274,18 +274,18 @@ import resource, sys, time
 from relay.pipeline.verify import lake_rows
 from relay.pipeline.lake.target_table import TABLE
 from relay.pipeline.verify.checksum import add_up
-from relay.pipeline.source.ranges import BEYOND, Cut
+from relay.pipeline.source.ranges import BEYOND, RowRange
 from relay.pipeline.source.database import Database
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
-from relay.pipeline.source.partitions import Partition, Range
+from relay.pipeline.source.partitions import ArchivePartition, PartitionRange
 from datetime import date
 
 lake = Lake(sys.argv[1])
 with Database(sys.argv[2]) as database:
     columns = database.columns()
 paths = tuple(file.path for file in files(lake.opened(TABLE)))
-one = Range(Partition.of_day("a day", date.fromisoformat(sys.argv[3])), Cut(0, BEYOND), paths)
+one = PartitionRange(ArchivePartition.of_day("a day", date.fromisoformat(sys.argv[3])), RowRange(0, BEYOND), paths)
 before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 rows = add_up(lake_rows.batches(lake.place, one, [column.name for column in columns]), columns).rows
 print(rows, time.process_time() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
