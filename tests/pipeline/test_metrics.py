@@ -139,6 +139,18 @@ def test_any_cut_into_exports_gives_the_same_numbers(run: Run, lake: Lake, datab
     assert all(numbers.equals(lake_sink.read(whole, grain, [TODAY])) for grain, numbers in cut.items())
 
 
+def test_many_exchanges_take_few_windows(run: Run, lake: Lake, database_url: str) -> None:
+    """Those with the most messages are named in the lake and in PostgreSQL, the others are summed; the totals are those of all rows."""
+    rows = [row(number, exchange=f"tenant {number // 2}" if number < 100 else "shop") for number in range(110)]
+    append(lake, *rows)
+    assert (110, 3) == ((done := run(top_exchanges=2)).messages, done.windows)
+
+    for grain in metrics.SPANS:
+        found = _rows(database_url, grain, "exchange, routing_key, published")
+        assert [("*other*", "*other*", 98), ("shop", "order", 10), ("tenant 0", "order", 2)] == found
+        assert lake_sink.read(lake, grain, [TODAY]).equals(_in_postgresql(database_url, grain))
+
+
 def test_names_of_any_bytes_arrive_in_postgresql(run: Run, lake: Lake, database_url: str) -> None:
     """COPY has its own marks for nulls, ends, tabs and lines; names that look like them are names."""
     names = ["", "\\N", "\\.", "a\tb", "a\nb\r\n\\.\n", '"quoted"', "\\\\", "{1,2}", "NULL", "🐘\u202e", "\x01\x7f", "x" * 300]
@@ -342,6 +354,8 @@ def test_a_lake_without_an_archive_is_nothing_to_do(run: Run, database_url: str)
     assert (0, 0, None, None) == (done.days, done.messages, done.first_day, done.archive_version)
     with pytest.raises(PipelineError, match="at least 1"):
         run(target_ms=0)
+    with pytest.raises(PipelineError, match="at least 1"):
+        run(top_exchanges=0)
 
 
 def test_days_are_computed_by_few_rows_at_once(run: Run, lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Archive rows to numbers by Spark: which routing keys are named, by hand, and the same numbers as without Spark."""
+"""Archive rows to numbers by Spark: which exchanges and routing keys are named, by hand, and the same numbers as without Spark."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files as files_of
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate, transforms
+from relay.pipeline.metrics.top_keys import Limits
 from tests.support.lake_rows import NOON, append, dead, row, table
 
 if TYPE_CHECKING:
@@ -27,20 +28,20 @@ Computed = Callable[..., pa.Table]
 def computed(spark: SparkSession, lake: Lake) -> Computed:
     """Numbers of archive rows that lie in some files, of which each task reads about so many rows."""
 
-    def compute(*rows: dict[str, Any], top_keys: int = 20, files: int = 1, rows_of_a_task: int = 3) -> pa.Table:
+    def compute(*rows: dict[str, Any], top_keys: int = 20, top_exchanges: int = 9, files: int = 1, rows_of_a_task: int = 3) -> pa.Table:
         for number in range(files):
             append(lake, *rows[number::files])
         days = {one["day"] for one in rows}
         chosen = [file for file in files_of(lake.opened("archive")) if file.day in days]
         parts = Parts.of(lake.place, "archive", chosen, rows=rows_of_a_task)
-        return transforms.windows(spark, parts, target_ms=10, top_keys=top_keys)
+        return transforms.windows(spark, parts, target_ms=10, limits=Limits(top_exchanges, top_keys))
 
     return compute
 
 
-def _named(spark: SparkSession, rows: list[dict[str, Any]], top_keys: int) -> set[tuple[str, str, str]]:
+def _named(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits) -> set[tuple[str, str, str]]:
     counted = table(rows).select(["day", "exchange", "routing_key"]).append_column("messages", pa.array([1] * len(rows), pa.int64()))
-    top = transforms.top_routing_keys(spark.createDataFrame(counted).repartition(3), top_keys=top_keys)
+    top = transforms.busiest(transforms.added_up(spark.createDataFrame(counted).repartition(3)), limits)
     return {(str(one.day), one.exchange, one.routing_key) for one in top.collect()}
 
 
@@ -50,10 +51,39 @@ def test_the_busiest_keys_of_a_day_and_exchange_are_named(spark: SparkSession) -
     today = [row(exchange=exchange, routing_key=key) for exchange, names in keys.items() for key in names]
     later = [row(at=NOON + timedelta(days=1), routing_key=key) for key in ("z", "ä", "B")]
 
-    assert _named(spark, [*today, *later], 2) == {
+    assert _named(spark, [*today, *later], Limits(9, 2)) == {
         ("2026-03-02", "shop", "b"), ("2026-03-02", "shop", "z"), ("2026-03-02", "mail", ""), ("2026-03-02", "mail", "x"),
         ("2026-03-03", "shop", "B"), ("2026-03-03", "shop", "z"),
     }  # fmt: skip
+
+
+def test_the_busiest_exchanges_of_a_day_are_named(spark: SparkSession) -> None:
+    """By the messages of all their keys; of equal ones the first in byte order, and each day by itself. No other pair comes back."""
+    messages = {"many keys": 5, "one key": 4, "B": 4, "ä": 4}
+    rows = [
+        row(exchange=exchange, routing_key=f"id {number}" if exchange == "many keys" else "k")
+        for exchange, count in messages.items()
+        for number in range(count)
+    ]
+    rows += [row(exchange="ä", at=NOON + timedelta(days=1))]
+
+    assert _named(spark, rows, Limits(2, 1)) == {
+        ("2026-03-02", "many keys", "id 0"), ("2026-03-02", "B", "k"), ("2026-03-03", "ä", "order"),
+    }  # fmt: skip
+
+
+def test_exchanges_beyond_those_named_are_counted_together(computed: Computed) -> None:
+    """In each window, whatever their keys are; what comes back has no more exchanges than asked for and one, and no message is lost."""
+    rows = [row(number, exchange=f"tenant {number}", at=NOON + timedelta(minutes=number % 2 * 5)) for number in range(50)]
+    rows += [row(exchange=exchange, routing_key=key) for exchange in ("shop", "mail") for key in "aab"]
+    numbers = computed(*rows, dead(99, "nack", exchange="tenant 99"), top_keys=1, top_exchanges=2, files=3, rows_of_a_task=20).to_pylist()
+
+    found = [(one["start"], one["exchange"], one["routing_key"], one["published"], one["failed"]) for one in numbers]
+    assert [
+        (NOON, "*other*", "*other*", 25, 1), (NOON, "mail", "*other*", 1, 0), (NOON, "mail", "a", 2, 0),
+        (NOON, "shop", "*other*", 1, 0), (NOON, "shop", "a", 2, 0), (NOON + timedelta(minutes=5), "*other*", "*other*", 25, 0),
+    ] == found  # fmt: skip
+    assert '{"nack": 1}' == numbers[0]["codes"]
 
 
 def test_keys_beyond_those_named_are_counted_together(computed: Computed) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +46,10 @@ Target = Annotated[
     int | None, typer.Option(min=1, metavar="MS", help="A message should be confirmed so many milliseconds after it was due.")
 ]
 TopKeys = Annotated[
-    int | None, typer.Option(min=0, metavar="KEYS", help="Routing keys to name by exchange and day; the others count as *other*.")
+    int | None, typer.Option(min=1, metavar="KEYS", help="Routing keys to name by exchange and day; the others count as *other*.")
+]
+TopExchanges = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Exchanges with most messages to name by day (200); the others count as *other*.")
 ]
 
 
@@ -77,6 +80,7 @@ def metrics(
     *,
     target: Target = None,
     top_keys: TopKeys = None,
+    top_exchanges: TopExchanges = None,
     again: Annotated[
         list[datetime] | None,
         typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Compute this day anew, as after a change of --target."),
@@ -87,7 +91,8 @@ def metrics(
     """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
         place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
-        result = _metrics(place, session, target=target, top_keys=top_keys, again=[day.date() for day in again or ()])
+        days = [day.date() for day in again or ()]
+        result = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges, again=days)
     finish(result, as_json=as_json, words=_computed)
 
 
@@ -142,13 +147,14 @@ def run(
     batch_rows: BatchRows = None,
     target: Target = None,
     top_keys: TopKeys = None,
+    top_exchanges: TopExchanges = None,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Export, metrics and verify, one after the other: what a scheduler runs."""
     with workplace() as place, spark("run", master) as session:
         exported = _export(place, session, batch_rows=batch_rows)
-        computed = _metrics(place, session, target=target, top_keys=top_keys)
+        computed = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges)
         verified = _verify(place, session)
     if as_json:
         show_json({"export": plain(exported), "metrics": plain(computed), "verify": plain(verified)})
@@ -187,8 +193,12 @@ app.command()(reconcile)
 def _export(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
     from relay.pipeline.export import job  # noqa: PLC0415 - see relay.cli.main
 
-    given = {name: value for name, value in options.items() if value is not None}
-    return job.run(lake=place.lake, database=place.database, spark=session, say=say, **given)
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, **_given(options))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that were given; the job has its own values for the others."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -> None:
@@ -200,13 +210,10 @@ def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -
     finish(result, as_json=as_json, words=lambda done: f"{count(done.added, 'row')} added to {count(len(done.days), 'day')}")
 
 
-def _metrics(
-    place: Workplace, session: Callable[[], SparkSession], *, target: int | None, top_keys: int | None, again: Sequence[date] = ()
-) -> Any:
+def _metrics(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
     from relay.pipeline.metrics import job  # noqa: PLC0415 - see relay.cli.main
 
-    given: dict[str, Any] = {name: value for name, value in {"target_ms": target, "top_keys": top_keys}.items() if value is not None}
-    return job.run(lake=place.lake, database=place.database, spark=session, say=say, again=again, **given)
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, **_given(options))
 
 
 def _verify(place: Workplace, session: Callable[[], SparkSession], *, again: bool = False) -> Any:

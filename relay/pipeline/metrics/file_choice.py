@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.pipeline.lake.delta_log import LoggedFile
-from relay.pipeline.metrics import aggregate
+from relay.pipeline.metrics import aggregate, top_keys
 
 CLOCKS = timedelta(minutes=10)
 """How far the clocks of PostgreSQL and of the machine that writes numbers may differ, together with the time that writing takes."""
@@ -21,6 +21,13 @@ class DayTotals(NamedTuple):
 
     messages: int
     written: datetime
+
+
+class Terms(NamedTuple):
+    """What windows must agree with to be counted on: the target in milliseconds, and how many exchanges a day may name."""
+
+    target_ms: int
+    exchanges: int
 
 
 class Base(NamedTuple):
@@ -53,22 +60,24 @@ def is_early(day: date, numbers: DayTotals | None, today: date) -> bool:
     return numbers is not None and day < today and (numbers.written - CLOCKS).date() <= day
 
 
-def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, target_ms: int) -> FileChoice:
+def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, terms: Terms) -> FileChoice:
     """Count the files that an open day's windows do not count yet, if these are known to count the others; else count the day whole."""
-    if base is None or day < today or not _holds(base, files, target_ms):
+    if base is None or day < today or not _holds(base, files, terms):
         return FileChoice(day, files, None)
     counted = {file.path for file in base.files}
     return FileChoice(day, [file for file in files if file.path not in counted], base.windows)
 
 
-def _holds(base: Base, files: Sequence[LoggedFile], target_ms: int) -> bool:
-    """Whether the windows count the base's files, all of which are still there, by the same target.
+def _holds(base: Base, files: Sequence[LoggedFile], terms: Terms) -> bool:
+    """Whether the windows count the base's files, all of which are still there, by the same target and with no more exchanges.
 
     Rows are never changed, and only added: so many messages as the files have rows are these rows.
     """
     messages = pc.sum(aggregate.messages(base.windows)).as_py() or 0
     still_there = {file.path for file in base.files} <= {file.path for file in files}
-    return still_there and messages == _rows(base.files) and pc.unique(base.windows["target_ms"]).to_pylist() == [target_ms]
+    exchanges = len(top_keys.of_numbers(base.windows).exchanges)
+    is_so = messages == _rows(base.files) and pc.unique(base.windows["target_ms"]).to_pylist() == [terms.target_ms]
+    return still_there and is_so and exchanges <= terms.exchanges
 
 
 def _rows(files: Sequence[LoggedFile]) -> int:

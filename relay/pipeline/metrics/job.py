@@ -24,7 +24,8 @@ from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate, file_choice, lake_sink, lake_state, postgres_sink, transforms
 from relay.pipeline.metrics import top_keys as named_keys
-from relay.pipeline.metrics.file_choice import DayTotals, FileChoice
+from relay.pipeline.metrics.file_choice import DayTotals, FileChoice, Terms
+from relay.pipeline.metrics.top_keys import Limits
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.tasks import failure
 from relay.pipeline.text import many
@@ -38,6 +39,8 @@ TARGET_MS = 1000
 """Within how many milliseconds from when it was due a message should be confirmed, unless somebody says otherwise."""
 TOP_KEYS = 20
 """How many routing keys a day names for each exchange, unless somebody says otherwise."""
+TOP_EXCHANGES = 200
+"""How many exchanges a day names, unless somebody says otherwise."""
 SPANS = {"window": aggregate.WINDOW_SECONDS, "hour": aggregate.HOUR_SECONDS, "day": aggregate.DAY_SECONDS}
 """Seconds of each grain, in the order in which they are written: numbers of the day, by which days are judged, come last."""
 _ROWS_AT_ONCE = 2_000_000
@@ -65,10 +68,11 @@ def run(
     say: Progress,
     target_ms: int = TARGET_MS,
     top_keys: int = TOP_KEYS,
+    top_exchanges: int = TOP_EXCHANGES,
     again: Collection[date] = (),
     now: datetime | None = None,
 ) -> Computed:
-    """Compute every day whose rows changed, and those of `again` (after a change of target or keys) in any case, whole.
+    """Compute every day whose rows changed, and those of `again` (after a change of target or names) in any case, whole.
 
     A day has one target: a run with another one leaves the days that it does not compute as they are. `now` replaces PostgreSQL's time.
 
@@ -78,13 +82,14 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     began = time.monotonic()
-    if target_ms < 1 or top_keys < 1:
-        raise PipelineError("Target and number of routing keys must be at least 1.")
-    work = _Work.of(lake, lambda: _today(database, now), again, target_ms)
+    limits = Limits(top_exchanges, top_keys)
+    if min(target_ms, *limits) < 1:
+        raise PipelineError("Target, number of exchanges and number of routing keys must be at least 1.")
+    work = _Work.of(lake, lambda: _today(database, now), again, Terms(target_ms, top_exchanges))
     windows = 0
     for counts in work.groups():
         say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
-        numbers = _compute(lake, counts, spark, target_ms, top_keys)
+        numbers = _compute(lake, counts, spark, target_ms, limits)
         windows += _write(lake, database, work, counts, numbers)
     copied = _copy(lake, database, say)
     lake_state.record(lake, database)
@@ -117,7 +122,7 @@ class _Work:
     numbers: Mapping[date, DayTotals]
 
     @classmethod
-    def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], target_ms: int) -> _Work:
+    def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], terms: Terms) -> _Work:
         """Days that are due, and of `again` those that the archive has."""
         today = clock()
         archive = lake.open("archive")
@@ -125,7 +130,7 @@ class _Work:
         numbers = lake_sink.numbers_by_day(lake)
         due = [day for day in sorted(files) if day in again or file_choice.is_due(day, files[day], numbers.get(day), today)]
         bases = lake_sink.bases(lake, [day for day in due if day >= today and day in numbers and day not in again])
-        counts = [file_choice.choose(day, files[day], bases.get(day), today=today, target_ms=target_ms) for day in due]
+        counts = [file_choice.choose(day, files[day], bases.get(day), today=today, terms=terms) for day in due]
         return cls(None if archive is None else archive.version(), clock, counts, numbers)
 
     def groups(self) -> Iterator[list[FileChoice]]:
@@ -145,7 +150,7 @@ class _Work:
 
 
 def _compute(
-    lake: Lake, counts: Sequence[FileChoice], spark: Callable[[], SparkSession], target_ms: int, top_keys: int
+    lake: Lake, counts: Sequence[FileChoice], spark: Callable[[], SparkSession], target_ms: int, limits: Limits
 ) -> dict[str, pa.Table]:
     """Numbers by grain: of the files to count, added to the windows that count the other ones."""
     held = {count.day: count.windows for count in counts if count.windows is not None}
@@ -155,7 +160,7 @@ def _compute(
     if parts.tasks:
         session = spark()
         with _sentences(counts):
-            counted = transforms.windows(session, parts, target_ms=target_ms, top_keys=top_keys, named=named)
+            counted = transforms.windows(session, parts, target_ms=target_ms, limits=limits, named=named)
     windows = aggregate.merge(pa.concat_tables([counted, *held.values()]))
     return {grain: windows if grain == "window" else aggregate.merge(windows, seconds=seconds) for grain, seconds in SPANS.items()}
 

@@ -1,14 +1,14 @@
-"""Metrics in Spark: which routing keys a day names, and archive rows counted into windows of 5 minutes.
+"""Metrics in Spark: which exchanges and routing keys a day names, and archive rows counted into windows of 5 minutes.
 
-Tasks read the files by Arrow and hand over counts: to hand rows from the JVM to Python takes longer than to read and count them. Routing
-keys may be as many as rows, so Spark adds those up; the numbers of windows are few, and travel as one value in Arrow's form, so that the
-JVM need not look at a hundred counts of each.
+Tasks read the files by Arrow and hand over counts: to hand rows from the JVM to Python takes longer than to read and count them. Exchanges
+and routing keys may be as many as rows, so Spark adds those up, and the driver gets the busiest alone. The numbers of windows are few, and
+travel as one value in Arrow's form, so that the JVM need not look at a hundred counts of each.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate as stats
-from relay.pipeline.metrics.top_keys import NamedKeys, Pair, fill
+from relay.pipeline.metrics.top_keys import Limits, Names, Pair, Renaming, fill
 from relay.pipeline.source.columns import DAY
 
 if TYPE_CHECKING:
@@ -28,32 +28,49 @@ _COUNTED_DDL = "day date, exchange string, routing_key string, messages bigint"
 _PACKED_DDL = "numbers binary"
 
 
-def windows(
-    spark: SparkSession, parts: Parts, *, target_ms: int, top_keys: int, named: Mapping[date, Collection[Pair]] | None = None
-) -> pa.Table:
-    """Archive rows of days → numbers by window, exchange and named routing key, as `stats.merge` orders them; `named` has keys to keep."""
-    counted = parts.dataframe(spark, _Keys(parts).count, _COUNTED_DDL)
-    names = named_keys(top_routing_keys(counted, top_keys=top_keys), named or {}, top_keys)
+def windows(spark: SparkSession, parts: Parts, *, target_ms: int, limits: Limits, named: Mapping[date, Names] | None = None) -> pa.Table:
+    """Archive rows of days → numbers by window, named exchange and named routing key, as `stats.merge` orders them.
+
+    `named` has the names that days keep.
+    """
+    names = _chosen(parts.dataframe(spark, _Keys(parts).count, _COUNTED_DDL), limits, named or {})
     packed = parts.dataframe(spark, _Windows(parts, names, target_ms).count, _PACKED_DDL).toArrow()
     return stats.add_up(pa.ipc.open_stream(one.as_buffer()).read_all() for one in packed["numbers"])
 
 
-def top_routing_keys(counted: DataFrame, *, top_keys: int) -> DataFrame:
-    """(day, exchange, routing_key, messages), the same ones several times → those with the most messages of each day and exchange."""
-    from pyspark.sql import Window  # noqa: PLC0415 - the commands that need no JVM do not load it
+def _chosen(counted: DataFrame, limits: Limits, named: Mapping[date, Names]) -> dict[date, Names]:
+    """What each day names: what it names already, and the busiest."""
+    summed = added_up(counted).persist()  # asked for twice, and each file should be read once
+    try:
+        rows = sorted(busiest(summed, limits).collect())
+    finally:
+        summed.unpersist()
+    pairs: defaultdict[date, list[Pair]] = defaultdict(list)
+    for day, _, _, exchange, key in rows:
+        pairs[day].append((exchange, key))
+    return {day: fill(named.get(day, Names()), found, limits) for day, found in pairs.items()}
+
+
+def added_up(counted: DataFrame) -> DataFrame:
+    """(day, exchange, routing_key, messages), the same names several times → each once, with all of its messages."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - the commands that need no JVM do not load it
+
+    return counted.groupBy("day", *_PAIR).agg(f.sum("messages").alias("messages"))
+
+
+def busiest(summed: DataFrame, limits: Limits) -> DataFrame:
+    """What `added_up` gives → the keys with the most messages of the exchanges with the most messages, by their two places in the day."""
+    from pyspark.sql import Window  # noqa: PLC0415 - as above
     from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
-    summed = counted.groupBy("day", *_PAIR).agg(f.sum("messages").alias("messages"))
-    place = f.row_number().over(Window.partitionBy("day", "exchange").orderBy(f.desc("messages"), f.asc("routing_key")))
-    return summed.withColumn("place", place).where(f.col("place") <= top_keys).select("day", "place", *_PAIR)
+    def first(found: DataFrame, place: str, within: Sequence[str], name: str, limit: int) -> DataFrame:
+        number = f.row_number().over(Window.partitionBy(*within).orderBy(f.desc("messages"), f.asc(name)))
+        return found.withColumn(place, number).where(f.col(place) <= limit)
 
-
-def named_keys(top: DataFrame, named: Mapping[date, Collection[Pair]], top_keys: int) -> dict[date, NamedKeys]:
-    """The keys that each day names: those that it names already, and the busiest out of what `top_routing_keys` gives."""
-    busiest: defaultdict[date, list[Pair]] = defaultdict(list)
-    for day, _, exchange, key in sorted(top.collect()):
-        busiest[day].append((exchange, key))
-    return {day: fill(named.get(day, ()), pairs, top_keys) for day, pairs in busiest.items()}
+    totals = summed.groupBy("day", "exchange").agg(f.sum("messages").alias("messages"))
+    exchanges = first(totals, "exchange_place", ["day"], "exchange", limits.exchanges).drop("messages")
+    keys = first(summed, "key_place", ["day", "exchange"], "routing_key", limits.keys)
+    return keys.join(f.broadcast(exchanges), ["day", "exchange"]).select("day", "exchange_place", "key_place", *_PAIR)
 
 
 @dataclass(frozen=True)
@@ -75,12 +92,13 @@ class _Windows:
     """Counts windows, in a task, which holds their numbers and not its rows."""
 
     parts: Parts
-    names: Mapping[date, NamedKeys]
+    names: Mapping[date, Names]
     target_ms: int
 
     def count(self, task: int) -> Iterator[pa.RecordBatch]:
+        renamings = {day: Renaming(names) for day, names in self.names.items()}
         rows = self.parts.batches(task, stats.ARCHIVE_COLUMNS)
-        yield _packed(stats.add_up(stats.count(self.names[day].of_rows(batch), target_ms=self.target_ms) for day, batch in rows))
+        yield _packed(stats.add_up(stats.count(renamings[day].of_rows(batch), target_ms=self.target_ms) for day, batch in rows))
 
 
 def _packed(numbers: pa.Table) -> pa.RecordBatch:
