@@ -11,7 +11,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from relay.adopt.layout import AdoptError, Layout, filled, mapping
-from relay.adopt.source_table import Table, own_rows, same_row, view_checks, view_defaults
+from relay.adopt.source_table import SourceTable, own_rows, same_row, view_checks, view_defaults
 
 BEGIN = "SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '5s';\n"
 """What every step begins with: applications wait behind its locks, so it gives up rather than wait for long."""
@@ -46,7 +46,7 @@ class Script:
         chosen: layout and options.
     """
 
-    def __init__(self, schema: str, source: tuple[str, str], table: Table, chosen: Chosen) -> None:
+    def __init__(self, schema: str, source: tuple[str, str], table: SourceTable, chosen: Chosen) -> None:
         self._schema = schema
         self._source = source
         self._table = table

@@ -14,7 +14,7 @@ from relay.postgres.operator_session import OperatorSession
 from relay.queries.statements import Statements
 
 
-class Table(NamedTuple):
+class SourceTable(NamedTuple):
     """One table."""
 
     schema: str
@@ -44,7 +44,7 @@ def ask(console: OperatorSession, statement: str, **values: object) -> list[Dict
     return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
 
 
-def find(console: OperatorSession, name: str) -> Table:
+def find(console: OperatorSession, name: str) -> SourceTable:
     """The table of that name, which this login must own; to be called within a transaction of the console.
 
     Raises:
@@ -67,7 +67,7 @@ def find(console: OperatorSession, name: str) -> Table:
         raise AdoptError(f"Your login does not own {name!r}: run this as its owner, who must be the owner of the queue too.")
     if not row["key"]:
         raise AdoptError(f"The table {name!r} has no primary key, by which its rows are told apart.")
-    return Table(**{field: row[field] for field in Table._fields})
+    return SourceTable(**{field: row[field] for field in SourceTable._fields})
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def a_name(name: str) -> Iterator[None]:
         ) from error
 
 
-def must_fit(table: Table, layout: Layout) -> None:
+def must_fit(table: SourceTable, layout: Layout) -> None:
     """Refuse a table that is not of the layout.
 
     Raises:
@@ -99,7 +99,7 @@ def must_fit(table: Table, layout: Layout) -> None:
             raise AdoptError(f"The column {column!r} of {table.written} is of type {found}, which the layout {layout.name} cannot read.")
 
 
-def must_suit_view(console: OperatorSession, table: Table, layout: Layout) -> None:
+def must_suit_view(console: OperatorSession, table: SourceTable, layout: Layout) -> None:
     """Refuse a table in whose place no view can stand that does and shows what the table did; as `find` within a transaction.
 
     Raises:
@@ -116,13 +116,13 @@ def must_suit_view(console: OperatorSession, table: Table, layout: Layout) -> No
         raise AdoptError(f"The view would have the rights of {table.written}'s owner, who may not see the ids of new messages: {said}.")
 
 
-def same_row(table: Table, other: str) -> str:
+def same_row(table: SourceTable, other: str) -> str:
     """The condition that `given` and another row are one."""
     columns = [sql.Identifier(column).as_string(None) for column in table.key]
     return " AND ".join(f"given.{column} = {other}.{column}" for column in columns)
 
 
-def view_defaults(table: Table, view: str) -> str:
+def view_defaults(table: SourceTable, view: str) -> str:
     """Defaults of the table for a view in its place."""
     alter = f"ALTER VIEW {view} ALTER COLUMN"
     return "\n".join(
@@ -130,7 +130,7 @@ def view_defaults(table: Table, view: str) -> str:
     )
 
 
-def view_checks(table: Table) -> str:
+def view_checks(table: SourceTable) -> str:
     """What the table did with a new row before it took it: numbers of identities, and no null where none may be."""
     numbers = [
         f"    NEW.{column} := coalesce(NEW.{column}, nextval({sql.Literal(sequence).as_string(None)}));"
@@ -144,7 +144,7 @@ def view_checks(table: Table) -> str:
     return "\n".join([*numbers, *nulls])
 
 
-def own_rows(table: Table, column: str, schema: str) -> str:
+def own_rows(table: SourceTable, column: str, schema: str) -> str:
     """What a view shows a transaction of the messages that it has inserted itself: that column, for who deletes by it."""
     values = ", ".join("message.id" if name == column else "NULL" for name in table.in_order)
     queue = sql.Identifier(schema, "queue_message").as_string(None)

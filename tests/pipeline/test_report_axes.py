@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relay.pipeline.report import heat, plots
 from relay.pipeline.report.data import span_of
-from relay.pipeline.report.model import Counts, DeadGroup, Exchange, Figures, Latency, Moment, Numbers, Report
+from relay.pipeline.report.model import Counts, DeadGroup, ExchangeFigures, Figures, Latency, Moment, Numbers, Report
 from relay.pipeline.report.svg import Plot
 from tests.support import reports
 from tests.support.plot_axes import faults
@@ -65,7 +65,7 @@ def made(draw: st.DrawFn) -> Made:
     numbers = Numbers(
         total,
         moments=moments,
-        exchanges=tuple(Exchange(name, total, hours) for name in names),
+        exchanges=tuple(ExchangeFigures(name, total, hours) for name in names),
         hours={moment.start.replace(minute=0): moment.figures.counts.settled for moment in moments},
         dead=tuple(DeadGroup(name, "code", 1, {moments[0].start: draw(counts)}) for name in names),
     )

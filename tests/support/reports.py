@@ -14,7 +14,7 @@ from relay.pipeline.report.model import (
     DaySize,
     DeadGroup,
     DeadMessage,
-    Exchange,
+    ExchangeFigures,
     Failure,
     Figures,
     Inventory,
@@ -24,14 +24,14 @@ from relay.pipeline.report.model import (
     Partition,
     Quality,
     Report,
+    ReportSpan,
     RoutingKey,
     SlowKey,
-    Span,
     Unacknowledged,
 )
 
 NOW = datetime(2026, 3, 9, 8, 30, tzinfo=UTC)
-SPAN = Span(datetime(2026, 3, 2, 9, tzinfo=UTC), datetime(2026, 3, 9, 9, tzinfo=UTC), timedelta(hours=1))
+SPAN = ReportSpan(datetime(2026, 3, 2, 9, tzinfo=UTC), datetime(2026, 3, 9, 9, tzinfo=UTC), timedelta(hours=1))
 HOSTILE = (
     "<script>alert(1)</script>",
     "</title></style></svg><img src=x onerror=alert(1)>",
@@ -71,7 +71,7 @@ def hostile() -> Report:
     figures = report.numbers.exchanges[0].figures
     numbers = replace(
         report.numbers,
-        exchanges=tuple(Exchange(name, figures, tuple(range(24))) for name in HOSTILE * 3),
+        exchanges=tuple(ExchangeFigures(name, figures, tuple(range(24))) for name in HOSTILE * 3),
         dead=tuple(DeadGroup(name, name, 7, {SPAN.since: 7}) for name in HOSTILE),
         keys=tuple(RoutingKey(name, name, 10, 7) for name in HOSTILE),
     )
@@ -108,7 +108,7 @@ def tiny() -> Report:
     """One message that was discarded: nothing published, nothing measured."""
     counts = Counts(discarded=1, attempts=0)
     moment = Moment(SPAN.since, Figures(counts))
-    exchange = Exchange("orders", Figures(counts), (0,) * 9 + (1,) + (0,) * 14)
+    exchange = ExchangeFigures("orders", Figures(counts), (0,) * 9 + (1,) + (0,) * 14)
     quality = replace(busy().quality, archive_rows=1)
     return replace(quiet(), numbers=Numbers(Figures(counts), (1000,), (moment,), (exchange,), {SPAN.since: 1}), quality=quality)
 
@@ -175,10 +175,10 @@ def _sum(moments: tuple[Moment, ...]) -> Counts:
     return Counts(**{name: sum(getattr(moment.figures.counts, name) for moment in moments) for name in names})
 
 
-def _exchange(place: int, name: str, counts: Counts) -> Exchange:
+def _exchange(place: int, name: str, counts: Counts) -> ExchangeFigures:
     part = Counts(**{field: getattr(counts, field) * (5 - place) // 15 for field in Counts.__dataclass_fields__})
     hours = tuple(int(max(0, 1 + math.sin((hour - 6 - place * 3) / 24 * math.tau)) ** 3 * 900 * (5 - place)) for hour in range(24))
-    return Exchange(name, Figures(part, Latency(4.0, 60.0, 800.0), Latency(1.0, 4.0, 12.0), Latency(2.5, 14.0 + place, 95.0)), hours)
+    return ExchangeFigures(name, Figures(part, Latency(4.0, 60.0, 800.0), Latency(1.0, 4.0, 12.0), Latency(2.5, 14.0 + place, 95.0)), hours)
 
 
 def _failures() -> tuple[Failure, ...]:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.metrics import aggregate, file_choice, top_keys
-from relay.pipeline.metrics.file_choice import Base, DayTotals, FileChoice, Terms
+from relay.pipeline.metrics.file_choice import Base, CountingTerms, DayTotals, FileChoice
 from relay.pipeline.metrics.top_keys import Limits, Names, Renaming
 from tests.support.lake_rows import NOON, row, table
 
 DAY = NOON.date()
 END = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(days=1)
 TARGET_MS, LIMITS = 10, Limits(exchanges=2, keys=2)
-TERMS = Terms(TARGET_MS, LIMITS.exchanges)
+TERMS = CountingTerms(TARGET_MS, LIMITS.exchanges)
 Rows = list[dict[str, Any]]
 
 

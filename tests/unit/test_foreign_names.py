@@ -12,7 +12,7 @@ from tests.support.publishing import batch, claim
 
 REFUSED = Verdict.REFUSED
 NOT_IMPERSONATOR = ReturnReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")
-TOO_LARGE = ReturnReason(406, "PRECONDITION_FAILED - message size 2 is larger than configured max size 1")
+ANOTHER = ReturnReason(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/' of queue type stream")
 FOREIGN, OWN = (f'{{"userId": "{name}"}}' for name in ("you", "guest"))
 
 
@@ -52,7 +52,7 @@ def test_names_of_its_own_and_no_names_go_out_after_a_refusal(bench: Bench) -> N
     assert [Verdict.CONFIRMED] * 2 == verdicts(job)
 
 
-@pytest.mark.parametrize(("options", "reason"), [(FOREIGN, TOO_LARGE), (OWN, NOT_IMPERSONATOR)])
+@pytest.mark.parametrize(("options", "reason"), [(FOREIGN, ANOTHER), (OWN, NOT_IMPERSONATOR)], ids=["another-refusal", "its-own-name"])
 def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: ReturnReason) -> None:
     """Neither another one of the same code, nor these words about a message that names nobody else."""
     bench.submit(batch([claim("x", options=options)]))

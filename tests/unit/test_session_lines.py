@@ -43,13 +43,13 @@ def test_an_exchange_with_nothing_left_to_write_is_not_asked_for() -> None:
     bench = Bench(open_channels=2)
     bench.send("slow")
     bench.send("z")
-    bench.send("y", seconds=5)
+    bench.send("y", seconds=0.5)
     bench.session.submit(PublishBatch(batch([claim("y", attempts=2)]), bench.clock))
     bench.pipe.ears[1].replied(frames.QOS_OK)
     bench.pipe.ears[2].replied(frames.QOS_OK)
     assert [(2, "publish y"), (3, "publish z")] == [method for method in bench.pipe.methods() if method[1] in {"publish y", "publish z"}]
-    bench.ahead = 6
-    bench.send("y", seconds=5)
+    bench.ahead = 0.6
+    bench.send("y", seconds=0.5)
     assert not bench.session._probes.waiting
 
 
@@ -60,13 +60,13 @@ def test_an_exchange_that_has_given_its_channel_away_is_not_asked_for_any_more()
     bench.send("x")
     bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     bench.pipe.ears[1].acked(1, multiple=False)
-    bench.send("x", "x", seconds=5)
+    bench.send("x", "x", seconds=0.5)
     bench.pipe.ears[1].closed(GUILTY)
     bench.send("y")
     bench.pipe.methods()
     bench.pipe.ears[1].acked(1, multiple=False)
     assert bench.pipe.methods() == [(1, "Channel.Close")]
-    bench.ahead = 6
+    bench.ahead = 0.6
     bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
     bench.pipe.ears[1].acked(1, multiple=False)
     bench.send("new", seconds=60)

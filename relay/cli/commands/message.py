@@ -35,7 +35,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class EnqueueOptions:
     """How messages go out; each field is an option (see relay.cli.common.help)."""
 
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
@@ -69,7 +69,7 @@ def enqueue(
     routing_key: Annotated[str, typer.Argument(help="Routing key; for the default exchange the queue's name.")],
     content: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Content; without it each line of standard input is one.")] = None,
     *,
-    terms: Terms,
+    terms: EnqueueOptions,
     ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not their number.")] = False,
 ) -> None:
     """Enqueue one message and print its id, or one message for each line of standard input, all or none.

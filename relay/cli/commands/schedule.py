@@ -18,7 +18,7 @@ COLUMNS = ["name", "spec", "time_zone", "to", "missed", "last", "next", "why"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class ScheduleOptions:
     """When a schedule runs and how its messages go out; each field is an option (see relay.cli.common.help)."""
 
     zone: Annotated[str, typer.Option(help="Time zone of the cron line, as Europe/Berlin; EVERY needs none.")] = "UTC"
@@ -50,7 +50,7 @@ def add_schedule(
     routing_key: Annotated[str, typer.Argument(help="Routing key; for the default exchange the queue's name.")],
     content: Annotated[str, typer.Argument(metavar="JSON", help="Content of each message.")],
     *,
-    terms: Terms,
+    terms: ScheduleOptions,
 ) -> None:
     """Have a message inserted at times. What can never be sent is refused now, not at its first tick."""
     values = {"name": name, "spec": spec, **_message(exchange, routing_key, content, terms), **terms.fields()}
@@ -103,7 +103,7 @@ def run_schedule(name: Name) -> None:
         typer.echo(str(opened.row("run_schedule", name=name)["id"]))
 
 
-def _message(exchange: str, routing_key: str, content: str, terms: Terms) -> dict[str, Any]:
+def _message(exchange: str, routing_key: str, content: str, terms: ScheduleOptions) -> dict[str, Any]:
     """Parameters of the message, judged as `relay enqueue` does."""
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client.message import checked  # noqa: PLC0415 - as above

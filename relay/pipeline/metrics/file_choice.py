@@ -23,7 +23,7 @@ class DayTotals(NamedTuple):
     written: datetime
 
 
-class Terms(NamedTuple):
+class CountingTerms(NamedTuple):
     """What windows must agree with to be counted on: the target in milliseconds, and how many exchanges a day may name."""
 
     target_ms: int
@@ -60,7 +60,7 @@ def is_early(day: date, numbers: DayTotals | None, today: date) -> bool:
     return numbers is not None and day < today and (numbers.written - CLOCKS).date() <= day
 
 
-def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, terms: Terms) -> FileChoice:
+def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, terms: CountingTerms) -> FileChoice:
     """Count the files that an open day's windows do not count yet, if these are known to count the others; else count the day whole."""
     if base is None or day < today or not _holds(base, files, terms):
         return FileChoice(day, files, None)
@@ -68,7 +68,7 @@ def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: 
     return FileChoice(day, [file for file in files if file.path not in counted], base.windows)
 
 
-def _holds(base: Base, files: Sequence[LoggedFile], terms: Terms) -> bool:
+def _holds(base: Base, files: Sequence[LoggedFile], terms: CountingTerms) -> bool:
     """Whether the windows count the base's files, all of which are still there, by the same target and with no more exchanges.
 
     Rows are never changed, and only added: so many messages as the files have rows are these rows.

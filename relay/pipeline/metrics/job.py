@@ -24,7 +24,7 @@ from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate, file_choice, lake_sink, lake_state, postgres_sink, transforms
 from relay.pipeline.metrics import top_keys as named_keys
-from relay.pipeline.metrics.file_choice import DayTotals, FileChoice, Terms
+from relay.pipeline.metrics.file_choice import CountingTerms, DayTotals, FileChoice
 from relay.pipeline.metrics.top_keys import Limits
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.tasks import failure
@@ -85,7 +85,7 @@ def run(
     limits = Limits(top_exchanges, top_keys)
     if min(target_ms, *limits) < 1:
         raise PipelineError("Target, number of exchanges and number of routing keys must be at least 1.")
-    work = _Work.of(lake, lambda: _today(database, now), again, Terms(target_ms, top_exchanges))
+    work = _Work.of(lake, lambda: _today(database, now), again, CountingTerms(target_ms, top_exchanges))
     windows = 0
     for counts in work.groups():
         say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
@@ -122,7 +122,7 @@ class _Work:
     numbers: Mapping[date, DayTotals]
 
     @classmethod
-    def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], terms: Terms) -> _Work:
+    def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], terms: CountingTerms) -> _Work:
         """Days that are due, and of `again` those that the archive has."""
         today = clock()
         archive = lake.open("archive")

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.report.model import DEAD, Failure, SlowKey, Span
+from relay.pipeline.report.model import DEAD, Failure, ReportSpan, SlowKey
 from relay.pipeline.source.columns import INSTANT
 from relay.pipeline.text import many
 
@@ -34,7 +34,7 @@ class Scanned:
     slow_keys: tuple[SlowKey, ...]
 
 
-def read(lake: Lake, span: Span, say: Callable[[str], None]) -> Scanned:
+def read(lake: Lake, span: ReportSpan, say: Callable[[str], None]) -> Scanned:
     """Look through the rows of a span, day by day; errors as `Lake.dataset`."""
     routing, ordering, failures, rows = _Keys("routing"), _Keys("ordering"), _Failures(), 0
     for day in [day for day in lake.days("archive") if span.since.date() <= day <= span.until.date()]:
@@ -51,7 +51,7 @@ def read(lake: Lake, span: Span, say: Callable[[str], None]) -> Scanned:
 
 
 def _batches(
-    lake: Lake, dataset: ds.Dataset, span: Span, columns: Sequence[str], *, only: ds.Expression | None = None
+    lake: Lake, dataset: ds.Dataset, span: ReportSpan, columns: Sequence[str], *, only: ds.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
     at = ds.field("archived_at")
     within = (at >= pa.scalar(span.since, INSTANT)) & (at < pa.scalar(span.until, INSTANT))

@@ -11,7 +11,7 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import OFFSET
 from relay.pipeline.metrics import lake_state
 from relay.pipeline.report import archive_reader, metrics_reader
-from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partition, Quality, Report, Span, Unacknowledged
+from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partition, Quality, Report, ReportSpan, Unacknowledged
 from relay.pipeline.source.database import Database
 
 DEAD_LETTERS = 20
@@ -20,7 +20,7 @@ _STEPS = ((timedelta(days=2), timedelta(minutes=5)), (timedelta(days=32), timede
 """Up to this length a span has steps of this one; a longer one has days."""
 
 
-def span_of(since: datetime | None, until: datetime | None, *, now: datetime) -> Span:
+def span_of(since: datetime | None, until: datetime | None, *, now: datetime) -> ReportSpan:
     """The span from `since` (a week before) until `until` (now), widened to whole steps.
 
     Raises:
@@ -32,10 +32,10 @@ def span_of(since: datetime | None, until: datetime | None, *, now: datetime) ->
         raise PipelineError(f"The report's time would end before it begins: {begin:%Y-%m-%d %H:%M} must be before {end:%Y-%m-%d %H:%M}.")
     step = next((step for longest, step in _STEPS if end - begin <= longest), timedelta(days=1))
     midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
-    return Span(midnight + (begin - midnight) // step * step, midnight - (midnight - end) // step * step, step)
+    return ReportSpan(midnight + (begin - midnight) // step * step, midnight - (midnight - end) // step * step, step)
 
 
-def collect(lake: Lake, database: Database, span: Span, *, now: datetime, say: Callable[[str], None]) -> Report:
+def collect(lake: Lake, database: Database, span: ReportSpan, *, now: datetime, say: Callable[[str], None]) -> Report:
     """Read everything that a report says; errors as `Lake.dataset` and `Database.fetch`."""
     say("asking PostgreSQL for dead letters and verification")
     unacknowledged = _unacknowledged(database)

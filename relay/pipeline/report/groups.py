@@ -64,7 +64,7 @@ class Dead:
         return tuple(sorted(groups, key=lambda group: (-group.messages, group.exchange, group.code or "")))
 
 
-class Keys:
+class KeyFigures:
     """Settled and dead messages by exchange and routing key."""
 
     def __init__(self) -> None:

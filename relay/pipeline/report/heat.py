@@ -14,7 +14,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from relay.pipeline.report import scales
-from relay.pipeline.report.model import Exchange, Span
+from relay.pipeline.report.model import ExchangeFigures, ReportSpan
 from relay.pipeline.report.svg import COLOURS, Plot, Shape, label_of, plot, room_for
 from relay.pipeline.report.text import label, number
 
@@ -29,7 +29,7 @@ _OUTSIDE = -1.0
 """In place of a count: below every level, so nothing is drawn."""
 
 
-def by_exchange(exchanges: Sequence[Exchange]) -> tuple[Plot, Key]:
+def by_exchange(exchanges: Sequence[ExchangeFigures]) -> tuple[Plot, Key]:
     """Settled messages by exchange and hour of the day."""
     rows = _rows(exchanges)
     cells = np.array([row.hours for row in rows], dtype=np.float64)
@@ -50,7 +50,7 @@ def by_exchange(exchanges: Sequence[Exchange]) -> tuple[Plot, Key]:
     return plot("heat", draw, height=0.42 + 0.27 * len(rows), words=words, labels=names), _key(_levels(cells.max()))
 
 
-def by_day(span: Span, hours: Mapping[datetime, int]) -> tuple[Plot, Key]:
+def by_day(span: ReportSpan, hours: Mapping[datetime, int]) -> tuple[Plot, Key]:
     """Settled messages by day and hour, of which at least one has any; hours outside the span are left free."""
     first = span.since.replace(hour=0, minute=0)
     days = -((first - span.until) // _DAY)
@@ -102,12 +102,12 @@ def _corners(row: int, left: float, right: float) -> Floats:
     return np.array([(left, row), (right, row), (right, row + 1), (left, row + 1), (left, row)], dtype=np.float64)
 
 
-def _rows(exchanges: Sequence[Exchange]) -> list[Exchange]:
+def _rows(exchanges: Sequence[ExchangeFigures]) -> list[ExchangeFigures]:
     rows = sorted(exchanges, key=lambda exchange: -sum(exchange.hours))
     named, others = (rows, []) if len(rows) <= EXCHANGES + 1 else (rows[:EXCHANGES], rows[EXCHANGES:])
     if others:
         hours = tuple(sum(hour) for hour in zip(*(exchange.hours for exchange in others), strict=True))
-        named = [*named, Exchange(name=f"{len(others)} others", figures=others[0].figures, hours=hours)]
+        named = [*named, ExchangeFigures(name=f"{len(others)} others", figures=others[0].figures, hours=hours)]
     return named
 
 

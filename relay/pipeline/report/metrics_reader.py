@@ -14,15 +14,15 @@ from relay.errors import LakeError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.metrics import aggregate, histogram
-from relay.pipeline.report.groups import Dead, Hours, Keys
-from relay.pipeline.report.model import Counts, Exchange, Figures, Latency, Moment, Numbers, Span
+from relay.pipeline.report.groups import Dead, Hours, KeyFigures
+from relay.pipeline.report.model import Counts, ExchangeFigures, Figures, Latency, Moment, Numbers, ReportSpan
 from relay.pipeline.source.columns import INSTANT
 
 _HELD = 20_000
 """Rows of numbers that are held before they are added up."""
 
 
-def read(lake: Lake, span: Span) -> Numbers:
+def read(lake: Lake, span: ReportSpan) -> Numbers:
     """Read what was counted in a span.
 
     Raises:
@@ -30,7 +30,7 @@ def read(lake: Lake, span: Span) -> Numbers:
         UnreachableError: the object store does not answer.
     """
     table = "stats_window" if span.step < timedelta(hours=1) else "stats_hour"
-    over_time, hours, dead, keys = _Sum(int(span.step.total_seconds())), Hours(), Dead(span.step), Keys()
+    over_time, hours, dead, keys = _Sum(int(span.step.total_seconds())), Hours(), Dead(span.step), KeyFigures()
     for batch in _batches(lake, table, span):
         rows = pa.Table.from_batches([batch])
         for part in (over_time, hours, dead, keys):
@@ -40,7 +40,7 @@ def read(lake: Lake, span: Span) -> Numbers:
         total=_total(steps),
         targets_ms=tuple(sorted(over_time.targets_ms)),
         moments=tuple(Moment(row["start"].astimezone(UTC), _figures(row)) for row in _merged(steps, step, exchange="")),
-        exchanges=tuple(Exchange(row["exchange"], _figures(row), by_exchange[row["exchange"]]) for row in _whole(steps)),
+        exchanges=tuple(ExchangeFigures(row["exchange"], _figures(row), by_exchange[row["exchange"]]) for row in _whole(steps)),
         hours=hours.by_time(),
         dead=dead.result(),
         keys=keys.result(),
@@ -67,7 +67,7 @@ class _Sum:
         return aggregate.merge(pa.concat_tables(self._parts).combine_chunks(), seconds=self._seconds) if self._parts else aggregate.empty()
 
 
-def _batches(lake: Lake, table: str, span: Span) -> Iterator[pa.RecordBatch]:
+def _batches(lake: Lake, table: str, span: ReportSpan) -> Iterator[pa.RecordBatch]:
     days = [day for day in lake.days(table) if span.since.date() <= day <= span.until.date()]
     if not days:
         return

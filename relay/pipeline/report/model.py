@@ -18,7 +18,7 @@ DEAD = ("rejected", "failed", "lock_expired")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReportSpan:
     """The time that a report is about, in UTC: from `since` up to, and without, `until`, both on a border of `step`."""
 
     since: datetime
@@ -26,9 +26,9 @@ class Span:
     step: timedelta
 
     @property
-    def before(self) -> Span:
+    def before(self) -> ReportSpan:
         """The time of the same length that ends where this one begins."""
-        return Span(self.since - (self.until - self.since), self.since, self.step)
+        return ReportSpan(self.since - (self.until - self.since), self.since, self.step)
 
     @property
     def seconds(self) -> float:
@@ -100,7 +100,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeFigures:
     """One exchange over the span; `hours` counts its settled messages by hour of the day, in UTC."""
 
     name: str
@@ -136,7 +136,7 @@ class Numbers:
     targets_ms: tuple[int, ...] = ()
     """Targets that the metrics were computed with; more than one if the target was changed within the span."""
     moments: tuple[Moment, ...] = ()
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[ExchangeFigures, ...] = ()
     hours: Mapping[datetime, int] = field(default_factory=dict)
     """Settled messages by hour; hours without any are left out."""
     dead: tuple[DeadGroup, ...] = ()
@@ -259,7 +259,7 @@ class Report:
     made_at: datetime
     lake: str
     """Where the lake is, without credentials."""
-    span: Span
+    span: ReportSpan
     numbers: Numbers
     before: Numbers
     """Of the span of the same length that ends where this one begins."""

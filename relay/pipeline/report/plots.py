@@ -13,7 +13,7 @@ from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from relay.pipeline.report import scales
-from relay.pipeline.report.model import DeadGroup, Figures, Latency, Moment, Report, Span
+from relay.pipeline.report.model import DeadGroup, Figures, Latency, Moment, Report, ReportSpan
 from relay.pipeline.report.svg import COLOURS, Plot, Shape, panels, plot
 from relay.pipeline.report.text import length, milliseconds, number, percent, share, shown, when
 
@@ -131,7 +131,7 @@ def _series(groups: Sequence[DeadGroup]) -> list[tuple[str, Counter[datetime]]]:
 class _Steps:
     """The steps of a span with what was counted in each: nothing where no moment is."""
 
-    def __init__(self, span: Span, moments: Sequence[Moment]) -> None:
+    def __init__(self, span: ReportSpan, moments: Sequence[Moment]) -> None:
         self._span = span
         self.count = max(1, round((span.until - span.since) / span.step))
         self.edges: Floats = np.array([date2num(span.since + span.step * place) for place in range(self.count + 1)])  # type: ignore[no-untyped-call]

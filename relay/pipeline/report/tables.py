@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from relay.pipeline.metrics.aggregate import OTHER
 from relay.pipeline.report.model import (
     Counts,
-    Exchange,
+    ExchangeFigures,
     Failure,
     Figures,
     Inventory,
@@ -55,7 +55,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class HtmlTable:
     """One table; `named` makes the first cell of a row its heading, `left_out` says what is not shown."""
 
     id: str
@@ -78,29 +78,29 @@ class Table:
         return zip(self.columns, (Cell(cell, "") if isinstance(cell, str) else cell for cell in row), strict=True)
 
 
-def latency(total: Figures, before: Figures | None) -> Table:
+def latency(total: Figures, before: Figures | None) -> HtmlTable:
     """Percentiles of the whole span."""
     parts = ("wait", "publish", "confirm")
     rows = tuple(
         (part.capitalize(), *_percentiles(getattr(total, part), getattr(before, part) or _NEVER if before else None)) for part in parts
     )
-    return Table("latencies", "Latency over the whole time", (Column("Part"), *_numbers("median", "p95", "p99")), rows)
+    return HtmlTable("latencies", "Latency over the whole time", (Column("Part"), *_numbers("median", "p95", "p99")), rows)
 
 
-def exchanges(found: Sequence[Exchange], before: Sequence[Exchange]) -> Table:
+def exchanges(found: Sequence[ExchangeFigures], before: Sequence[ExchangeFigures]) -> HtmlTable:
     """Counts and latencies by exchange, the busiest first."""
     ordered = sorted(found, key=lambda exchange: (-exchange.figures.counts.settled, exchange.name))
     known = {exchange.name: exchange.figures for exchange in before}
     columns = (
-        Column("Exchange"),
+        Column("ExchangeFigures"),
         *_numbers("Published", "Dead", "Discarded", "Tries each", "On time", "Wait p95", "Confirm p95"),
     )
     left_out = f"{plural(len(ordered) - EXCHANGES, 'exchange')} with fewer messages left out." if len(ordered) > EXCHANGES else ""
     rows = tuple(_exchange(one, known.get(one.name, Figures(Counts())) if before else None) for one in ordered[:EXCHANGES])
-    return Table("by-exchange", "Messages by exchange", columns, rows, left_out=left_out)
+    return HtmlTable("by-exchange", "Messages by exchange", columns, rows, left_out=left_out)
 
 
-def _exchange(exchange: Exchange, before: Figures | None) -> tuple[str | Cell, ...]:
+def _exchange(exchange: ExchangeFigures, before: Figures | None) -> tuple[str | Cell, ...]:
     now = exchange.figures
     counts, known = now.counts, before.counts if before else None
     return (
@@ -113,7 +113,7 @@ def _exchange(exchange: Exchange, before: Figures | None) -> tuple[str | Cell, .
     )
 
 
-def dead_groups(numbers: Numbers, before: Numbers) -> Table:
+def dead_groups(numbers: Numbers, before: Numbers) -> HtmlTable:
     """Dead messages by exchange and code, as a share of what the exchange settled."""
     settled = {exchange.name: exchange.figures.counts.settled for exchange in numbers.exchanges}
     known = {(group.exchange, group.code): group.messages for group in before.dead}
@@ -125,11 +125,11 @@ def dead_groups(numbers: Numbers, before: Numbers) -> Table:
         for one in numbers.dead[:GROUPS]
     )  # fmt: skip
     left_out = f"{plural(len(numbers.dead) - GROUPS, 'more pair')} of exchange and code left out." if len(numbers.dead) > GROUPS else ""
-    columns = (Column("Exchange"), Column("Code", "long"), *_numbers("Dead", "Of its messages"))
-    return Table("by-exchange-and-code", "Dead messages by exchange and code", columns, rows, left_out=left_out)
+    columns = (Column("ExchangeFigures"), Column("Code", "long"), *_numbers("Dead", "Of its messages"))
+    return HtmlTable("by-exchange-and-code", "Dead messages by exchange and code", columns, rows, left_out=left_out)
 
 
-def failing_keys(numbers: Numbers, before: Numbers) -> Table:
+def failing_keys(numbers: Numbers, before: Numbers) -> HtmlTable:
     """Routing keys with the most dead messages."""
     known: dict[tuple[str, str | None], int] = {(one.exchange, one.key): one.dead for one in before.keys}
     rows = tuple(
@@ -140,8 +140,8 @@ def failing_keys(numbers: Numbers, before: Numbers) -> Table:
         for one in numbers.keys[:KEYS]
     )  # fmt: skip
     left_out = f"{plural(len(numbers.keys) - KEYS, 'more key')} with dead messages left out." if len(numbers.keys) > KEYS else ""
-    columns = (Column("Routing key", "long"), Column("Exchange"), *_numbers("Dead", "Messages", "Of them dead"))
-    return Table("failing-keys", "Routing keys by dead messages", columns, rows, left_out=left_out)
+    columns = (Column("Routing key", "long"), Column("ExchangeFigures"), *_numbers("Dead", "Messages", "Of them dead"))
+    return HtmlTable("failing-keys", "Routing keys by dead messages", columns, rows, left_out=left_out)
 
 
 def _known(before: Numbers, found: Mapping[tuple[str, str | None], int], key: tuple[str, str | None]) -> int | None:
@@ -149,7 +149,7 @@ def _known(before: Numbers, found: Mapping[tuple[str, str | None], int], key: tu
     return found.get(key, 0) if before.exchanges else None
 
 
-def day_sizes(inventory: Inventory) -> Table:
+def day_sizes(inventory: Inventory) -> HtmlTable:
     """Rows and bytes of each day of the archive, in PostgreSQL and in the lake."""
     kept = inventory.days[:SIZED_DAYS]
     rows = tuple(
@@ -161,19 +161,19 @@ def day_sizes(inventory: Inventory) -> Table:
     )  # fmt: skip
     columns = (Column("Day"), *_numbers("PostgreSQL rows", "PostgreSQL bytes", "Lake rows", "Lake files", "Lake bytes"))
     left_out = f"{plural(len(inventory.days) - len(kept), 'older day')} left out." if len(inventory.days) > len(kept) else ""
-    return Table("sizes", "Size of the archive, the newest days", columns, rows, left_out=left_out)
+    return HtmlTable("sizes", "Size of the archive, the newest days", columns, rows, left_out=left_out)
 
 
-def lake_tables(inventory: Inventory) -> Table:
+def lake_tables(inventory: Inventory) -> HtmlTable:
     """The lake's tables."""
     rows = tuple((one.name, number(one.days), number(one.files), number(one.rows), size(one.bytes)) for one in inventory.tables)
-    return Table("lake-tables", "Tables of the lake", (Column("Table"), *_numbers("Days", "Files", "Rows", "Bytes")), rows)
+    return HtmlTable("lake-tables", "Tables of the lake", (Column("HtmlTable"), *_numbers("Days", "Files", "Rows", "Bytes")), rows)
 
 
-def failures(found: Sequence[Failure]) -> Table:
+def failures(found: Sequence[Failure]) -> HtmlTable:
     """Dead messages of the span by result and code, each with its latest example."""
     columns = (
-        Column("Code", "long"), Column("Result"), Column("Messages", "number"), Column("Latest", "time"), Column("Exchange"),
+        Column("Code", "long"), Column("Result"), Column("Messages", "number"), Column("Latest", "time"), Column("ExchangeFigures"),
         Column("Routing key"), Column("Look at it with", "id"), Column("What it says", "long"),
     )  # fmt: skip
     rows = tuple(
@@ -183,22 +183,22 @@ def failures(found: Sequence[Failure]) -> Table:
         )
         for one in found
     )  # fmt: skip
-    return Table("by-code", "Dead messages by code, with the latest of each", columns, rows)
+    return HtmlTable("by-code", "Dead messages by code, with the latest of each", columns, rows)
 
 
-def slow_keys(found: Sequence[SlowKey], kind: Literal["routing", "ordering"]) -> Table:
+def slow_keys(found: Sequence[SlowKey], kind: Literal["routing", "ordering"]) -> HtmlTable:
     """Keys of one kind with the longest ways."""
     columns = (Column(f"{kind.capitalize()} key", "long"), *_numbers("Longest", "Mean", "Messages"))
     rows = tuple(
         (shown(one.key), milliseconds(one.longest_ms), milliseconds(one.mean_ms), number(one.messages)) for one in found if one.kind == kind
     )
-    return Table(f"slow-{kind}", f"{kind.capitalize()} keys by their slowest message", columns, rows)
+    return HtmlTable(f"slow-{kind}", f"{kind.capitalize()} keys by their slowest message", columns, rows)
 
 
-def dead(found: Unacknowledged) -> Table:
+def dead(found: Unacknowledged) -> HtmlTable:
     """The newest dead messages that wait for somebody."""
     columns = (
-        Column("Look at it with", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("Exchange"),
+        Column("Look at it with", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("ExchangeFigures"),
         Column("Routing key"), Column("Tries", "number"), Column("What it says", "long"),
     )  # fmt: skip
     rows = tuple(
@@ -209,10 +209,10 @@ def dead(found: Unacknowledged) -> Table:
         for one in found.newest
     )  # fmt: skip
     left_out = f"{plural(found.total - len(rows), 'older one')} left out; `relay dead list` shows all." if found.total > len(rows) else ""
-    return Table("dead-letters", "Dead letters that nobody has acknowledged, the newest first", columns, rows, left_out=left_out)
+    return HtmlTable("dead-letters", "Dead letters that nobody has acknowledged, the newest first", columns, rows, left_out=left_out)
 
 
-def partitions(quality: Quality) -> Table:
+def partitions(quality: Quality) -> HtmlTable:
     """What came out of comparing each partition: all that need a person, and the newest of those that are right."""
     worrying = [*quality.of("differs"), *quality.of("unverified")]
     verified = sorted(quality.of("verified"), key=lambda one: (one.day or date.max, one.name), reverse=True)
@@ -221,7 +221,7 @@ def partitions(quality: Quality) -> Table:
     columns = (Column("Partition"), Column("Came out", "verdict"), Column("Rows", "number"), Column("Verified", "time"))
     missing = len(worrying) + len(verified) - len(kept)
     left_out = f"{plural(missing, 'more partition')} left out." if missing else ""
-    return Table("verified", "Archive in PostgreSQL compared with the lake, row by row", columns, rows, left_out=left_out)
+    return HtmlTable("verified", "Archive in PostgreSQL compared with the lake, row by row", columns, rows, left_out=left_out)
 
 
 def show_command(message: str) -> str:

@@ -58,7 +58,7 @@ class Broker:
 
     def __init__(self) -> None:
         self._loop = Loop()
-        self._server = server.Broker()
+        self._server = server.BrokerPort()
 
     def __enter__(self) -> Self:
         """Listen."""

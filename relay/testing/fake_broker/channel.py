@@ -16,7 +16,7 @@ _PROPERTIES: Final = tuple(name for name in Delivered.__dataclass_fields__ if na
 Answer = Callable[[base.Frame], None]
 
 
-class Refusal(Exception):  # noqa: N818 - the broker's word, not an error of this program
+class ChannelRefusal(Exception):  # noqa: N818 - the broker's word, not an error of this program
     """The broker closes the channel."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -135,7 +135,7 @@ class Channel:
         try:
             self._check(message, incoming.head.properties.user_id)
             queues = self._route(message)
-        except Refusal as refusal:
+        except ChannelRefusal as refusal:
             self.close(refusal.code, refusal.text, incoming.method)
             return
         self._tag += 1
@@ -162,16 +162,16 @@ class Channel:
         name = message.exchange
         if len(message.body) > LARGEST:
             text = f"PRECONDITION_FAILED - message size {len(message.body)} is larger than configured max size {LARGEST}"
-            raise Refusal(406, text)
+            raise ChannelRefusal(406, text)
         if name in self._faults.forbidden:
-            raise Refusal(403, f"ACCESS_REFUSED - write access to exchange '{name}' in vhost '/' refused for user '{self._user}'")
+            raise ChannelRefusal(403, f"ACCESS_REFUSED - write access to exchange '{name}' in vhost '/' refused for user '{self._user}'")
         if name not in self._topology.exchanges:
-            raise Refusal(404, f"NOT_FOUND - no exchange '{name}' in vhost '/'")
+            raise ChannelRefusal(404, f"NOT_FOUND - no exchange '{name}' in vhost '/'")
         if self._topology.exchanges[name].internal:
-            raise Refusal(403, f"ACCESS_REFUSED - cannot publish to internal exchange '{name}' in vhost '/'")
+            raise ChannelRefusal(403, f"ACCESS_REFUSED - cannot publish to internal exchange '{name}' in vhost '/'")
         if user not in {None, self._user}:
             text = f"PRECONDITION_FAILED - user_id property set to '{user}' but authenticated user was '{self._user}'"
-            raise Refusal(406, text)
+            raise ChannelRefusal(406, text)
 
     def _route(self, message: Delivered) -> list[Queue]:
         """By the routing key and those of CC and BCC."""
@@ -179,7 +179,7 @@ class Channel:
         for name in ("CC", "BCC"):
             more = message.headers.get(name, [])
             if not isinstance(more, list):
-                raise Refusal(406, f"PRECONDITION_FAILED - unacceptable type in the header '{name}'")
+                raise ChannelRefusal(406, f"PRECONDITION_FAILED - unacceptable type in the header '{name}'")
             keys += more
         return self._topology.route(message.exchange, keys, message.headers)
 

@@ -22,7 +22,7 @@ _FRAMING: Final = 8
 _CONTENT: Final = (2, 3)
 
 
-class Broker:
+class BrokerPort:
     """What every connection shares, and the port that they come in by."""
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class Broker:
         self.down = False
         self.blocked = False
         self.port = 0
-        self.connections: set[Connection] = set()
+        self.connections: set[ServedConnection] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen on a free port of this machine."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), "127.0.0.1", 0)
+        self._server = await asyncio.get_running_loop().create_server(lambda: ServedConnection(self), "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def aclose(self) -> None:
@@ -69,10 +69,10 @@ class Broker:
                 channel.heard(exchange)
 
 
-class Connection(asyncio.Protocol):
+class ServedConnection(asyncio.Protocol):
     """One client's connection: cuts what comes in into frames and hands them to channels."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerPort) -> None:
         self.channels: dict[int, Channel] = {}
         self._broker = broker
         self._user = "guest"
