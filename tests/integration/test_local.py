@@ -19,7 +19,7 @@ from relay.errors import LocalServerError
 _OWNER = """
 import sys
 from relay import devservers
-with local.postgres(say=lambda line: None, private=True) as server:
+with devservers.postgres(say=lambda line: None, private=True) as server:
     print(server.pid(), server.folder, flush=True)
     sys.stdin.read()
 """

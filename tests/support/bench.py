@@ -48,6 +48,7 @@ class Bench:
     def __init__(self, *, channel_max: int = 100, open_channels: int = 100, counts_late: bool = False, blamed: Container[str] = ()) -> None:
         self.pipe = Pipe()
         self.ahead = 0.0
+        self._began = time.monotonic()
         self.events: list[Event] = []
         self.late: list[Callable[[], None]] = []
         """What is to be done when the broker counts a closed channel no more, where it counts it for a moment."""
@@ -68,7 +69,7 @@ class Bench:
 
     def clock(self) -> float:
         """Return the time."""
-        return time.monotonic() + self.ahead
+        return self._began + self.ahead
 
     def send(self, *exchanges: str, seconds: float = 60) -> PublishBatch:
         """Submit a batch with a message for each of these exchanges."""

@@ -290,8 +290,10 @@ class ExchangeChannel:
         elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
             result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
         else:
+            result = self._encoder.encode(claim)
             foreign = self._names.refusal
-            result = foreign if foreign is not None and names_another(claim, self._names.user) else self._encoder.encode(claim)
+            if foreign is not None and not isinstance(result, PublishResult) and names_another(claim, self._names.user):
+                result = foreign
             if job.refused and not isinstance(result, PublishResult):
                 result = job.refused.get(index, result)
         if isinstance(result, PublishResult):
