@@ -88,7 +88,11 @@ class World(People):
                 self.loop.close()
 
     def _stand_ins(self) -> dict[str, object]:
-        return {**STAND_INS, "relay.amqp.supervisor.connect": self.broker.connect, "relay.postgres.wakeup.Ear": self.hearing.ear}
+        return {
+            **STAND_INS,
+            "relay.amqp.supervisor.connect": self.broker.connect,
+            "relay.postgres.wakeup.NotificationListener": self.hearing.ear,
+        }
 
     def step(self, seconds: float) -> None:
         """Let time pass, and check what was promised."""
