@@ -264,7 +264,9 @@ class _Watched(Collector):
 def _silent(seconds: Mapping[str, float]) -> Metric:
     """The exchanges that have been silent longest."""
     family = GaugeMetricFamily(
-        "relay_silent_exchange_seconds", "Oldest write without a confirm, or check without an end, by exchange.", labels=["exchange"]
+        "relay_silent_exchange_seconds",
+        "Oldest write without a confirm, check without an end, or wait to be asked for, by exchange.",
+        labels=["exchange"],
     )
     for exchange in sorted(seconds, key=lambda name: -seconds[name])[:MOST_LABELS]:
         family.add_metric([exchange], seconds[exchange])

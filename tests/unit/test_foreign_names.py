@@ -60,3 +60,12 @@ def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: Retur
     publishes(bench)
     bench.submit(batch([claim("y", options=FOREIGN)]))
     assert ["publish y"] == publishes(bench)
+
+
+def test_what_could_never_be_sent_keeps_its_own_end_after_a_refusal(bench: Bench) -> None:
+    """Its options are too long, which no correction of the login changes."""
+    bench.submit(batch([claim("x", options=FOREIGN)]))
+    bench.pipe.ears[1].closed(NOT_IMPERSONATOR)
+    job = bench.submit(batch([claim("x", options=f'{{"userId": "{"y" * 256}"}}')]))
+    assert job.results[0] is not None
+    assert "option_too_long" == job.results[0].code

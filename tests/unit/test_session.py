@@ -196,6 +196,22 @@ def test_no_more_exchanges_than_twice_as_many_are_without_an_answer() -> None:
     assert 1 == sum(name.startswith("publish") for _, name in bench.pipe.methods())
 
 
+def test_an_exchange_that_waits_is_silent_however_often_it_gets_more() -> None:
+    """Its wait began with its first message."""
+    bench = Bench(channel_max=300)
+    names = [f"endless {number}" for number in range(3 * ASKED_AT_ONCE)]
+    bench.send(*names)
+    bench.ahead += ANSWERS_WITHIN
+    bench.wakes.pop(0)()
+    written = {name for _, name in bench.pipe.methods()}
+    waits = next(name for name in names if f"publish {name}" not in written)
+    for _ in range(5):
+        bench.ahead += 0.5
+        bench.send(waits)
+    assert f"publish {waits}" not in {name for _, name in bench.pipe.methods()}
+    assert bench.session.silent()[waits] >= 2.5
+
+
 def test_a_new_exchange_does_not_wait_behind_all_that_wait(bench: Bench) -> None:
     """The newest and the oldest are asked for in turn."""
     bench.send(*(f"old {number}" for number in range(1000)))

@@ -16,6 +16,7 @@ from relay.amqp.publishing.isolation import Isolation
 from relay.amqp.publishing.probes import ASKED_AT_ONCE, Probes, Wake
 from relay.amqp.publishing.publish_batch import PublishBatch, Slot
 from relay.amqp.publishing.routes import Route, Way, by_route
+from relay.amqp.publishing.slot_encoder import SlotEncoder
 from relay.codec.encoder import Encoder
 
 OUTLETS_PER_CHANNEL: Final = 10
@@ -81,11 +82,11 @@ class ChannelPool:
         blamed: Container[str] = (),
     ) -> None:
         self._pipe = pipe
-        self._names = ForeignNames(user)
+        self._user = user
         self._blamed = blamed
         self._later = channels.later
         self._tell_starved = channels.starved
-        self._encoder = encoder
+        self._encoder = SlotEncoder(encoder, ForeignNames(user))
         self._channel_max = channels.most or 65535
         self._cap = min(channels.idle, self._channel_max)
         self._clock = clock
@@ -107,7 +108,7 @@ class ChannelPool:
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
         """Take a batch, or these messages of it; what may be written is written before this returns."""
-        for route, several in by_route(job.batch, self._names.user, places, self._blamed).items():
+        for route, several in by_route(job.batch, self._user, places, self._blamed).items():
             outlet = self._outlet(route)
             outlet.submit([(job, place) for place in several])
             self._ready[outlet] = None
@@ -244,7 +245,7 @@ class ChannelPool:
         """Its outlet, which is idle no more."""
         outlet = self._outlets.get(route)
         if outlet is None:
-            outlet = ExchangeChannel(route, line=self, encoder=self._encoder, names=self._names, clock=self._clock, emit=self._emit)
+            outlet = ExchangeChannel(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
             self._outlets[route] = outlet
         self._resting.pop(outlet, None)
         self._parted.pop(outlet, None)

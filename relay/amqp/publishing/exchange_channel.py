@@ -25,11 +25,11 @@ from relay import events
 from relay.amqp import frames
 from relay.amqp.confirms import ConfirmTracker, ReturnReason
 from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Barriers
-from relay.amqp.publishing.foreign_names import ForeignNames, names_another
-from relay.amqp.publishing.publish_batch import OVERDUE, PublishBatch, Slot, decide_all, doubt, relay_id
-from relay.amqp.publishing.refusals import DOUBTED, EXPIRED, NACKED, OVERDUE_SUSPECT, concerns_exchange, refusal_of, unroutable
+from relay.amqp.publishing.publish_batch import Slot, decide_all, doubt, relay_id
+from relay.amqp.publishing.refusals import DOUBTED, NACKED, concerns_exchange, refusal_of, unroutable
 from relay.amqp.publishing.routes import Route, Way
-from relay.codec.encoder import Encoded, Encoder, encode_batch
+from relay.amqp.publishing.slot_encoder import SlotEncoder
+from relay.codec.encoder import Encoded, encode_batch
 from relay.events import broker
 from relay.message import CONFIRMED, PublishResult
 
@@ -64,15 +64,12 @@ class ChannelHost(Protocol):
 class ExchangeChannel:
     """What waits for one route and what is in flight to it, in the order of the calls."""
 
-    def __init__(
-        self, route: Route, *, line: ChannelHost, encoder: Encoder, names: ForeignNames, clock: Callable[[], float], emit: events.Sink
-    ) -> None:
+    def __init__(self, route: Route, *, line: ChannelHost, encoder: SlotEncoder, clock: Callable[[], float], emit: events.Sink) -> None:
         self.route = route
         self.exchange = route[0]
         self.channel: int | None = None
         self._line = line
         self._encoder = encoder
-        self._names = names
         self._clock = clock
         self._emit = emit
         self._waiting: deque[Slot] = deque()
@@ -135,7 +132,7 @@ class ExchangeChannel:
         now = self._clock()
         if self._refusal and now < self._refused_until:
             # What can never be sent has its own end, wherever it is to go.
-            decide_all((slot for slot in slots if self._encode(*slot, now) is not None), self._refusal)
+            decide_all((slot for slot in slots if self._encoder.encode(slot, now) is not None), self._refusal)
             return
         self._waiting.extend(slots)
 
@@ -234,8 +231,8 @@ class ExchangeChannel:
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
-        refusal, (job, index) = refusal_of(reason), slot
-        self._names.learn(job.claims[index], reason)
+        refusal = refusal_of(reason)
+        self._encoder.learn(slot, reason)
         if not concerns_exchange(reason):
             decide_all([slot], refusal)
             return
@@ -271,35 +268,12 @@ class ExchangeChannel:
         now, size = self._clock(), 0
         while source and len(slots) < most and size < CHUNK_BYTES:
             slot = source.popleft()
-            job, index = slot
-            encoded = self._encode(job, index, now)
+            encoded = self._encoder.encode(slot, now)
             if encoded is not None:
                 slots.append(slot)
                 encodeds.append(encoded)
                 size += sum(map(len, encoded))
         return slots, encodeds
-
-    def _encode(self, job: PublishBatch, index: int, now: float) -> Encoded | None:
-        if job.results[index] is not None:
-            return None
-        claim, batch = job.claims[index], job.batch
-        result: Encoded | PublishResult
-        # Without a call for each message of a batch that has one deadline.
-        if now >= batch.deadline or (batch.behind and batch.is_overdue(claim, now)):
-            result = OVERDUE_SUSPECT if job.published[index] else OVERDUE
-        elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
-            result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
-        else:
-            result = self._encoder.encode(claim)
-            foreign = self._names.refusal
-            if foreign is not None and not isinstance(result, PublishResult) and names_another(claim, self._names.user):
-                result = foreign
-            if job.refused and not isinstance(result, PublishResult):
-                result = job.refused.get(index, result)
-        if isinstance(result, PublishResult):
-            job.decide(index, result)
-            return None
-        return result
 
 
 def _is_blamed_once(slot: Slot) -> bool:

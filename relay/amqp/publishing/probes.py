@@ -68,7 +68,7 @@ class Probes:
 
     def wait(self, outlet: ExchangeChannel) -> None:
         """Ask when an answer has come, or has not come for too long."""
-        self.waiting[outlet] = self._clock()
+        self.waiting.setdefault(outlet, self._clock())
         self._look_later()
 
     def next(self) -> ExchangeChannel | None:

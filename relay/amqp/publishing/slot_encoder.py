@@ -1,0 +1,56 @@
+"""What is written of a message now: its frames, or the reason why it is not sent. No I/O."""
+
+from __future__ import annotations
+
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.publishing.foreign_names import ForeignNames, names_another
+from relay.amqp.publishing.publish_batch import OVERDUE, Slot
+from relay.amqp.publishing.refusals import EXPIRED, OVERDUE_SUSPECT
+from relay.codec.encoder import Encoded, Encoder
+from relay.message import PublishResult
+
+
+class SlotEncoder:
+    """Encodes messages of one connection.
+
+    Args:
+        encoder: makes frames of messages.
+        names: what the broker has said of messages in the name of another user.
+
+    """
+
+    def __init__(self, encoder: Encoder, names: ForeignNames) -> None:
+        self._encoder = encoder
+        self._names = names
+
+    def encode(self, slot: Slot, now: float) -> Encoded | None:
+        """Make frames of a message, or decide it; None: nothing is to be written. `now` is monotonic seconds.
+
+        One function, as each message passes through it.
+        """
+        job, index = slot
+        if job.results[index] is not None:
+            return None
+        claim, batch = job.claims[index], job.batch
+        result: Encoded | PublishResult
+        # Without a call for each message of a batch that has one deadline.
+        if now >= batch.deadline or (batch.behind and batch.is_overdue(claim, now)):
+            result = OVERDUE_SUSPECT if job.published[index] else OVERDUE
+        elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
+            result = OVERDUE_SUSPECT if job.published[index] else EXPIRED
+        else:
+            result = self._encoder.encode(claim)
+            refusal = self._names.refusal
+            if refusal is not None and not isinstance(result, PublishResult) and names_another(claim, self._names.user):
+                result = refusal
+            if job.refused and not isinstance(result, PublishResult):
+                result = job.refused.get(index, result)
+        if isinstance(result, PublishResult):
+            job.decide(index, result)
+            return None
+        return result
+
+    def learn(self, slot: Slot, reason: ReturnReason) -> None:
+        """The broker closed a channel over this message."""
+        job, index = slot
+        self._names.learn(job.claims[index], reason)
