@@ -56,6 +56,14 @@ class Page(HTMLParser):
         self.words += data
 
 
+HEADINGS = {
+    "Bytes", "Came out", "Code", "Confirm p95", "Day", "Days", "Dead", "Discarded", "Exchange", "Files", "Lake bytes", "Lake files",
+    "Lake rows", "Latest", "Longest", "Look at it with", "Mean", "Messages", "Of its messages", "Of them dead", "On time", "Ordering key",
+    "Part", "Partition", "PostgreSQL bytes", "PostgreSQL rows", "Published", "Result", "Routing key", "Rows", "Since", "Table", "Tries",
+    "Tries each", "Verified", "Wait p95", "What it says", "median", "p95", "p99",
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def hostile() -> str:
     """The page of a report whose texts try to break it."""
@@ -114,6 +122,13 @@ def test_the_page_needs_nothing_else(hostile: str) -> None:
     assert {value[1:] for value in linked if value.startswith("#")} <= {str(value) for name, value in page.attributes if name == "id"}
     assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org/1999/xlink)", hostile)
     assert "default-src 'none'" in hostile
+
+
+def test_columns_have_words_for_headings() -> None:
+    """Each column is headed by the word that a reader expects, whatever the code calls what it shows."""
+    found = re.findall(r'<th role="columnheader"[^>]*>(.*?)</th>', render(reports.busy()))
+
+    assert set(found) == HEADINGS
 
 
 def test_the_same_report_gives_the_same_page() -> None:

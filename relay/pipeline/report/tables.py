@@ -92,7 +92,7 @@ def exchanges(found: Sequence[ExchangeFigures], before: Sequence[ExchangeFigures
     ordered = sorted(found, key=lambda exchange: (-exchange.figures.counts.settled, exchange.name))
     known = {exchange.name: exchange.figures for exchange in before}
     columns = (
-        Column("ExchangeFigures"),
+        Column("Exchange"),
         *_numbers("Published", "Dead", "Discarded", "Tries each", "On time", "Wait p95", "Confirm p95"),
     )
     left_out = f"{plural(len(ordered) - EXCHANGES, 'exchange')} with fewer messages left out." if len(ordered) > EXCHANGES else ""
@@ -125,7 +125,7 @@ def dead_groups(numbers: Numbers, before: Numbers) -> HtmlTable:
         for one in numbers.dead[:GROUPS]
     )  # fmt: skip
     left_out = f"{plural(len(numbers.dead) - GROUPS, 'more pair')} of exchange and code left out." if len(numbers.dead) > GROUPS else ""
-    columns = (Column("ExchangeFigures"), Column("Code", "long"), *_numbers("Dead", "Of its messages"))
+    columns = (Column("Exchange"), Column("Code", "long"), *_numbers("Dead", "Of its messages"))
     return HtmlTable("by-exchange-and-code", "Dead messages by exchange and code", columns, rows, left_out=left_out)
 
 
@@ -140,7 +140,7 @@ def failing_keys(numbers: Numbers, before: Numbers) -> HtmlTable:
         for one in numbers.keys[:KEYS]
     )  # fmt: skip
     left_out = f"{plural(len(numbers.keys) - KEYS, 'more key')} with dead messages left out." if len(numbers.keys) > KEYS else ""
-    columns = (Column("Routing key", "long"), Column("ExchangeFigures"), *_numbers("Dead", "Messages", "Of them dead"))
+    columns = (Column("Routing key", "long"), Column("Exchange"), *_numbers("Dead", "Messages", "Of them dead"))
     return HtmlTable("failing-keys", "Routing keys by dead messages", columns, rows, left_out=left_out)
 
 
@@ -167,13 +167,13 @@ def day_sizes(inventory: Inventory) -> HtmlTable:
 def lake_tables(inventory: Inventory) -> HtmlTable:
     """The lake's tables."""
     rows = tuple((one.name, number(one.days), number(one.files), number(one.rows), size(one.bytes)) for one in inventory.tables)
-    return HtmlTable("lake-tables", "Tables of the lake", (Column("HtmlTable"), *_numbers("Days", "Files", "Rows", "Bytes")), rows)
+    return HtmlTable("lake-tables", "Tables of the lake", (Column("Table"), *_numbers("Days", "Files", "Rows", "Bytes")), rows)
 
 
 def failures(found: Sequence[Failure]) -> HtmlTable:
     """Dead messages of the span by result and code, each with its latest example."""
     columns = (
-        Column("Code", "long"), Column("Result"), Column("Messages", "number"), Column("Latest", "time"), Column("ExchangeFigures"),
+        Column("Code", "long"), Column("Result"), Column("Messages", "number"), Column("Latest", "time"), Column("Exchange"),
         Column("Routing key"), Column("Look at it with", "id"), Column("What it says", "long"),
     )  # fmt: skip
     rows = tuple(
@@ -198,7 +198,7 @@ def slow_keys(found: Sequence[SlowKey], kind: Literal["routing", "ordering"]) ->
 def dead(found: Unacknowledged) -> HtmlTable:
     """The newest dead messages that wait for somebody."""
     columns = (
-        Column("Look at it with", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("ExchangeFigures"),
+        Column("Look at it with", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("Exchange"),
         Column("Routing key"), Column("Tries", "number"), Column("What it says", "long"),
     )  # fmt: skip
     rows = tuple(
