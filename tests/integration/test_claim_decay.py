@@ -148,7 +148,7 @@ async def test_everything_costs_the_same_where_autovacuum_has_counted_an_empty_q
         await holder.rollback()
 
     # Measured: 3,566, 2,500, 5,600 and 6,700 pages at each look; walks made it 1,800 more at each than at the one before.
-    assert all(max(pages) < 1.2 * min(pages) for pages in zip(*read, strict=True)), read
+    assert all(max(pages) < 1.2 * pages[0] for pages in zip(*read, strict=True)), read
 
 
 async def pages_of_heads(queue: Queue, store: MadeStore, lanes: Lanes) -> int:
