@@ -112,7 +112,8 @@ WORLDS: Final = {
     "unlimited": World(),
     "max-channels": World(user={"max-channels": 4}),
     "max-connections": World(user={"max-connections": 1}, barred=DEFAULT),
-    "vhost": World(vhost={"max-connections": 5, "max-queues": 36}),
+    # Three links and the test's consumers, its publisher or the relay's one connection, and two links that come back before they are gone.
+    "vhost": World(vhost={"max-connections": 7, "max-queues": 36}),
     "channel-max": World(channel_max=4),
     "sizes": World(relay={"RELAY_WINDOW": "50", "RELAY_WINDOW_BYTES": "1048576"}, most_bytes=100_000),
     "list": World(relay={"RELAY_ALLOWED_EXCHANGES": "[!f]*,amq.default"}, forbidden="fanout"),
