@@ -13,19 +13,16 @@ so a wrong one leaves the transaction as it was. Errors of the database are psyc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
-import psycopg
-from psycopg.rows import tuple_row
-
-from relay.client.contracts import ClientContracts, all_ready, load_contracts, load_contracts_async, ready
+from relay.client.contracts import ClientContracts, load_contracts, load_contracts_async
 from relay.client.copy import enqueue_copy, enqueue_copy_async
 from relay.client.handles import AsyncConnection, Connection, async_connection, sync_connection
-from relay.client.insert import Given, Trace, columns, into, statement, taken
+from relay.client.insert import insert, insert_async
 from relay.client.message import JsonText, Message, MessageError, Options
 from relay.client.model import OutboxModel
+from relay.client.prepare import MessageLike, Trace, prepare, prepare_all
 
 __all__ = [
     "ClientContracts", "JsonText", "Message", "MessageError", "Options", "OutboxModel",
@@ -36,7 +33,7 @@ __all__ = [
 
 def enqueue(
     connection: Connection,
-    message: Given,
+    message: MessageLike,
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -59,13 +56,14 @@ def enqueue(
         psycopg.Error: the database refused; the transaction is aborted as after any failed statement.
     """
     own = sync_connection(connection, "enqueue")
-    [found] = _insert(own, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
-    return found
+    prepared = prepare(message, Trace(traceparent, tracestate), contracts)
+    [message_id] = insert(own, [prepared], schema)
+    return message_id
 
 
 def enqueue_many(
     connection: Connection,
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -80,13 +78,13 @@ def enqueue_many(
     Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
     """
     own = sync_connection(connection, "enqueue_many")
-    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return _insert(own, found, schema) if found else []
+    prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
+    return insert(own, prepared, schema) if prepared else []
 
 
 async def enqueue_async(
     connection: AsyncConnection,
-    message: Given,
+    message: MessageLike,
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -95,13 +93,14 @@ async def enqueue_async(
 ) -> UUID:
     """`enqueue` for psycopg's async connections."""
     own = async_connection(connection, "enqueue_async")
-    [found] = await _insert_async(own, [ready(message, Trace(traceparent, tracestate), contracts)], schema)
-    return found
+    prepared = prepare(message, Trace(traceparent, tracestate), contracts)
+    [message_id] = await insert_async(own, [prepared], schema)
+    return message_id
 
 
 async def enqueue_many_async(
     connection: AsyncConnection,
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -110,18 +109,5 @@ async def enqueue_many_async(
 ) -> list[UUID]:
     """`enqueue_many` for psycopg's async connections."""
     own = async_connection(connection, "enqueue_many_async")
-    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return await _insert_async(own, found, schema) if found else []
-
-
-def _insert(connection: psycopg.Connection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
-    # Not connection.execute: the connection may be configured with a cursor of another kind.
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(statement(into("enqueue", messages), schema), columns(messages))
-        return taken(messages, cursor.fetchall() if messages[0].keyed else ())
-
-
-async def _insert_async(connection: psycopg.AsyncConnection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
-    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement(into("enqueue", messages), schema), columns(messages))
-        return taken(messages, await cursor.fetchall() if messages[0].keyed else ())
+    prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
+    return await insert_async(own, prepared, schema) if prepared else []

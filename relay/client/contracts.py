@@ -11,11 +11,11 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from relay.client.handles import AsyncConnection, Connection, async_connection, sync_connection
-from relay.client.insert import Given, Trace, fit, statement
 from relay.client.message import Message, MessageError
 from relay.codec.json_numbers import as_stored
 from relay.contracts.registry import Breach, Contract, Contracts, breaches
 from relay.contracts.schema import compiled
+from relay.queries.statements import statement
 
 _compiled = lru_cache(maxsize=1024)(compiled)
 """Who reads the contracts again compiles only those that are new."""
@@ -64,35 +64,6 @@ class ClientContracts:
         text = message.content_text if message.bundle_key is None else f"[{message.content_text}]"
         # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole one there.
         return breaches(held, text) and breaches(held, as_stored(text))
-
-
-def ready(message: Given, trace: Trace, contracts: ClientContracts | None) -> Message:
-    """One message that is fit to be sent and keeps the contracts.
-
-    Raises:
-        MessageError: it is not or does not; one sentence.
-    """
-    found = fit(message, trace)
-    if contracts is not None:
-        contracts.check(found)
-    return found
-
-
-def ready_at(place: int, message: Given, trace: Trace, contracts: ClientContracts | None) -> Message:
-    """As `ready`, for one of many; the error names its place."""
-    try:
-        return ready(message, trace, contracts)
-    except MessageError as error:
-        raise MessageError(f"message {place}: {error}") from None
-
-
-def all_ready(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> list[Message]:
-    """Messages that are fit to be sent and keep the contracts.
-
-    Raises:
-        MessageError: one is not or does not; the sentence names its place.
-    """
-    return [ready_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
 
 
 def load_contracts(connection: Connection, *, schema: str = "public") -> ClientContracts:

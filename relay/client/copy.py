@@ -11,17 +11,19 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from relay.client.contracts import ClientContracts, ready_at
+from relay.client.contracts import ClientContracts
 from relay.client.handles import AsyncConnection, Connection, async_connection, sync_connection
-from relay.client.insert import KEYS, Given, Trace, into, statement, unlike
+from relay.client.insert import KEYS, insert_name
 from relay.client.message import Message
+from relay.client.prepare import MessageLike, Trace, check_keyed, prepare_at
+from relay.queries.statements import statement
 
-_SAVE, _KEEP, _UNDO = b"SAVEPOINT relay_copy", b"RELEASE SAVEPOINT relay_copy", b"ROLLBACK TO SAVEPOINT relay_copy"
+_SAVE, _RELEASE, _ROLLBACK = b"SAVEPOINT relay_copy", b"RELEASE SAVEPOINT relay_copy", b"ROLLBACK TO SAVEPOINT relay_copy"
 
 
 def enqueue_copy(
     connection: Connection,
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -49,23 +51,23 @@ def enqueue_copy(
         psycopg.Error: the database refused; nothing was inserted.
     """
     own = sync_connection(connection, "enqueue_copy")
-    fits = _fits(messages, Trace(traceparent, tracestate), contracts)
+    prepared = _prepare_each(messages, Trace(traceparent, tracestate), contracts)
     with psycopg.Cursor(own, row_factory=tuple_row) as cursor, _savepoint(cursor):
-        first = next(fits, None)
+        first = next(prepared, None)
         if first is None:
             return 0
         row = _keyed_row if first.keyed else _row
         clock = _clock(cursor.execute(statement("read_clock", schema)).fetchall())
-        with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
+        with cursor.copy(statement(insert_name("enqueue_copy", first), schema)) as copy:
             copy.write_row(row(first, clock))
-            for message in fits:
+            for message in prepared:
                 copy.write_row(row(message, clock))
         return cursor.rowcount
 
 
 async def enqueue_copy_async(
     connection: AsyncConnection,
-    messages: Iterable[Given] | AsyncIterable[Given],
+    messages: Iterable[MessageLike] | AsyncIterable[MessageLike],
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -74,17 +76,17 @@ async def enqueue_copy_async(
 ) -> int:
     """`enqueue_copy` for psycopg's async connections; the iterable may be async, too."""
     own = async_connection(connection, "enqueue_copy_async")
-    fits = _fits_async(messages, Trace(traceparent, tracestate), contracts)
+    prepared = _prepare_each_async(messages, Trace(traceparent, tracestate), contracts)
     async with psycopg.AsyncCursor(own, row_factory=tuple_row) as cursor, _savepoint_async(cursor):
-        first = await anext(fits, None)
+        first = await anext(prepared, None)
         if first is None:
             return 0
         row = _keyed_row if first.keyed else _row
         await cursor.execute(statement("read_clock", schema))
         clock = _clock(await cursor.fetchall())
-        async with cursor.copy(statement(into("enqueue_copy", [first]), schema)) as copy:
+        async with cursor.copy(statement(insert_name("enqueue_copy", first), schema)) as copy:
             await copy.write_row(row(first, clock))
-            async for message in fits:
+            async for message in prepared:
                 await copy.write_row(row(message, clock))
         return cursor.rowcount
 
@@ -107,37 +109,31 @@ def _clock(rows: Sequence[tuple[str]]) -> datetime:
     return datetime.fromtimestamp(float(seconds), UTC)
 
 
-def _fits(messages: Iterable[Given], trace: Trace, contracts: ClientContracts | None) -> Iterator[Message]:
+def _prepare_each(messages: Iterable[MessageLike], trace: Trace, contracts: ClientContracts | None) -> Iterator[Message]:
+    """Prepare messages as they come; the first decides whether all of them have a key."""
     keyed = None
     for place, given in enumerate(messages, start=1):
-        message = ready_at(place, given, trace, contracts)
-        if message.keyed is not keyed:
-            keyed = _decided(place, message, before=keyed)
+        message = prepare_at(place, given, trace, contracts)
+        keyed = message.keyed if keyed is None else keyed
+        check_keyed(place, message, keyed=keyed)
         yield message
 
 
-async def _fits_async(
-    messages: Iterable[Given] | AsyncIterable[Given], trace: Trace, contracts: ClientContracts | None
+async def _prepare_each_async(
+    messages: Iterable[MessageLike] | AsyncIterable[MessageLike], trace: Trace, contracts: ClientContracts | None
 ) -> AsyncIterator[Message]:
     keyed, place = None, 0
     async for given in _each(messages):
         place += 1
-        message = ready_at(place, given, trace, contracts)
-        if message.keyed is not keyed:
-            keyed = _decided(place, message, before=keyed)
+        message = prepare_at(place, given, trace, contracts)
+        keyed = message.keyed if keyed is None else keyed
+        check_keyed(place, message, keyed=keyed)
         yield message
-
-
-def _decided(place: int, message: Message, *, before: bool | None) -> bool:
-    """Where the stream goes is decided by its first message; the others must follow it."""
-    if before is not None:
-        raise unlike(place, keyed=message.keyed)
-    return message.keyed
 
 
 @contextmanager
 def _savepoint(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
-    if _alone(cursor.connection):
+    if _commits_by_itself(cursor.connection):
         yield
         return
     cursor.execute(_SAVE)
@@ -145,15 +141,15 @@ def _savepoint(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
         yield
     except BaseException:
         if not cursor.connection.closed:
-            cursor.execute(_UNDO)
-            cursor.execute(_KEEP)
+            cursor.execute(_ROLLBACK)
+            cursor.execute(_RELEASE)
         raise
-    cursor.execute(_KEEP)
+    cursor.execute(_RELEASE)
 
 
 @asynccontextmanager
 async def _savepoint_async(cursor: psycopg.AsyncCursor[Any]) -> AsyncIterator[None]:
-    if _alone(cursor.connection):
+    if _commits_by_itself(cursor.connection):
         yield
         return
     await cursor.execute(_SAVE)
@@ -161,18 +157,18 @@ async def _savepoint_async(cursor: psycopg.AsyncCursor[Any]) -> AsyncIterator[No
         yield
     except BaseException:
         if not cursor.connection.closed:
-            await cursor.execute(_UNDO)
-            await cursor.execute(_KEEP)
+            await cursor.execute(_ROLLBACK)
+            await cursor.execute(_RELEASE)
         raise
-    await cursor.execute(_KEEP)
+    await cursor.execute(_RELEASE)
 
 
-def _alone(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+def _commits_by_itself(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """Whether the statement commits by itself, where there is no savepoint, and none is needed."""
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-async def _each(messages: Iterable[Given] | AsyncIterable[Given]) -> AsyncIterator[Given]:
+async def _each(messages: Iterable[MessageLike] | AsyncIterable[MessageLike]) -> AsyncIterator[MessageLike]:
     if isinstance(messages, AsyncIterable):
         async for message in messages:
             yield message

@@ -1,87 +1,50 @@
-"""From what an application enqueues to the values of one INSERT, for any driver; no I/O."""
+"""The INSERT of messages that are prepared: its statement, its parameters, and the ids that come back; with psycopg, and for any driver."""
 
 from __future__ import annotations
 
 import base64
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from pydantic import ValidationError
+import psycopg
+from psycopg.rows import tuple_row
 
-from relay.client.message import NO_OPTIONS, Message, MessageError, Options, checked
-from relay.client.model import OutboxModel
-from relay.codec.trace_context import TRACE_HEADERS, trace_headers
-from relay.queries.statements import Statements
+from relay.client.message import Message, MessageError
+from relay.queries.statements import statement
 
-Given = Message | OutboxModel | Mapping[str, Any]
-"""What may be enqueued."""
 KEYS: Final = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
 """The columns that the view has and the queue has not."""
 
 
-class Trace:
-    """The trace context that the messages of one call take along, unless they bring one of their own.
-
-    Args:
-        traceparent: of the W3C's shape; by default that of OpenTelemetry's current span, if there is one.
-        tracestate: goes with it.
-    """
-
-    def __init__(self, traceparent: str | None = None, tracestate: str | None = None) -> None:
-        self._headers = trace_headers(traceparent, tracestate)
-        self._alone = Options.model_validate({"headers": self._headers}) if self._headers else NO_OPTIONS
-
-    def onto(self, message: Message) -> Message:
-        """The message with the trace among its headers; as it is where it has one, or could not be sent with this one."""
-        if not self._headers:
-            return message
-        own = message.options.headers or {}
-        if any(name in own for name in TRACE_HEADERS):
-            return message
-        given = message.options.given()
-        try:
-            traced = Options.model_validate({**given, "headers": {**own, **self._headers}}) if given else self._alone
-        except ValidationError:
-            return message
-        return message.model_copy(update={"options": traced})
-
-
-def fit(message: Given, trace: Trace) -> Message:
-    """One message that is fit to be sent.
+def insert(connection: psycopg.Connection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
+    """Insert messages with one statement of psycopg; return their ids.
 
     Raises:
-        MessageError: it is not; one sentence.
+        MessageError: as `inserted_ids`.
+        psycopg.Error: the database refused.
     """
-    return trace.onto(message.to_message() if isinstance(message, OutboxModel) else checked(message))
+    # Not connection.execute: the connection may be configured with a cursor of another kind.
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(statement(insert_name("enqueue", messages[0]), schema), array_parameters(messages))
+        return inserted_ids(messages, cursor.fetchall() if messages[0].keyed else ())
 
 
-def into(name: str, messages: Sequence[Message]) -> str:
-    """The statement for messages as these: `name`, or the one beside it that goes by the view of messages with a key.
-
-    Raises:
-        MessageError: some have a key and some have none; the sentence names the place of the first that is not as those before it.
-    """
-    keyed = messages[0].keyed
-    for place, message in enumerate(messages, start=1):
-        if message.keyed is not keyed:
-            raise unlike(place, keyed=message.keyed)
-    return f"{name}_keyed" if keyed else name
+async def insert_async(connection: psycopg.AsyncConnection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
+    """`insert` for psycopg's async connections."""
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(statement(insert_name("enqueue", messages[0]), schema), array_parameters(messages))
+        return inserted_ids(messages, await cursor.fetchall() if messages[0].keyed else ())
 
 
-def unlike(place: int, *, keyed: bool) -> MessageError:
-    """What is wrong with a message that goes elsewhere than those before it: two statements would keep neither order nor all or none."""
-    here, before = ("a key", "none") if keyed else ("no key", "one")
-    return MessageError(
-        f"message {place} has {here} (dedup_key, coalesce_key, bundle_key), and those before it have {before}: enqueue them in calls apart"
-    )
+def insert_name(name: str, first: Message) -> str:
+    """The name of the statement for messages such as the first: `name`, or its twin that inserts into the view of messages with a key."""
+    return f"{name}_keyed" if first.keyed else name
 
 
-def taken(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> list[UUID]:
+def inserted_ids(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> list[UUID]:
     """The ids of messages; of those with a key as the statement returned them.
 
     Raises:
@@ -95,14 +58,10 @@ def taken(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> list[UU
     return [UUID(id_) for id_ in ids]
 
 
-def columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
-    """Parameters of the statements `enqueue` and `enqueue_keyed`."""
+def array_parameters(messages: Sequence[Message]) -> dict[str, list[Any]]:
+    """The parameters of `enqueue` and `enqueue_keyed`, an array for each column."""
     keys = {name: [getattr(message, name) for message in messages] for name in KEYS} if messages[0].keyed else {}
-    return _columns(messages) | keys
-
-
-def _columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
-    return {
+    return keys | {
         "ids": [message.id for message in messages],
         "exchanges": [message.exchange for message in messages],
         "routing_keys": [message.routing_key for message in messages],
@@ -116,25 +75,9 @@ def _columns(messages: Sequence[Message]) -> dict[str, list[Any]]:
     }
 
 
-def as_json(messages: Sequence[Message]) -> str:
+def json_parameter(messages: Sequence[Message]) -> str:
     """The one parameter of `enqueue_json` and `enqueue_json_keyed`, which is text, so that every driver can bind it."""
     return json.dumps([_entry(message) for message in messages], ensure_ascii=False, separators=(",", ":"))
-
-
-def statement(name: str, schema: str) -> bytes:
-    """A statement with psycopg's placeholders."""
-    return _statements(schema)[name]
-
-
-def statement_for(name: str, schema: str, mark: Callable[[str], str], *, escape: str = "") -> str:
-    """A statement with another driver's placeholders: `mark` makes one of a name; `escape` goes before each colon that is none."""
-    text = statement(name, schema).decode().replace(":", f"{escape}:")
-    return re.sub(r"%(?:%|\((\w+)\)s)", lambda found: mark(found[1]) if found[1] else "%", text)
-
-
-@cache
-def _statements(schema: str) -> Statements:
-    return Statements(schema)
 
 
 def _entry(message: Message) -> dict[str, str | float | None]:

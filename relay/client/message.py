@@ -212,11 +212,11 @@ class Message(BaseModel):
         return str((self.__pydantic_private__ or {})["_content"])
 
 
-def checked(message: Message | Mapping[str, Any]) -> Message:
-    """Return a message that is fit to be sent.
+def validate(message: Message | Mapping[str, Any]) -> Message:
+    """Validate the fields of a message, and return it.
 
     Raises:
-        MessageError: it is not; one sentence.
+        MessageError: it can never be sent; one sentence.
     """
     if isinstance(message, Message):
         return message

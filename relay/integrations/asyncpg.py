@@ -17,10 +17,12 @@ from functools import cache
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
-from relay.client.contracts import ClientContracts, all_ready, ready
+from relay.client.contracts import ClientContracts
 from relay.client.handles import wrong_handle
-from relay.client.insert import Given, Trace, as_json, into, statement_for, taken
+from relay.client.insert import insert_name, inserted_ids, json_parameter
 from relay.client.message import Message, MessageError
+from relay.client.prepare import MessageLike, Trace, prepare, prepare_all
+from relay.queries.statements import driver_statement
 
 __all__ = ["enqueue", "enqueue_many", "load_contracts"]
 
@@ -38,7 +40,7 @@ class Connection(Protocol):
 
 async def enqueue(
     connection: Connection,
-    message: Given,
+    message: MessageLike,
     *,
     autocommit: bool = False,
     schema: str = "public",
@@ -63,14 +65,14 @@ async def enqueue(
         asyncpg.PostgresError: the database refused.
     """
     _check(connection, "enqueue")
-    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
-    [found] = await _insert(connection, messages, schema, autocommit=autocommit)
-    return found
+    prepared = prepare(message, Trace(traceparent, tracestate), contracts)
+    [message_id] = await _insert(connection, [prepared], schema, autocommit=autocommit)
+    return message_id
 
 
 async def enqueue_many(
     connection: Connection,
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     autocommit: bool = False,
     schema: str = "public",
@@ -84,8 +86,8 @@ async def enqueue_many(
     Either all have a key or none has one.
     """
     _check(connection, "enqueue_many")
-    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return await _insert(connection, found, schema, autocommit=autocommit) if found else []
+    prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
+    return await _insert(connection, prepared, schema, autocommit=autocommit) if prepared else []
 
 
 async def load_contracts(connection: Connection, *, schema: str = "public") -> ClientContracts:
@@ -105,12 +107,12 @@ def _check(connection: object, call: str) -> None:
 
 
 async def _insert(connection: Connection, messages: Sequence[Message], schema: str, *, autocommit: bool) -> list[UUID]:
-    name = into("enqueue_json", messages)
     if not (autocommit or connection.is_in_transaction()):
         raise MessageError("The message would commit by itself: open connection.transaction() first, or pass autocommit=True.")
-    return taken(messages, await connection.fetch(_statement(name, schema), as_json(messages)))
+    query = _statement(insert_name("enqueue_json", messages[0]), schema)
+    return inserted_ids(messages, await connection.fetch(query, json_parameter(messages)))
 
 
 @cache
 def _statement(name: str, schema: str) -> str:
-    return statement_for(name, schema, lambda _name: "$1")
+    return driver_statement(name, schema, lambda _name: "$1")

@@ -19,16 +19,18 @@ from uuid import UUID
 
 from django.db import connections
 
-from relay.client.contracts import ClientContracts, all_ready, ready
+from relay.client.contracts import ClientContracts
 from relay.client.handles import wrong_handle
-from relay.client.insert import Given, Trace, as_json, into, statement, taken
+from relay.client.insert import insert_name, inserted_ids, json_parameter
 from relay.client.message import Message, MessageError
+from relay.client.prepare import MessageLike, Trace, prepare, prepare_all
+from relay.queries.statements import statement
 
 __all__ = ["enqueue", "enqueue_many", "load_contracts"]
 
 
 def enqueue(
-    message: Given,
+    message: MessageLike,
     *,
     using: str = "default",
     autocommit: bool = False,
@@ -54,13 +56,13 @@ def enqueue(
         django.db.DatabaseError: the database refused.
     """
     _check(using, "enqueue")
-    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
-    [found] = _insert(messages, using, schema, autocommit=autocommit)
-    return found
+    prepared = prepare(message, Trace(traceparent, tracestate), contracts)
+    [message_id] = _insert([prepared], using, schema, autocommit=autocommit)
+    return message_id
 
 
 def enqueue_many(
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     using: str = "default",
     autocommit: bool = False,
@@ -75,8 +77,8 @@ def enqueue_many(
     Either all have a key or none has one.
     """
     _check(using, "enqueue_many")
-    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return _insert(found, using, schema, autocommit=autocommit) if found else []
+    prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
+    return _insert(prepared, using, schema, autocommit=autocommit) if prepared else []
 
 
 def load_contracts(*, using: str = "default", schema: str = "public") -> ClientContracts:
@@ -98,15 +100,14 @@ def _check(using: object, call: str) -> None:
 
 
 def _insert(messages: Sequence[Message], using: str, schema: str, *, autocommit: bool) -> list[UUID]:
-    name = into("enqueue_json", messages)
     connection: Any = connections[using]
     if connection.vendor != "postgresql":
         raise MessageError(f"The database {using!r} is {connection.vendor}, and the queue is in a PostgreSQL: name its alias by using=.")
     if not (autocommit or connection.in_atomic_block or not connection.get_autocommit()):
         raise MessageError("The message would commit by itself: open transaction.atomic() first, or pass autocommit=True.")
     with connection.cursor() as cursor:
-        cursor.execute(_statement(name, schema), {"messages": as_json(messages)})
-        return taken(messages, cursor.fetchall() if messages[0].keyed else ())
+        cursor.execute(_statement(insert_name("enqueue_json", messages[0]), schema), {"messages": json_parameter(messages)})
+        return inserted_ids(messages, cursor.fetchall() if messages[0].keyed else ())
 
 
 @cache

@@ -22,10 +22,12 @@ from sqlalchemy.engine import Connection, Result
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from relay.client.contracts import ClientContracts, all_ready, ready
+from relay.client.contracts import ClientContracts
 from relay.client.handles import wrong_handle
-from relay.client.insert import Given, Trace, as_json, into, statement_for, taken
+from relay.client.insert import insert_name, inserted_ids, json_parameter
 from relay.client.message import Message
+from relay.client.prepare import MessageLike, Trace, prepare, prepare_all
+from relay.queries.statements import driver_statement
 
 __all__ = ["enqueue", "enqueue_async", "enqueue_many", "enqueue_many_async", "load_contracts", "load_contracts_async"]
 
@@ -35,7 +37,7 @@ Async = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 def enqueue(
     session: Sync,
-    message: Given,
+    message: MessageLike,
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -58,14 +60,14 @@ def enqueue(
         sqlalchemy.exc.DBAPIError: the database refused.
     """
     _check_sync(session, "enqueue")
-    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
-    [found] = _ids(messages, session.execute(*_insert(messages, schema)))
-    return found
+    prepared = prepare(message, Trace(traceparent, tracestate), contracts)
+    [message_id] = _ids([prepared], session.execute(*_insert([prepared], schema)))
+    return message_id
 
 
 def enqueue_many(
     session: Sync,
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -78,13 +80,13 @@ def enqueue_many(
     Either all have a key or none has one.
     """
     _check_sync(session, "enqueue_many")
-    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return _ids(found, session.execute(*_insert(found, schema))) if found else []
+    prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
+    return _ids(prepared, session.execute(*_insert(prepared, schema))) if prepared else []
 
 
 async def enqueue_async(
     session: Async,
-    message: Given,
+    message: MessageLike,
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -93,14 +95,14 @@ async def enqueue_async(
 ) -> UUID:
     """`enqueue` for async sessions and connections."""
     _check_async(session, "enqueue_async")
-    messages = [ready(message, Trace(traceparent, tracestate), contracts)]
-    [found] = _ids(messages, await session.execute(*_insert(messages, schema)))
-    return found
+    prepared = prepare(message, Trace(traceparent, tracestate), contracts)
+    [message_id] = _ids([prepared], await session.execute(*_insert([prepared], schema)))
+    return message_id
 
 
 async def enqueue_many_async(
     session: Async,
-    messages: Iterable[Given],
+    messages: Iterable[MessageLike],
     *,
     schema: str = "public",
     traceparent: str | None = None,
@@ -109,8 +111,8 @@ async def enqueue_many_async(
 ) -> list[UUID]:
     """`enqueue_many` for async sessions and connections."""
     _check_async(session, "enqueue_many_async")
-    found = all_ready(messages, Trace(traceparent, tracestate), contracts)
-    return _ids(found, await session.execute(*_insert(found, schema))) if found else []
+    prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
+    return _ids(prepared, await session.execute(*_insert(prepared, schema))) if prepared else []
 
 
 def load_contracts(session: Sync, *, schema: str = "public") -> ClientContracts:
@@ -141,13 +143,13 @@ def _check_async(session: object, call: str) -> None:
 
 
 def _insert(messages: Sequence[Message], schema: str) -> tuple[TextClause, dict[str, str]]:
-    return _statement(into("enqueue_json", messages), schema), {"messages": as_json(messages)}
+    return _statement(insert_name("enqueue_json", messages[0]), schema), {"messages": json_parameter(messages)}
 
 
 def _ids(messages: Sequence[Message], result: Result[Any]) -> list[UUID]:
-    return taken(messages, [tuple(row) for row in result] if messages[0].keyed else ())
+    return inserted_ids(messages, [tuple(row) for row in result] if messages[0].keyed else ())
 
 
 @cache
 def _statement(name: str, schema: str) -> TextClause:
-    return text(statement_for(name, schema, lambda mark: f":{mark}", escape="\\"))
+    return text(driver_statement(name, schema, lambda parameter: f":{parameter}", colon="\\:"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -85,6 +86,29 @@ def _claim_by(due: str, way: str, *, attempts: str, refused: str) -> str:
 
 def _scan(name: str) -> str:
     return text("scan").replace("@walked@", text(f"scan_{name}").rstrip())
+
+
+def statement(name: str, schema: str) -> bytes:
+    """The statement of `<name>.sql` for a schema, with psycopg's placeholders."""
+    return _statements(schema)[name]
+
+
+def driver_statement(name: str, schema: str, placeholder: Callable[[str], str], *, colon: str = ":") -> str:
+    """The statement of `<name>.sql` for a schema, with the placeholders of another driver.
+
+    Args:
+        name: the file's name without its suffix.
+        schema: where the tables are.
+        placeholder: makes the driver's placeholder of a parameter's name.
+        colon: how the driver writes a colon that begins no placeholder.
+    """
+    template = statement(name, schema).decode().replace(":", colon)
+    return re.sub(r"%(?:%|\((\w+)\)s)", lambda found: placeholder(found[1]) if found[1] else "%", template)
+
+
+@cache
+def _statements(schema: str) -> Statements:
+    return Statements(schema)
 
 
 def names() -> list[str]:

@@ -16,8 +16,8 @@ import psycopg
 from relay import devservers
 from relay.client import Message, OutboxModel, enqueue_copy, enqueue_many
 from relay.client.copy import _row
-from relay.client.insert import statement
 from relay.postgres.schema.migrate import migrate
+from relay.queries.statements import statement
 from tests.bench.command import positive
 from tests.bench.machine import described
 

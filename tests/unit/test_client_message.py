@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from relay.client import JsonText, Message, MessageError, Options
-from relay.client.insert import as_json, columns
-from relay.client.message import HEADERS_LIMIT, checked, time_ordered_uuid
+from relay.client.insert import array_parameters, json_parameter
+from relay.client.message import HEADERS_LIMIT, time_ordered_uuid, validate
 from relay.codec.options import plan
 from tests.support.poison import POISON, Poison
 
@@ -69,7 +69,7 @@ def _deep(entry: Poison) -> bool:
 def test_what_postgresql_would_make_of_it_is_judged(fields: dict[str, Any], words: str) -> None:
     """Numbers with their digits written out and times in UTC, as they will be stored."""
     with pytest.raises(MessageError, match=re.escape(words)):
-        checked({"exchange": "orders", **fields})
+        validate({"exchange": "orders", **fields})
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_postgresql_would_make_of_it_is_judged(fields: dict[str, Any], word
 )
 def test_numbers_that_can_be_stored_are_taken_as_they_stand(content: str) -> None:
     """Also those that no double holds."""
-    assert content == checked({"exchange": "orders", "content": JsonText(content)}).content_text
+    assert content == validate({"exchange": "orders", "content": JsonText(content)}).content_text
 
 
 @pytest.mark.parametrize("entry", [entry for entry in JUDGED if entry.outcome == "refused" and not _deep(entry)], ids=str)
@@ -85,7 +85,7 @@ def test_numbers_that_can_be_stored_are_taken_as_they_stand(content: str) -> Non
 def test_what_the_insert_refuses_is_refused_before_any_sql(entry: Poison) -> None:
     """The client says no to each message of the catalogue that the database says no to, in one line."""
     with pytest.raises(MessageError) as caught:
-        checked(_fields(entry))
+        validate(_fields(entry))
 
     assert "\n" not in str(caught.value)
 
@@ -93,7 +93,7 @@ def test_what_the_insert_refuses_is_refused_before_any_sql(entry: Poison) -> Non
 @pytest.mark.parametrize("entry", [entry for entry in JUDGED if entry.outcome == "delivered"], ids=str)
 def test_what_can_be_delivered_is_taken_and_means_the_same(entry: Poison) -> None:
     """What the client would insert compiles to the same properties as what a plain INSERT would."""
-    message = checked(_fields(entry))
+    message = validate(_fields(entry))
     claim = entry.claim("orders", "key")
 
     assert plan((claim.options or b"{}").decode(), HEADERS_LIMIT) == plan(message.options.text(), HEADERS_LIMIT)
@@ -135,7 +135,7 @@ def test_what_can_be_delivered_is_taken_and_means_the_same(entry: Poison) -> Non
 def test_a_wrong_message_is_one_sentence(fields: dict[str, Any], sentence: str) -> None:
     """It names the field and the limit, and never the value."""
     with pytest.raises(MessageError) as caught:
-        checked(fields)
+        validate(fields)
 
     assert sentence == str(caught.value)
 
@@ -150,7 +150,7 @@ def test_a_time_is_no_number(name: str, given: object) -> None:
     hint = "; for a length of time there is delay" if name == "available_at" else ""
 
     with pytest.raises(MessageError) as caught:
-        checked({"exchange": "orders", name: given})
+        validate({"exchange": "orders", name: given})
     assert f"{name} must be a time with a time zone such as 2031-01-31T12:00:00Z, not {kind}{hint}" == str(caught.value)
 
 
@@ -158,25 +158,25 @@ def test_a_time_is_no_number(name: str, given: object) -> None:
 def test_a_delay_is_a_timedelta(given: object) -> None:
     """Nobody can tell whether five are seconds, minutes or milliseconds."""
     with pytest.raises(MessageError) as caught:
-        checked({"exchange": "orders", "delay": given})
+        validate({"exchange": "orders", "delay": given})
     assert f"delay must be a timedelta such as timedelta(minutes=5), not {type(given).__name__}" == str(caught.value)
 
 
 def test_a_time_may_be_text_and_a_delay_may_be_nothing() -> None:
     """Text with a time zone is a time, and no time at all is one that has come."""
-    message = checked({"exchange": "orders", "available_at": "2031-01-31T12:00:00+01:00", "delay": None})
+    message = validate({"exchange": "orders", "available_at": "2031-01-31T12:00:00+01:00", "delay": None})
 
     assert datetime(2031, 1, 31, 11, tzinfo=UTC) == message.available_at
-    assert timedelta() == checked({"exchange": "orders", "delay": timedelta()}).delay
+    assert timedelta() == validate({"exchange": "orders", "delay": timedelta()}).delay
 
 
 def test_a_delay_reaches_the_database_as_a_length() -> None:
     """The client's clock has no part in it, and a day has 24 hours whatever the time zone of the session."""
     messages = [Message(exchange="orders", delay=timedelta(days=1, microseconds=1)), Message(exchange="orders", available_at=LATER)]
 
-    assert ([None, LATER], [86400.000001, None]) == (columns(messages)["available_ats"], columns(messages)["delays"])
+    assert ([None, LATER], [86400.000001, None]) == (array_parameters(messages)["available_ats"], array_parameters(messages)["delays"])
     assert [(None, 86400.000001), ("2999-01-01T00:00:00+00:00", None)] == [
-        (entry["available_at"], entry["delay"]) for entry in json.loads(as_json(messages))
+        (entry["available_at"], entry["delay"]) for entry in json.loads(json_parameter(messages))
     ]
 
 
@@ -184,7 +184,7 @@ def test_a_delay_reaches_the_database_as_a_length() -> None:
 def test_what_is_no_message_at_all_is_told_by_its_type(given: Any) -> None:
     """A name in the place of a message, or one message where a list is asked for."""
     with pytest.raises(MessageError, match=f"a mapping of fields, and this is of type {type(given).__name__}$"):
-        checked(given)
+        validate(given)
 
 
 def test_the_model_itself_raises_what_pydantic_raises() -> None:

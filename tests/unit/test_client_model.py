@@ -11,7 +11,7 @@ import pytest
 from pydantic import ConfigDict, Field, computed_field
 
 from relay.client import MessageError, Options, OutboxModel
-from relay.client.insert import Trace, fit
+from relay.client.prepare import Trace, prepare
 
 TIME = datetime(2031, 1, 31, 12, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ class InvoicePaid(
 
 def test_a_model_is_a_message() -> None:
     """Everything that its class says, and its own JSON."""
-    message = fit(InvoicePaid(invoice=7, customer="c-7"), Trace())
+    message = prepare(InvoicePaid(invoice=7, customer="c-7"), Trace(), None)
 
     assert ("billing", "invoice.at.paid", "c-7") == (message.exchange, message.routing_key, message.ordering_key)
     assert '{"invoice":7,"country":"at","customer":"c-7","total":"1.10","at":"2031-01-31T12:00:00Z"}' == message.content_text
@@ -149,8 +149,8 @@ def test_what_can_never_be_sent_is_one_sentence() -> None:
         pass
 
     with pytest.raises(MessageError, match=r"^routing_key is 313 bytes long; the limit is 255 bytes$"):
-        fit(InvoicePaid(invoice=7, country="x" * 300), Trace())
+        prepare(InvoicePaid(invoice=7, country="x" * 300), Trace(), None)
     with pytest.raises(MessageError, match=r"^Homeless names no exchange: say class Homeless\(OutboxModel, exchange=...\)$"):
-        fit(Homeless(), Trace())
+        prepare(Homeless(), Trace(), None)
     with pytest.raises(MessageError, match=r"^content is not JSON"):
-        fit(Any_(value=object()), Trace())
+        prepare(Any_(value=object()), Trace(), None)

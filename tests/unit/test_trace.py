@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
 from relay.client import Message, Options
-from relay.client.insert import Trace
 from relay.client.message import HEADERS_LIMIT
+from relay.client.prepare import Trace
 from relay.codec.trace_context import trace_headers
 from tests.support.traces import BAD_PARENTS, BAD_STATES, GOOD_PARENTS, GOOD_STATES, PARENT, STATE
 
@@ -93,7 +93,8 @@ def test_a_package_that_is_missing_or_broken_breaks_nothing(monkeypatch: pytest.
 def test_the_package_is_not_imported_for_it() -> None:
     """Where nobody has imported it there is no span."""
     code = (
-        "import sys; from relay.client import Message; from relay.client.insert import Trace, fit; fit(Message(exchange='e'), Trace()); "
+        "import sys; from relay.client import Message; from relay.client.prepare import Trace, prepare; "
+        "prepare(Message(exchange='e'), Trace(), None); "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     assert "[]\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -102,11 +103,11 @@ def test_the_package_is_not_imported_for_it() -> None:
 def test_other_options_and_headers_stay() -> None:
     """The trace is added to them, and the message is otherwise the same."""
     message = Message(exchange="e", content={"n": 1}, options=Options(priority=3, headers={"tenant": "a"}))
-    traced = Trace(PARENT, STATE).onto(message)
+    traced = Trace(PARENT, STATE).add_to(message)
 
     assert {"priority": 3, "headers": {"tenant": "a", "traceparent": PARENT, "tracestate": STATE}} == traced.options.given()
     assert (message.id, message.content_text, message.exchange) == (traced.id, traced.content_text, traced.exchange)
-    assert {"headers": {"traceparent": PARENT}} == Trace(PARENT).onto(Message(exchange="e")).options.given()
+    assert {"headers": {"traceparent": PARENT}} == Trace(PARENT).add_to(Message(exchange="e")).options.given()
 
 
 @pytest.mark.parametrize("own", [{"traceparent": "mine"}, {"tracestate": "mine"}])
@@ -114,11 +115,11 @@ def test_what_the_application_put_there_itself_stays(own: dict[str, str]) -> Non
     """Whatever it is: nothing is added, so that no state goes with another trace."""
     message = Message(exchange="e", options={"headers": own})  # type: ignore[arg-type]
 
-    assert own == Trace(PARENT, STATE).onto(message).options.headers
+    assert own == Trace(PARENT, STATE).add_to(message).options.headers
 
 
 def test_where_headers_would_be_too_large_the_trace_is_left_out() -> None:
     """The message goes without it."""
     message = Message(exchange="e", options=Options(headers={"a": "x" * (HEADERS_LIMIT - 10)}))
 
-    assert message is Trace(PARENT).onto(message)
+    assert message is Trace(PARENT).add_to(message)

@@ -174,9 +174,9 @@ def _not_cancelled(opened: OperatorSession, message: UUID) -> int:
 def _enqueue_one(opened: OperatorSession, fields: dict[str, Any], content: str) -> None:
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client import enqueue as insert  # noqa: PLC0415
-    from relay.client.message import checked  # noqa: PLC0415
+    from relay.client.message import validate  # noqa: PLC0415
 
-    message = checked({**fields, "content": JsonText(content)})
+    message = validate({**fields, "content": JsonText(content)})
     with opened.transaction(needs=_producer()) as connection:
         made = insert(connection, message, schema=opened.schema)
     typer.echo(str(made))
@@ -193,10 +193,10 @@ def _producer() -> str:
 def _enqueue_lines(opened: OperatorSession, fields: dict[str, Any], *, ids: bool) -> None:
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client import enqueue_many as insert  # noqa: PLC0415
-    from relay.client.message import checked  # noqa: PLC0415
+    from relay.client.message import validate  # noqa: PLC0415
 
     # What is wrong with every line is told once.
-    checked({**fields, "content": JsonText("null")})
+    validate({**fields, "content": JsonText("null")})
     made: list[UUID] = []
     known = 0
     bad: list[str] = []
@@ -246,10 +246,10 @@ def _chunks(fields: dict[str, Any], bad: list[str]) -> Iterator[list[Message]]:
 
 def _line(fields: dict[str, Any], line: bytes, number: int, bad: list[str]) -> Message | None:
     from relay.client import JsonText, MessageError  # noqa: PLC0415 - heavy for --help
-    from relay.client.message import checked  # noqa: PLC0415
+    from relay.client.message import validate  # noqa: PLC0415
 
     try:
-        return checked({**fields, "content": JsonText(line.decode().strip())})
+        return validate({**fields, "content": JsonText(line.decode().strip())})
     except UnicodeDecodeError:
         bad.append(f"line {number}: not UTF-8")
     except MessageError as error:

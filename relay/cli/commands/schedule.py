@@ -106,10 +106,10 @@ def run_schedule(name: Name) -> None:
 def _message(exchange: str, routing_key: str, content: str, terms: ScheduleOptions) -> dict[str, Any]:
     """Parameters of the message, judged as `relay enqueue` does."""
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
-    from relay.client.message import checked  # noqa: PLC0415 - as above
+    from relay.client.message import validate  # noqa: PLC0415 - as above
 
     fields = {"exchange": exchange, "routing_key": routing_key, "ordering_key": terms.ordering_key}
-    message = checked({**fields, "options": publish_options(terms.options), "content": JsonText(content)})
+    message = validate({**fields, "options": publish_options(terms.options), "content": JsonText(content)})
     return {**fields, "content": message.content_text, "options": message.options.text()}
 
 

@@ -1,0 +1,94 @@
+"""What an application gives becomes messages that can be sent: each is validated, then takes along the trace of its call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from relay.client.contracts import ClientContracts
+from relay.client.message import NO_OPTIONS, Message, MessageError, Options, validate
+from relay.client.model import OutboxModel
+from relay.codec.trace_context import TRACE_HEADERS, trace_headers
+
+MessageLike = Message | OutboxModel | Mapping[str, Any]
+"""What may be enqueued."""
+
+
+class Trace:
+    """The trace context that the messages of one call take along, unless they bring one of their own.
+
+    Args:
+        traceparent: of the W3C's shape; by default that of OpenTelemetry's current span, if there is one.
+        tracestate: goes with it.
+    """
+
+    def __init__(self, traceparent: str | None = None, tracestate: str | None = None) -> None:
+        self._headers = trace_headers(traceparent, tracestate)
+        self._options = Options.model_validate({"headers": self._headers}) if self._headers else NO_OPTIONS
+
+    def add_to(self, message: Message) -> Message:
+        """The message with the trace among its headers; as it is where it has one, or could not be sent with this one."""
+        if not self._headers:
+            return message
+        own = message.options.headers or {}
+        if any(name in own for name in TRACE_HEADERS):
+            return message
+        given = message.options.given()
+        try:
+            traced = Options.model_validate({**given, "headers": {**own, **self._headers}}) if given else self._options
+        except ValidationError:
+            return message
+        return message.model_copy(update={"options": traced})
+
+
+def prepare(message: MessageLike, trace: Trace, contracts: ClientContracts | None) -> Message:
+    """Validate one message, by its own rules and by the contracts, and add the trace.
+
+    Raises:
+        MessageError: it can never be sent, or breaks an enforced contract; one sentence.
+    """
+    valid = message.to_message() if isinstance(message, OutboxModel) else validate(message)
+    if contracts is not None:
+        contracts.check(valid)
+    return trace.add_to(valid)
+
+
+def prepare_at(place: int, message: MessageLike, trace: Trace, contracts: ClientContracts | None) -> Message:
+    """As `prepare`, for one of many; the error names its place."""
+    try:
+        return prepare(message, trace, contracts)
+    except MessageError as error:
+        raise MessageError(f"message {place}: {error}") from None
+
+
+def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: ClientContracts | None) -> list[Message]:
+    """Prepare the messages of one statement.
+
+    Raises:
+        MessageError: `prepare` refuses one, or some have a key and some have none; the sentence names the place of the first.
+    """
+    prepared = [prepare_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
+    for place, message in enumerate(prepared, start=1):
+        check_keyed(place, message, keyed=prepared[0].keyed)
+    return prepared
+
+
+def check_keyed(place: int, message: Message, *, keyed: bool) -> None:
+    """Refuse a message that goes to another table than those before it: two statements would keep neither order nor all or none.
+
+    Args:
+        place: of the message in its call, from 1.
+        message: that comes next.
+        keyed: whether those before it have a key.
+
+    Raises:
+        MessageError: it has a key and they have none, or it has none and they have one; the sentence names its place.
+    """
+    if message.keyed is keyed:
+        return
+    here, before = ("a key", "none") if message.keyed else ("no key", "one")
+    raise MessageError(
+        f"message {place} has {here} (dedup_key, coalesce_key, bundle_key), and those before it have {before}: enqueue them in calls apart"
+    )
