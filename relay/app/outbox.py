@@ -26,7 +26,8 @@ from relay.engine.policy import Policy
 from relay.engine.settler import RetryingSettler
 from relay.engine.window import Window
 from relay.errors import StoreError
-from relay.maintenance.maintenance import LockRenewer, Maintenance
+from relay.maintenance.lock_renewer import LockRenewer
+from relay.maintenance.maintenance import Maintenance
 from relay.maintenance.renumbering import Renumbering
 from relay.net.secret_url import DatabaseTarget, Secret
 from relay.observability.health import Health
@@ -231,17 +232,17 @@ class Relay:
             store=self._upkeep,
             intake=self._intake,
             scrub=scrub,
-            keeper=self._keeper(publisher),
+            lock_renewer=self._lock_renewer(publisher),
             state=lambda: {**self._state(publisher, listener), "walked_ago": scrub.walked_ago},
             gauges=self._metrics.queue,
             emit=self._emit,
             nudge=engine.nudge,
         )
 
-    def _keeper(self, publisher: LivePublisher) -> LockRenewer:
+    def _lock_renewer(self, publisher: LivePublisher) -> LockRenewer:
         return LockRenewer(
             store=self._upkeep,
-            in_hand=self._in_hand,
+            window=self._in_hand,
             lock_seconds=lambda: self._policy.lock_seconds,
             silent=publisher.silent,
             emit=self._emit,

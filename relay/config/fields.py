@@ -31,6 +31,10 @@ from relay.config.types import (
     whole,
     word,
 )
+from relay.engine.policy import Policy
+
+_POLICY = Policy()
+"""The defaults of what the engine carries out."""
 
 
 class Fields(BaseSettings):
@@ -67,15 +71,17 @@ class Fields(BaseSettings):
     window_bytes: int = whole(
         64 << 20, 1 << 16, 1 << 40, "Bytes of memory for messages claimed and not yet settled; answers of handlers may take as many again"
     )
-    lock_seconds: float = seconds(30, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
+    lock_seconds: float = seconds(_POLICY.lock_seconds, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
     poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two looks at an empty queue, in seconds")
     prepare: bool = setting(True, "true or false", "Prepared statements; false behind PgBouncer in transaction mode")  # noqa: FBT003
-    notify: Notify = word("idle", Notify, "When an INSERT notifies: while a relay is idle, always, never")
-    max_attempts: int = whole(12, 1, 1_000_000, "Tries that the broker may spoil before a message is archived `failed`")
-    backoff_base: float = seconds(1, 0, 86_400, "Seconds to wait after the first spoiled try; doubles with each")
-    backoff_max: float = seconds(600, 0, 604_800, "Longest wait between two tries, in seconds")
+    notify: Notify = word(_POLICY.notify, Notify, "When an INSERT notifies: while a relay is idle, always, never")
+    max_attempts: int = whole(
+        _POLICY.retry.max_attempts, 1, 1_000_000, "Tries that the broker may spoil before a message is archived `failed`"
+    )
+    backoff_base: float = seconds(_POLICY.retry.backoff_base, 0, 86_400, "Seconds to wait after the first spoiled try; doubles with each")
+    backoff_max: float = seconds(_POLICY.retry.backoff_max, 0, 604_800, "Longest wait between two tries, in seconds")
     unroutable: UnroutablePolicy = setting(
-        "retry",
+        _POLICY.retry.unroutable,
         "one of retry, reject, accept, or a list such as retry,audit=accept",
         "What becomes of messages that no queue takes, also by exchange",
     )
@@ -87,7 +93,7 @@ class Fields(BaseSettings):
         None, "names or globs between commas, amq.default for the default exchange; leave it out to allow all",
         "Exchanges that messages may name, such as `orders,audit.*`", shown="all",
     )  # fmt: skip
-    max_body_bytes: int = whole(16 << 20, 1, 128 << 20, "Largest payload; RabbitMQ 4 takes no more by itself")
+    max_body_bytes: int = whole(_POLICY.max_body_bytes, 1, 128 << 20, "Largest payload; RabbitMQ 4 takes no more by itself")
     retention_days: int = whole(30, 0, 36_500, "Days that the archive keeps successes, 0 for ever")
     dead_retention_days: int = whole(365, 0, 36_500, "Days that the archive keeps dead messages, 0 for ever")
     received_retention_days: int = whole(30, 0, 36_500, "Days that consumers' marks of handled messages stay, 0 for ever")

@@ -11,7 +11,7 @@ from relay.engine.retry import RetryPolicy, Unroutable
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What holds now."""
+    """What holds now; its defaults are those of the settings of the same names, as of a new database."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     keep_successes: bool = True
@@ -29,12 +29,12 @@ class Policy:
         Raises:
             ValueError: a value that this relay does not know, as a newer schema may have.
         """
-        default = RetryPolicy()
-        unroutable, by_exchange = parse_unroutable(settings.get("unroutable", default.unroutable))
+        default = cls()
+        unroutable, by_exchange = parse_unroutable(settings.get("unroutable", default.retry.unroutable))
         retry = RetryPolicy(
-            max_attempts=int(settings.get("max_attempts", default.max_attempts)),
-            backoff_base=float(settings.get("backoff_base", default.backoff_base)),
-            backoff_max=float(settings.get("backoff_max", default.backoff_max)),
+            max_attempts=int(settings.get("max_attempts", default.retry.max_attempts)),
+            backoff_base=float(settings.get("backoff_base", default.retry.backoff_base)),
+            backoff_max=float(settings.get("backoff_max", default.retry.backoff_max)),
             unroutable=unroutable,
             unroutable_by_exchange=by_exchange,
         )
@@ -42,9 +42,9 @@ class Policy:
             retry=retry,
             keep_successes=settings.get("archive", "all") == "all",
             park_dead_keys=settings.get("on_dead_key", "continue") == "park",
-            notify=settings.get("notify", "idle"),
-            lock_seconds=float(settings.get("lock_seconds", 30)),
-            max_body_bytes=int(settings.get("max_body_bytes", 16 << 20)),
+            notify=settings.get("notify", default.notify),
+            lock_seconds=float(settings.get("lock_seconds", default.lock_seconds)),
+            max_body_bytes=int(settings.get("max_body_bytes", default.max_body_bytes)),
         )
 
 

@@ -10,7 +10,7 @@ from relay import events
 from relay.aio import unless
 from relay.errors import StoreError
 
-CHORE = "messages of another cluster"
+TASK = "messages of another cluster"
 """What logs and metrics call it."""
 ELSEWHERE = 0.2
 """Seconds between two looks whether another relay is done with it."""
@@ -60,7 +60,7 @@ class Renumbering:
         self._rests_until = 0.0
 
     async def run(self) -> bool:
-        """Renumber all that nobody else is at; False, as a chore that has left nothing over."""
+        """Renumber all that nobody else is at; False, as a task that has left nothing to do."""
         clock = asyncio.get_running_loop().time
         began = clock()
         if began < self._rests_until:
@@ -85,7 +85,7 @@ class Renumbering:
             self._renumbered()
         self._stays = done.stays is not None
         if done.stays:
-            self._emit(events.MaintenanceFailed(CHORE, done.stays))
+            self._emit(events.MaintenanceFailed(TASK, done.stays))
         return done.more
 
     async def finish(self, stop: asyncio.Event) -> bool:
@@ -102,7 +102,7 @@ class Renumbering:
                 if not (error.in_passing or error.refused):
                     raise
                 # A table that an application keeps locked, or a deferred trigger that refuses, must not keep the relay from its work.
-                self._emit(events.MaintenanceFailed(CHORE, str(error)))
+                self._emit(events.MaintenanceFailed(TASK, str(error)))
                 return True
             if self._waits:
                 await unless(stop, asyncio.sleep(ELSEWHERE))

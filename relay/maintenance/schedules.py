@@ -24,7 +24,7 @@ class Schedules:
         carry_out: inserts what schedules owe; returns how many messages, and the seconds until the next tick, None for none.
         inserted: is told that there are new messages.
         emit: takes failures.
-        chore: what they are told as.
+        task: what failures are reported as.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Schedules:
         carry_out: Callable[[], Awaitable[tuple[int, float | None]]],
         inserted: Callable[[], None],
         emit: events.Sink,
-        chore: str = "schedules",
+        task: str = "schedules",
     ) -> None:
-        self._chore = chore
+        self._task = task
         self._carry_out = carry_out
         self._inserted = inserted
         self._emit = emit
@@ -60,7 +60,7 @@ class Schedules:
         try:
             inserted, seconds = await self._carry_out()
         except StoreError as error:
-            self._emit(events.MaintenanceFailed(self._chore, str(error)))
+            self._emit(events.MaintenanceFailed(self._task, str(error)))
             self._not_before = time.monotonic() + PAUSE
             return
         if inserted:

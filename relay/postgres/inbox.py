@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relay.engine.policy import Policy
 from relay.inbox.delivery import Delivery, Problem
 from relay.net.secret_url import Conninfo
 from relay.postgres.schema_check import check_version, is_of, other_way
@@ -23,7 +24,7 @@ class Inbox:
         self._session = Session(conninfo, application_name=f"outbox-relay/{name} receive", prepare=prepare, answer=lambda: ANSWER)
         self._looks = Session(conninfo, application_name=f"outbox-relay/{name} room", prepare=prepare, answer=lambda: ANSWER)
         self._is_inbox = False
-        self.max_body_bytes = 16 << 20
+        self.max_body_bytes = Policy().max_body_bytes
 
     async def check(self, needs: int) -> None:
         """See that there is an inbox, and learn its policy.

@@ -27,7 +27,7 @@ WALKED = 10_000
 
 
 class PostgresMaintenance:
-    """What `relay.maintenance.maintenance` asks of the database."""
+    """What `relay.maintenance` asks of the database."""
 
     def __init__(
         self,

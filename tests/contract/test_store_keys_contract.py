@@ -12,7 +12,7 @@ from relay.claims.cursor import Cursor
 from relay.claims.intake import IntakeStore
 from relay.claims.key_bounds import NOWHERE
 from relay.claims.scrub import ScrubStore
-from relay.maintenance.maintenance import LockStore
+from relay.maintenance.lock_renewer import LockStore
 from relay.ports import QueueLook, ScanFinding, SettleStore
 from tests.support.places import Memory, Place, Postgres
 from tests.support.queue import FIRST, ids_of

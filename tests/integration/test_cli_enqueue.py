@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from relay.maintenance.maintenance import HEARTBEAT
+from relay.maintenance.maintenance import HEARTBEAT_SECONDS
 from tests.support.cli import Cli, Seeded
 
-FOLLOW = f": relays follow within about {HEARTBEAT:g} seconds; what they have claimed by then is still sent"
+FOLLOW = f": relays follow within about {HEARTBEAT_SECONDS:g} seconds; what they have claimed by then is still sent"
 """They read the policy with each heartbeat."""
 
 

@@ -7,10 +7,10 @@ import json
 import psycopg
 import pytest
 
-from relay.maintenance.maintenance import HEARTBEAT
+from relay.maintenance.maintenance import HEARTBEAT_SECONDS
 from tests.support.cli import Cli, Seeded
 
-FOLLOW = f": relays follow within about {HEARTBEAT:g} seconds; what they have claimed by then is still sent"
+FOLLOW = f": relays follow within about {HEARTBEAT_SECONDS:g} seconds; what they have claimed by then is still sent"
 """They read the policy with each heartbeat."""
 
 ROW = "SELECT exchange, per_second, reason FROM queue_message_limit"

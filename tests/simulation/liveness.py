@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from relay.claims.scrub import ROUND, WHOLE
 from relay.claims.suspects import ALONE_PATIENCE
-from relay.maintenance.maintenance import HEARTBEAT, JITTER, LANES, MINUTE
+from relay.maintenance.maintenance import HEARTBEAT_SECONDS, LANE_SECONDS, MINUTE
+from relay.maintenance.periodic_tasks import JITTER_SHARE
 from relay.postgres.store import LEASE
 from tests.simulation.database import LAST, Database, Lane, Row
 from tests.simulation.flow import Flow
@@ -25,13 +26,13 @@ PAGE_TIME = 0.04
 FREED = 5.0 + WAY
 """Seconds after its lock is over in which a message is free again: the five that are promised for a machine that has time, and what other
 statements on the control connection take."""
-HEARD = HEARTBEAT * (1 + JITTER) + 0.5
+HEARD = HEARTBEAT_SECONDS * (1 + JITTER_SHARE) + 0.5
 """Seconds in which every relay knows of what operators decide."""
-NOTED = MINUTE * (1 + JITTER)
+NOTED = MINUTE * (1 + JITTER_SHARE)
 """Seconds in which a sweep sees that the server's clock was set back."""
-TAKEN = 2 * LANES * (1 + JITTER) + WAY
+TAKEN = 2 * LANE_SECONDS * (1 + JITTER_SHARE) + WAY
 """Seconds after the end of its lease in which a lane has another owner: what one relay has too many it gives up first."""
-RENUMBERED = NOTED + HEARTBEAT + WAY
+RENUMBERED = NOTED + HEARTBEAT_SECONDS + WAY
 """Seconds in which a living relay gives positions to what came from another cluster."""
 RECOVERED = 12.0
 """Seconds that a relay needs after a trouble, its broker's too."""

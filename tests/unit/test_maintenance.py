@@ -14,8 +14,10 @@ from relay.claims.scrub import Scrub
 from relay.engine.policy import Controls
 from relay.engine.window import Window
 from relay.errors import StoreError
-from relay.maintenance import maintenance
-from relay.maintenance.maintenance import LockRenewer, LockStore, Maintenance, PeriodicTask, PeriodicTasks
+from relay.maintenance import maintenance, periodic_tasks
+from relay.maintenance.lock_renewer import LockRenewer, LockStore
+from relay.maintenance.maintenance import Maintenance
+from relay.maintenance.periodic_tasks import PeriodicTask, PeriodicTasks
 from relay.maintenance.renumbering import Renumbered
 from relay.message import Batch
 from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
@@ -68,9 +70,9 @@ async def run_until(done: asyncio.Event, running: Coroutine[Any, Any, None]) -> 
     await asyncio.gather(task, return_exceptions=True)
 
 
-def keeper(in_hand: Window, store: LockStore, told: list[events.Event], silent: Callable[[], dict[str, float]] = dict) -> LockRenewer:
-    """The keeper of what is in hand, under locks so short that it looks all the time."""
-    return LockRenewer(store=store, in_hand=in_hand, lock_seconds=lambda: 10 * SOON, silent=silent, emit=told.append)
+def renewer(window: Window, store: LockStore, told: list[events.Event], silent: Callable[[], dict[str, float]] = dict) -> LockRenewer:
+    """A renewer of what is in flight, under locks so short that it looks all the time."""
+    return LockRenewer(store=store, window=window, lock_seconds=lambda: 10 * SOON, silent=silent, emit=told.append)
 
 
 async def test_a_chore_that_fails_is_told_of_and_tried_again() -> None:
@@ -109,7 +111,7 @@ async def test_a_chore_that_is_not_due_waits() -> None:
 
 async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait until it is due again."""
-    monkeypatch.setattr(maintenance, "MORE", SOON)
+    monkeypatch.setattr(periodic_tasks, "CONTINUE_SECONDS", SOON)
     turns = Turns(more=True)
 
     await run_until(turns.twice, PeriodicTasks(PeriodicTask("retention", 3600, turns.take), emit=lambda event: None).run())
@@ -122,7 +124,7 @@ async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> Non
     in_hand.add(near)
     in_hand.add(far)
 
-    await run_until(store.twice, keeper(in_hand, store, told).run(lambda: None))
+    await run_until(store.twice, renewer(in_hand, store, told).run(lambda: None))
 
     assert {near.token} == {*store.tokens}
     assert [events.MaintenanceFailed("lock renewal", "Away.")] == told
@@ -134,7 +136,7 @@ async def test_exchanges_that_become_stuck_are_held() -> None:
     in_hand.add(a_batch(a_claim(exchange="slow"), deadline=0.0))
     store = Renewals()
 
-    await run_until(store.twice, keeper(in_hand, store, [], lambda: {"slow": 2.0, "quick": 0.1}).run(lambda: held.append(in_hand.stuck)))
+    await run_until(store.twice, renewer(in_hand, store, [], lambda: {"slow": 2.0, "quick": 0.1}).run(lambda: held.append(in_hand.stuck)))
 
     assert [frozenset({"slow"})] == held
 
@@ -190,12 +192,12 @@ class Reports:
 
 async def parts_of(monkeypatch: pytest.MonkeyPatch, reports: Reports) -> list[int]:
     """Between how many relays each policy that was read has divided the limits."""
-    monkeypatch.setattr(maintenance, "HEARTBEAT", SOON)
+    monkeypatch.setattr(maintenance, "HEARTBEAT_SECONDS", SOON)
     intake, parts = Intake(store=FakeClaims(), poll_interval=1.0), list[int]()
     monkeypatch.setattr(intake, "limit", lambda _, relays: parts.append(relays))
     upkeep: Any = reports
     work = Maintenance(
-        store=upkeep, intake=intake, scrub=Scrubs(), keeper=keeper(Window(window=1, window_bytes=1), Renewals(), []), state=dict,
+        store=upkeep, intake=intake, scrub=Scrubs(), lock_renewer=renewer(Window(window=1, window_bytes=1), Renewals(), []), state=dict,
         gauges=lambda _: None, emit=lambda _: None, nudge=lambda: None,
     )  # fmt: skip
     await run_until(reports.read, work.run())
@@ -227,8 +229,8 @@ class Rig:
         upkeep: Any = self.reports
         self.nudged = 0
         self.work = Maintenance(
-            store=upkeep, intake=self.intake, scrub=self.scrub, keeper=keeper(Window(window=1, window_bytes=1), Renewals(), []), state=dict,
-            gauges=lambda _: None, emit=lambda _: None, nudge=self._nudge,
+            store=upkeep, intake=self.intake, scrub=self.scrub, lock_renewer=renewer(Window(window=1, window_bytes=1), Renewals(), []),
+            state=dict, gauges=lambda _: None, emit=lambda _: None, nudge=self._nudge,
         )  # fmt: skip
 
     def _nudge(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.maintenance.renumbering import CHORE, ELSEWHERE, PAUSE, TOLD, Renumbered, Renumbering
+from relay.maintenance.renumbering import ELSEWHERE, PAUSE, TASK, TOLD, Renumbered, Renumbering
 from tests.support.timeless import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)
@@ -101,7 +101,7 @@ async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting(
 
     assert await foreign.renumbering.finish(asyncio.Event())
 
-    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed(CHORE, str(error))] == foreign.told
+    assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed(TASK, str(error))] == foreign.told
 
 
 @timeless
@@ -112,7 +112,7 @@ async def test_a_relay_starts_where_messages_have_to_stay_and_says_why() -> None
     assert await foreign.renumbering.finish(asyncio.Event())
 
     assert [
-        events.MessagesRenumbered(5, True), events.MessagesRenumbered(3, False), events.MaintenanceFailed(CHORE, "message 1 stays: no")
+        events.MessagesRenumbered(5, True), events.MessagesRenumbered(3, False), events.MaintenanceFailed(TASK, "message 1 stays: no")
     ] == foreign.told  # fmt: skip
 
 

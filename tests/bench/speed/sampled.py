@@ -31,7 +31,10 @@ _FUNCTIONS = {
     "_move": DECIDE, "_landed": DECIDE,
 }  # fmt: skip
 """The innermost function of the relay with such a name tells the stage; what it calls belongs to it."""
-_FILES = {"maintenance.py": CHORES, "health.py": CHORES, "metrics.py": DECIDE, "tally.py": DECIDE, "postgres/wakeup.py": CHORES}
+_FILES = {
+    "maintenance/lock_renewer.py": CHORES, "maintenance/maintenance.py": CHORES, "maintenance/periodic_tasks.py": CHORES,
+    "observability/health.py": CHORES, "postgres/wakeup.py": CHORES, "engine/settle_events.py": DECIDE, "observability/metrics.py": DECIDE,
+}  # fmt: skip
 """The same by file; it goes before the name."""
 
 
