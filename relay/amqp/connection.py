@@ -57,7 +57,7 @@ class ConnectionOwner(Protocol):
 
 
 class FrameRouter(asyncio.Protocol):
-    """The protocol between socket and aiormq; what is not of channel 0 goes to the ears."""
+    """The protocol between socket and aiormq; what is not of channel 0 goes to the handlers."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class FrameRouter(asyncio.Protocol):
         self._alive_at = 0.0
 
     @property
-    def ears(self) -> dict[int, frames.ChannelHandler]:
+    def handlers(self) -> dict[int, frames.ChannelHandler]:
         """Who hears which channel."""
-        return self._wire.ears
+        return self._wire.handlers
 
     @property
     def writable(self) -> bool:

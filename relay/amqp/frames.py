@@ -113,10 +113,10 @@ class _Content:
 
 
 class FrameParser:
-    """Cuts a byte stream into frames and tells ears and watcher; returns what is for channel 0."""
+    """Cuts a byte stream into frames and calls handlers and watcher; returns what is for channel 0."""
 
     def __init__(self, watcher: ConnectionWatcher) -> None:
-        self.ears: dict[int, ChannelHandler] = {}
+        self.handlers: dict[int, ChannelHandler] = {}
         self._watcher = watcher
         self._rest = b""
         self._contents: dict[int, _Content] = {}
@@ -179,28 +179,28 @@ class FrameParser:
             self._watcher.unblocked()
 
     def _on_channel(self, kind: int, channel: int, buffer: bytes, at: int, stop: int) -> None:
-        ear = self.ears.get(channel)
-        if ear is None:
+        handler = self.handlers.get(channel)
+        if handler is None:
             return
         if kind != _METHOD:
-            self._on_content(kind, channel, buffer[at:stop], ear)
+            self._on_content(kind, channel, buffer[at:stop], handler)
             return
         method = _IDS(buffer, at)
         if method == _BASIC_ACK:
             tag, bits = _CONFIRM(buffer, at + 4)
-            ear.acked(tag, multiple=bits & 1 == 1)
+            handler.acked(tag, multiple=bits & 1 == 1)
         elif method == _BASIC_NACK:
             tag, bits = _CONFIRM(buffer, at + 4)
-            ear.nacked(tag, multiple=bits & 1 == 1)
+            handler.nacked(tag, multiple=bits & 1 == 1)
         elif method == _BASIC_RETURN:
             self._contents[channel] = _Content(_reason(buffer, at + 4))
         elif method == CHANNEL_CLOSE:
             self._contents.pop(channel, None)
-            ear.closed(_reason(buffer, at + 4))
+            handler.closed(_reason(buffer, at + 4))
         else:
-            ear.replied(method)
+            handler.replied(method)
 
-    def _on_content(self, kind: int, channel: int, payload: bytes, ear: ChannelHandler) -> None:
+    def _on_content(self, kind: int, channel: int, payload: bytes, handler: ChannelHandler) -> None:
         """Only returned messages have content here; it ends with the last of the body, or at once without one."""
         content = self._contents.get(channel)
         if content is None:
@@ -211,7 +211,7 @@ class FrameParser:
             content.missing -= len(payload)
         if content.missing <= 0:
             del self._contents[channel]
-            ear.returned(content.relay_id, content.reason)
+            handler.returned(content.relay_id, content.reason)
 
 
 def relay_id_of(payload: bytes) -> str:

@@ -44,7 +44,7 @@ async def test_thousands_of_missing_exchanges_slow_neither_a_known_nor_a_new_one
             began = time.monotonic()
             assert [CONFIRMED] == await broker.send([claim(made.exchange, made.routing_key)])
             assert time.monotonic() - began < PROMPT
-            assert len(broker.publisher._session._pipe.ears) <= MOST_CHANNELS  # type: ignore[union-attr] # nothing else shows it
+            assert len(broker.publisher._session._pipe.handlers) <= MOST_CHANNELS  # type: ignore[union-attr] # nothing else shows it
         results = await flood
         assert 1 == len(broker.seen.of(BrokerUp))
         asked = Counter(event.exchange for event in broker.seen.of(ExchangeQuarantined))

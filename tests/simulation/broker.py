@@ -194,8 +194,8 @@ class FakeBroker:
 
     def _closed(self, connection: Connection, channel: Channel, reason: ReturnReason) -> None:
         self._forget(channel)
-        if (ear := connection.ears.get(channel.number)) is not None:
-            ear.closed(reason)
+        if (handler := connection.handlers.get(channel.number)) is not None:
+            handler.closed(reason)
 
     def _forget(self, channel: Channel) -> None:
         for id_ in filter(None, channel.open.values()):

@@ -58,7 +58,7 @@ class Connection:
         self.context = context
         self.process = context[PROCESS]
         self.name = name
-        self.ears: dict[int, frames.ChannelHandler] = {}
+        self.handlers: dict[int, frames.ChannelHandler] = {}
         self.owner: ConnectionOwner | None = None
         self.ended: asyncio.Future[ConnectionLost] = broker.loop.create_future()
         self.channels: dict[int, Channel] = {}
@@ -121,27 +121,27 @@ def spoken(connection: Connection, word: str) -> None:
 
 def replied(connection: Connection, number: int, method: tuple[int, int]) -> None:
     """An answer that is no confirm."""
-    if (ear := connection.ears.get(number)) is not None:
-        ear.replied(method)
+    if (handler := connection.handlers.get(number)) is not None:
+        handler.replied(method)
 
 
 def returned(connection: Connection, number: int, id_: str) -> None:
     """Unroutable."""
-    if (ear := connection.ears.get(number)) is not None:
-        ear.returned(id_, ReturnReason(312, "NO_ROUTE"))
+    if (handler := connection.handlers.get(number)) is not None:
+        handler.returned(id_, ReturnReason(312, "NO_ROUTE"))
 
 
 def nacked(connection: Connection, number: int, tag: int) -> None:
     """Refused."""
-    if (ear := connection.ears.get(number)) is not None:
-        ear.nacked(tag, multiple=False)
+    if (handler := connection.handlers.get(number)) is not None:
+        handler.nacked(tag, multiple=False)
 
 
 def acked(connection: Connection, channel: Channel, tag: int, multiple: bool) -> None:
     """Confirmed: the relay knows now."""
-    if channel.dying or (ear := connection.ears.get(channel.number)) is None:
+    if channel.dying or (handler := connection.handlers.get(channel.number)) is None:
         return
     for heard in [heard for heard in channel.open if heard <= tag] if multiple else [tag]:
         channel.open.pop(heard, None)
         channel.told.pop(heard, None)
-    ear.acked(tag, multiple=multiple)
+    handler.acked(tag, multiple=multiple)

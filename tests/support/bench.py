@@ -18,10 +18,10 @@ from tests.support.publishing import batch, claim
 
 
 class Pipe:
-    """Takes what a session writes, as methods by channel; what a broker would say is put into its ears."""
+    """Takes what a session writes, as methods by channel; what a broker would say is put into its handlers."""
 
     def __init__(self) -> None:
-        self.ears: dict[int, frames.ChannelHandler] = {}
+        self.handlers: dict[int, frames.ChannelHandler] = {}
         self.writable = True
         self._written = b""
 
@@ -84,8 +84,8 @@ class Bench:
     def prove(self, exchange: str = "x", channel: int = 1) -> None:
         """Send and confirm a first message."""
         self.send(exchange)
-        self.pipe.ears[channel].replied(frames.QOS_OK)
-        self.pipe.ears[channel].acked(1, multiple=False)
+        self.pipe.handlers[channel].replied(frames.QOS_OK)
+        self.pipe.handlers[channel].acked(1, multiple=False)
         self.pipe.methods()
 
 

@@ -26,7 +26,7 @@ class Socket:
     """A tap that notes what is written."""
 
     def __init__(self) -> None:
-        self.ears: dict[int, Any] = {}
+        self.handlers: dict[int, Any] = {}
         self.ended: asyncio.Future[ConnectionLost] = asyncio.get_running_loop().create_future()
         self.written: list[tuple[str, int, int]] = []
         """Method, channel, and the number of a qos or an ack."""
@@ -74,7 +74,7 @@ class Rig:
         """The broker sends messages of so many bytes, so many of them in a header."""
         header = noted(note) if note else HEADER
         for tag in tags:
-            self.socket.ears[channel].delivered(deliveries.RawDelivery(tag, b"", b"q", header, b"x" * (size - len(header))))
+            self.socket.handlers[channel].delivered(deliveries.RawDelivery(tag, b"", b"q", header, b"x" * (size - len(header))))
 
     def down(self, lost: ConnectionLost = ConnectionLost("gone")) -> None:  # noqa: B008 - an immutable tuple
         """The connection goes."""

@@ -64,8 +64,8 @@ def _move(bench: Bench, claimed: Batch) -> None:
     job = bench.submit(claimed)
     for confirmed in (*range(MOST_UNSEEN, MESSAGES, MOST_UNSEEN), MESSAGES):
         for _ in range(MOST_UNSEEN // MARK_EVERY):
-            bench.pipe.ears[1].replied(frames.QOS_OK)
-        bench.pipe.ears[1].acked(confirmed + 1, multiple=True)
+            bench.pipe.handlers[1].replied(frames.QOS_OK)
+        bench.pipe.handlers[1].acked(confirmed + 1, multiple=True)
     portion = job._portion([*range(MESSAGES)])
     outcomes = decide_all(portion, RetryPolicy(), chance=float)
     rows = _rows(claimed, portion, outcomes)

@@ -31,7 +31,7 @@ def test_after_one_refusal_nothing_in_the_name_of_another_is_written(bench: Benc
     """Neither what waits on any exchange nor what comes later; it is refused at once, with a sentence that quotes no other message."""
     job = bench.submit(batch([claim("x", options=FOREIGN), claim("x", options=FOREIGN), claim("y", options=FOREIGN)]))
     assert ["publish x", "publish y"] == publishes(bench)
-    bench.pipe.ears[1].closed(NOT_IMPERSONATOR)
+    bench.pipe.handlers[1].closed(NOT_IMPERSONATOR)
     later = bench.submit(batch([claim(exchange, options=FOREIGN) for exchange in ("x", "z")]))
     assert [] == publishes(bench)
     assert [REFUSED, REFUSED] == verdicts(later)
@@ -43,12 +43,12 @@ def test_after_one_refusal_nothing_in_the_name_of_another_is_written(bench: Benc
 def test_names_of_its_own_and_no_names_go_out_after_a_refusal(bench: Bench) -> None:
     """The refusal is about other users alone."""
     bench.submit(batch([claim("x", options=FOREIGN)]))
-    bench.pipe.ears[1].closed(NOT_IMPERSONATOR)
+    bench.pipe.handlers[1].closed(NOT_IMPERSONATOR)
     publishes(bench)
     job = bench.submit(batch([claim("x", options=OWN), claim("y")]))
-    for channel in list(bench.pipe.ears):
-        bench.pipe.ears[channel].replied(frames.QOS_OK)
-        bench.pipe.ears[channel].acked(1, multiple=False)
+    for channel in list(bench.pipe.handlers):
+        bench.pipe.handlers[channel].replied(frames.QOS_OK)
+        bench.pipe.handlers[channel].acked(1, multiple=False)
     assert [Verdict.CONFIRMED] * 2 == verdicts(job)
 
 
@@ -56,7 +56,7 @@ def test_names_of_its_own_and_no_names_go_out_after_a_refusal(bench: Bench) -> N
 def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: ReturnReason) -> None:
     """Neither another one of the same code, nor these words about a message that names nobody else."""
     bench.submit(batch([claim("x", options=options)]))
-    bench.pipe.ears[1].closed(reason)
+    bench.pipe.handlers[1].closed(reason)
     publishes(bench)
     bench.submit(batch([claim("y", options=FOREIGN)]))
     assert ["publish y"] == publishes(bench)
@@ -65,7 +65,7 @@ def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: Retur
 def test_what_could_never_be_sent_keeps_its_own_end_after_a_refusal(bench: Bench) -> None:
     """Its options are too long, which no correction of the login changes."""
     bench.submit(batch([claim("x", options=FOREIGN)]))
-    bench.pipe.ears[1].closed(NOT_IMPERSONATOR)
+    bench.pipe.handlers[1].closed(NOT_IMPERSONATOR)
     job = bench.submit(batch([claim("x", options=f'{{"userId": "{"y" * 256}"}}')]))
     assert job.results[0] is not None
     assert "option_too_long" == job.results[0].code

@@ -21,7 +21,7 @@ LIMIT = 1 << 20
 
 
 class Heard:
-    """An ear and a watcher that note what they hear."""
+    """A handler and a watcher that note what they hear."""
 
     def __init__(self) -> None:
         self.messages: list[RawDelivery] = []
@@ -73,7 +73,7 @@ def test_deliveries_are_whole_however_the_bytes_come(bodies: list[bytes], piece:
     """Cut into frames of any size, and read in slices of any length; an empty body is one too."""
     heard = Heard()
     wire = DeliveryReader(heard)
-    wire.ears[CHANNEL] = heard
+    wire.handlers[CHANNEL] = heard
     stream = b"".join(frames(tag, body, piece) for tag, body in enumerate(bodies, start=1))
     stream += frame.marshal(commands.Basic.ConsumeOk("relay"), CHANNEL)
     for at in range(0, len(stream), step):

@@ -1,4 +1,4 @@
-"""What an outlet makes of a return, of a message's own end and of its lock's, with a scripted broker on the other side of a pipe."""
+"""What a channel makes of a return, of a message's own end and of its lock's, with a scripted broker on the other side of a pipe."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def bench() -> Bench:
 def test_a_returned_message_is_no_success_although_it_is_acked(bench: Bench) -> None:
     """The broker takes responsibility for nothing there: its neighbour in the same ack is the success."""
     job = bench.send("x", "x")
-    bench.pipe.ears[1].returned(job.claims[0].id, ReturnReason(312, "NO_ROUTE"))
-    bench.pipe.ears[1].acked(3, multiple=True)
+    bench.pipe.handlers[1].returned(job.claims[0].id, ReturnReason(312, "NO_ROUTE"))
+    bench.pipe.handlers[1].acked(3, multiple=True)
     assert verdicts(job) == [Verdict.RETURNED, Verdict.CONFIRMED]
 
 
@@ -43,7 +43,7 @@ def test_nothing_is_sent_after_its_expires_at(bench: Bench) -> None:
 def test_what_can_never_be_sent_is_not_blamed_on_a_missing_exchange(bench: Bench) -> None:
     """While that is not asked for again, a message whose time is over has expired, and costs no attempt."""
     bench.send("x")
-    bench.pipe.ears[1].closed(MISSING)
+    bench.pipe.handlers[1].closed(MISSING)
     job = PublishBatch(batch([claim("x", expires_in=-1.0), claim("x", "r" * 300), claim("x")]), bench.clock)
     bench.session.submit(job)
 

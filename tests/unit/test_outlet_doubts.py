@@ -33,9 +33,9 @@ def test_what_was_accepted_before_its_exchange_went_is_unknown(bench: Bench, ref
     """Its confirm was on the way; the message that found the exchange gone is refused."""
     taken = bench.send(*["x"] * 20)
     for _ in range(2):
-        bench.pipe.ears[1].replied(frames.QOS_OK)
+        bench.pipe.handlers[1].replied(frames.QOS_OK)
     late = bench.send("x")
-    bench.pipe.ears[1].closed(refusal)
+    bench.pipe.handlers[1].closed(refusal)
     assert [UNKNOWN] * 20 == verdicts(taken)
     assert [REFUSED] == verdicts(late)
 
@@ -43,8 +43,8 @@ def test_what_was_accepted_before_its_exchange_went_is_unknown(bench: Bench, ref
 def test_suspects_are_unknown_where_it_is_their_exchange_that_is_guilty(bench: Bench, refusal: ReturnReason) -> None:
     """The broker may have taken those before the one that it refused; what it never looked at is refused."""
     job = bench.send(*["x"] * 40)
-    bench.pipe.ears[1].closed(refusal)
-    bench.pipe.ears[2].closed(refusal)
+    bench.pipe.handlers[1].closed(refusal)
+    bench.pipe.handlers[2].closed(refusal)
     assert [UNKNOWN] * 16 + [REFUSED] * 24 == verdicts(job)
 
 
@@ -52,11 +52,11 @@ def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(be
     """Also where most of it stands behind the next mark when it goes again."""
     job = bench.send(*["x"] * 40)
     for _ in range(3):
-        bench.pipe.ears[1].replied(frames.QOS_OK)
-    bench.pipe.ears[1].closed(ENDED)
+        bench.pipe.handlers[1].replied(frames.QOS_OK)
+    bench.pipe.handlers[1].closed(ENDED)
     late = bench.send("x")
-    bench.pipe.ears[2].closed(refusal)
-    bench.pipe.ears[3].closed(refusal)
+    bench.pipe.handlers[2].closed(refusal)
+    bench.pipe.handlers[3].closed(refusal)
     assert [UNKNOWN] * 40 == verdicts(job)
     assert [REFUSED] == verdicts(late)
 
@@ -64,9 +64,9 @@ def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(be
 def test_what_is_confirmed_after_all_is_a_success(bench: Bench, refusal: ReturnReason) -> None:
     """A doubt ends with the confirm."""
     job = bench.send("x", "x")
-    bench.pipe.ears[1].closed(ENDED)
-    bench.pipe.ears[2].acked(1, multiple=False)
-    bench.pipe.ears[2].closed(refusal)
+    bench.pipe.handlers[1].closed(ENDED)
+    bench.pipe.handlers[2].acked(1, multiple=False)
+    bench.pipe.handlers[2].closed(refusal)
     assert job.results[0] == CONFIRMED
     assert verdicts(job)[1] is UNKNOWN
 
@@ -75,5 +75,5 @@ def test_a_message_that_was_suspected_and_is_guilty_itself_is_refused(bench: Ben
     """It alone is at fault each time, so it must not come back for ever."""
     job = bench.send("x", "x")
     for channel in (1, 2, 3):
-        bench.pipe.ears[channel].closed(ReturnReason(406, "PRECONDITION_FAILED - user_id"))
+        bench.pipe.handlers[channel].closed(ReturnReason(406, "PRECONDITION_FAILED - user_id"))
     assert [REFUSED] * 2 == verdicts(job)

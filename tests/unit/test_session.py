@@ -8,7 +8,7 @@ import pytest
 
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
-from relay.amqp.publishing.probes import ANSWERS_WITHIN, ASKED_AT_ONCE
+from relay.amqp.publishing.probes import ANSWERS_WITHIN, MAX_PROBES
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.bench import Bench, opened, published
 from tests.support.publishing import batch, claim
@@ -50,8 +50,8 @@ def test_the_least_recently_used_idle_channel_is_closed_for_another() -> None:
         bench.prove(exchange, channel)
     bench.prove("z", 3)
     assert bench.pipe.methods() == []
-    assert list(bench.pipe.ears) == [1, 2, 3]
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    assert list(bench.pipe.handlers) == [1, 2, 3]
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     bench.prove("y", 2)
     bench.send("x", "x")
     assert bench.pipe.methods() == [(3, "Channel.Close"), *opened(4), *published(2, 4)]
@@ -63,7 +63,7 @@ def test_use_counts_and_not_age() -> None:
     for exchange, channel in (("x", 1), ("y", 2)):
         bench.prove(exchange, channel)
     bench.send("x")
-    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.handlers[1].acked(2, multiple=False)
     bench.pipe.methods()
     bench.send("z")
     assert bench.pipe.methods()[0] == (2, "Channel.Close")
@@ -82,12 +82,12 @@ def test_exchanges_wait_for_a_number_where_the_broker_allows_few_channels() -> N
     bench = Bench(channel_max=1)
     first, second = bench.send("x"), bench.send("y", "y")
     assert bench.pipe.methods() == [*opened(1), *published(1)]
-    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].acked(1, multiple=False)
     assert bench.pipe.methods() == [(1, "Channel.Close")]
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     assert bench.pipe.methods() == [*opened(1), *published(1, 1, "y")]
-    bench.pipe.ears[1].acked(1, multiple=False)
-    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.handlers[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].acked(2, multiple=False)
     assert first.done
     assert second.done
 
@@ -98,9 +98,9 @@ def test_a_channel_that_both_sides_close_at_once_is_answered() -> None:
     bench.prove()
     bench.send("y")
     bench.pipe.methods()
-    bench.pipe.ears[1].closed(ReturnReason(541, "INTERNAL_ERROR"))
+    bench.pipe.handlers[1].closed(ReturnReason(541, "INTERNAL_ERROR"))
     assert bench.pipe.methods() == [(1, "Channel.CloseOk")]
-    assert 1 in bench.pipe.ears
+    assert 1 in bench.pipe.handlers
 
 
 def test_names_of_exchanges_do_not_pile_up() -> None:
@@ -108,9 +108,9 @@ def test_names_of_exchanges_do_not_pile_up() -> None:
     bench = Bench(open_channels=2)
     for number in range(100):
         bench.send(f"missing {number}")
-        [channel] = bench.pipe.ears
-        bench.pipe.ears[channel].closed(ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
-    assert len(bench.session._outlets) <= 20
+        [channel] = bench.pipe.handlers
+        bench.pipe.handlers[channel].closed(ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
+    assert len(bench.session._exchange_channels) <= 20
 
 
 def test_silence_is_told_by_exchange(bench: Bench) -> None:
@@ -120,7 +120,7 @@ def test_silence_is_told_by_exchange(bench: Bench) -> None:
     bench.send("x", "x", "y")
     bench.ahead = 7
     assert bench.session.silent() == pytest.approx({"x": 7, "y": 7}, abs=1)
-    bench.pipe.ears[2].acked(2, multiple=False)
+    bench.pipe.handlers[2].acked(2, multiple=False)
     assert list(bench.session.silent()) == ["x"]
     assert bench.session.in_flight() == {"x": 2}
 
@@ -132,39 +132,39 @@ def test_few_exchanges_are_asked_for_at_once_and_a_proven_one_goes_beside_them(b
     """Each answer lets the next one ask; what is proven waits for none of them."""
     bench.prove()
     bench.send(*(f"new {number}" for number in range(1000)))
-    assert ASKED_AT_ONCE == sum(name.startswith("publish") for _, name in bench.pipe.methods())
+    assert MAX_PROBES == sum(name.startswith("publish") for _, name in bench.pipe.methods())
     bench.send("x")
     assert bench.pipe.methods() == published(1)
-    bench.pipe.ears[2].closed(MISSING)
+    bench.pipe.handlers[2].closed(MISSING)
     assert [name for _, name in bench.pipe.methods()][:3] == ["Channel.CloseOk", "Channel.Open", "Confirm.Select"]
 
 
 def test_an_exchange_whose_queues_are_silent_keeps_none_from_being_asked_for(bench: Bench) -> None:
     """That it exists is said at once; only then comes the confirm, which may take for ever."""
-    bench.send(*(f"slow {number}" for number in range(ASKED_AT_ONCE + 1)))
+    bench.send(*(f"slow {number}" for number in range(MAX_PROBES + 1)))
     bench.pipe.methods()
-    bench.pipe.ears[1].replied(frames.QOS_OK)
-    assert (ASKED_AT_ONCE + 1, f"publish slow {ASKED_AT_ONCE}") in bench.pipe.methods()
+    bench.pipe.handlers[1].replied(frames.QOS_OK)
+    assert (MAX_PROBES + 1, f"publish slow {MAX_PROBES}") in bench.pipe.methods()
 
 
 def test_an_exchange_in_quarantine_whose_queues_are_silent_keeps_none_from_being_asked_for(bench: Bench) -> None:
     """What was accepted before its channel died goes again; the answer behind it counts, not the confirm."""
-    slow = [f"slow {number}" for number in range(ASKED_AT_ONCE)]
+    slow = [f"slow {number}" for number in range(MAX_PROBES)]
     for channel, exchange in enumerate(slow, 1):
         bench.prove(exchange, channel)
     bench.send(*slow * 20)
-    for channel in range(1, ASKED_AT_ONCE + 1):
-        bench.pipe.ears[channel].replied(frames.QOS_OK)
-        bench.pipe.ears[channel].closed(ReturnReason(541, "INTERNAL_ERROR"))
+    for channel in range(1, MAX_PROBES + 1):
+        bench.pipe.handlers[channel].replied(frames.QOS_OK)
+        bench.pipe.handlers[channel].closed(ReturnReason(541, "INTERNAL_ERROR"))
     bench.send("new")
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
-    bench.pipe.ears[max(bench.pipe.ears)].replied(frames.QOS_OK)
+    bench.pipe.handlers[max(bench.pipe.handlers)].replied(frames.QOS_OK)
     assert "publish new" in [name for _, name in bench.pipe.methods()]
 
 
 def test_an_exchange_that_the_broker_never_answers_for_keeps_no_other_from_being_asked_for(bench: Bench) -> None:
     """A topic's patterns can keep it for minutes: after a second, others are asked for in its place, although nothing else happens."""
-    bench.send(*(f"endless {number}" for number in range(ASKED_AT_ONCE)))
+    bench.send(*(f"endless {number}" for number in range(MAX_PROBES)))
     bench.send("new")
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
     bench.ahead += ANSWERS_WITHIN
@@ -185,21 +185,21 @@ def test_one_exchange_without_an_answer_keeps_none_where_the_broker_grants_few_c
 def test_no_more_exchanges_than_twice_as_many_are_without_an_answer() -> None:
     """Each of them keeps a process of the broker busy; the others are looked at again each second, and told of as silent meanwhile."""
     bench = Bench(channel_max=300)
-    bench.send(*(f"endless {number}" for number in range(4 * ASKED_AT_ONCE)))
+    bench.send(*(f"endless {number}" for number in range(4 * MAX_PROBES)))
     for _ in range(4):
         bench.ahead += ANSWERS_WITHIN
         bench.wakes.pop(0)()
-    assert 2 * ASKED_AT_ONCE == sum(name.startswith("publish") for _, name in bench.pipe.methods())
+    assert 2 * MAX_PROBES == sum(name.startswith("publish") for _, name in bench.pipe.methods())
     silent = bench.session.silent()
-    assert {f"endless {number}" for number in range(4 * ASKED_AT_ONCE)} == {name for name in silent if silent[name] > 1}
-    bench.pipe.ears[1].replied(frames.QOS_OK)
+    assert {f"endless {number}" for number in range(4 * MAX_PROBES)} == {name for name in silent if silent[name] > 1}
+    bench.pipe.handlers[1].replied(frames.QOS_OK)
     assert 1 == sum(name.startswith("publish") for _, name in bench.pipe.methods())
 
 
 def test_an_exchange_that_waits_is_silent_however_often_it_gets_more() -> None:
     """Its wait began with its first message."""
     bench = Bench(channel_max=300)
-    names = [f"endless {number}" for number in range(3 * ASKED_AT_ONCE)]
+    names = [f"endless {number}" for number in range(3 * MAX_PROBES)]
     bench.send(*names)
     bench.ahead += ANSWERS_WITHIN
     bench.wakes.pop(0)()
@@ -217,9 +217,9 @@ def test_a_new_exchange_does_not_wait_behind_all_that_wait(bench: Bench) -> None
     bench.send(*(f"old {number}" for number in range(1000)))
     bench.send("new")
     bench.pipe.methods()
-    bench.pipe.ears[1].closed(MISSING)
-    bench.pipe.ears[2].closed(MISSING)
-    assert {"publish new", f"publish old {ASKED_AT_ONCE}"} < {name for _, name in bench.pipe.methods()}
+    bench.pipe.handlers[1].closed(MISSING)
+    bench.pipe.handlers[2].closed(MISSING)
+    assert {"publish new", f"publish old {MAX_PROBES}"} < {name for _, name in bench.pipe.methods()}
 
 
 def test_waiting_for_a_channel_that_is_not_used_in_the_end_keeps_no_other_from_it() -> None:
@@ -230,9 +230,9 @@ def test_waiting_for_a_channel_that_is_not_used_in_the_end_keeps_no_other_from_i
     bench.send("late", seconds=5)
     last = bench.send("last", seconds=60)
     bench.ahead = 6
-    bench.pipe.ears[1].acked(2, multiple=False)
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
-    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].acked(2, multiple=False)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].acked(1, multiple=False)
     assert last.done
 
 
@@ -248,34 +248,34 @@ def calls_of_an_answer(waiting: int) -> int:
     for number in range(50):
         bench.prove(f"idle {number}", number + 1)
     bench.send(*(f"missing {number}" for number in range(waiting)))
-    ear = bench.pipe.ears[60]
+    handler = bench.pipe.handlers[60]
     profile = cProfile.Profile()
-    profile.runcall(ear.closed, MISSING)
+    profile.runcall(handler.closed, MISSING)
     return sum(entry.callcount for entry in profile.getstats())
 
 
 def test_an_exchange_without_a_channel_is_forgotten_in_time(bench: Bench) -> None:
     """A name that nobody has used for as long as a backoff can be leaves nothing behind."""
     bench.send("gone")
-    bench.pipe.ears[1].closed(MISSING)
+    bench.pipe.handlers[1].closed(MISSING)
     bench.prove("x", 2)
     bench.ahead = 599
     bench.send("other", seconds=1000)
-    bench.pipe.ears[3].closed(MISSING)
-    assert {"gone", "x", "other"} == {exchange for exchange, _ in bench.session._outlets}
+    bench.pipe.handlers[3].closed(MISSING)
+    assert {"gone", "x", "other"} == {exchange for exchange, _ in bench.session._exchange_channels}
     bench.ahead = 601
     bench.send("another", seconds=1000)
-    bench.pipe.ears[4].closed(MISSING)
-    assert {"x", "other", "another"} == {exchange for exchange, _ in bench.session._outlets}
+    bench.pipe.handlers[4].closed(MISSING)
+    assert {"x", "other", "another"} == {exchange for exchange, _ in bench.session._exchange_channels}
 
 
 def test_a_known_exchange_waits_behind_no_unknown_one_for_its_second_channel(bench: Bench) -> None:
     """A message that is tried again goes apart, while as many exchanges as may be are asked for."""
     bench.prove()
-    bench.send(*(f"new {number}" for number in range(ASKED_AT_ONCE + 5)))
+    bench.send(*(f"new {number}" for number in range(MAX_PROBES + 5)))
     bench.pipe.methods()
     bench.session.submit(PublishBatch(batch([claim("x", attempts=2)]), bench.clock))
-    assert bench.pipe.methods() == [*opened(ASKED_AT_ONCE + 2), *published(1, ASKED_AT_ONCE + 2)]
+    assert bench.pipe.methods() == [*opened(MAX_PROBES + 2), *published(1, MAX_PROBES + 2)]
 
 
 def test_an_exchange_that_is_never_idle_gives_its_channel_to_those_that_wait_for_one() -> None:
@@ -286,11 +286,11 @@ def test_an_exchange_that_is_never_idle_gives_its_channel_to_those_that_wait_for
     waiting = bench.send("y")
     more = bench.send("x", "x")
     assert bench.pipe.methods() == published(1)
-    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.handlers[1].acked(2, multiple=False)
     assert bench.pipe.methods() == [(1, "Channel.Close")]
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     assert bench.pipe.methods() == [*opened(1), *published(1, 1, "y")]
-    bench.pipe.ears[1].acked(1, multiple=False)
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
-    bench.pipe.ears[1].acked(2, multiple=True)
+    bench.pipe.handlers[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].acked(2, multiple=True)
     assert all(job.done for job in (busy, waiting, more))

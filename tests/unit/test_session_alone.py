@@ -30,7 +30,7 @@ def blamed(bench: Bench, count: int = 1, *, attempts: int = 2) -> PublishBatch:
 def seen(bench: Bench, channel: int, marks: int = 1) -> None:
     """The broker has looked at what was written on a channel."""
     for _ in range(marks):
-        bench.pipe.ears[channel].replied(frames.QOS_OK)
+        bench.pipe.handlers[channel].replied(frames.QOS_OK)
 
 
 def test_a_blamed_message_waits_until_the_broker_has_looked_at_everything_else(bench: Bench) -> None:
@@ -110,9 +110,9 @@ def test_a_blamed_message_without_a_channel_keeps_nobody() -> None:
     bench.send("x")
     blamed(bench)
     assert published(1) == bench.pipe.methods()
-    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.handlers[1].acked(2, multiple=False)
     assert [(1, "Channel.Close")] == bench.pipe.methods()
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     assert [*opened(1), *published(1)] == bench.pipe.methods()
 
 

@@ -17,7 +17,7 @@ def test_an_exchange_that_waits_gets_a_number_when_the_broker_counts_it_no_more(
     bench.prove()
     bench.send("y")
     assert bench.pipe.methods() == [(1, "Channel.Close")]
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     assert bench.pipe.methods() == []
     [counted_no_more] = bench.late
     counted_no_more()
@@ -33,7 +33,7 @@ def test_an_exchange_with_nothing_left_to_write_waits_for_no_number() -> None:
     bench.ahead = 6
     bench.send("y", seconds=5)
     bench.pipe.methods()
-    bench.pipe.ears[1].acked(2, multiple=False)
+    bench.pipe.handlers[1].acked(2, multiple=False)
     bench.send("x")
     assert bench.pipe.methods() == published(1)
 
@@ -45,8 +45,8 @@ def test_an_exchange_with_nothing_left_to_write_is_not_asked_for() -> None:
     bench.send("z")
     bench.send("y", seconds=0.5)
     bench.session.submit(PublishBatch(batch([claim("y", attempts=2)]), bench.clock))
-    bench.pipe.ears[1].replied(frames.QOS_OK)
-    bench.pipe.ears[2].replied(frames.QOS_OK)
+    bench.pipe.handlers[1].replied(frames.QOS_OK)
+    bench.pipe.handlers[2].replied(frames.QOS_OK)
     assert [(2, "publish y"), (3, "publish z")] == [method for method in bench.pipe.methods() if method[1] in {"publish y", "publish z"}]
     bench.ahead = 0.6
     bench.send("y", seconds=0.5)
@@ -58,17 +58,17 @@ def test_an_exchange_that_has_given_its_channel_away_is_not_asked_for_any_more()
     bench = Bench(channel_max=1)
     bench.prove("y")
     bench.send("x")
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
-    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].acked(1, multiple=False)
     bench.send("x", "x", seconds=0.5)
-    bench.pipe.ears[1].closed(GUILTY)
+    bench.pipe.handlers[1].closed(GUILTY)
     bench.send("y")
     bench.pipe.methods()
-    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].acked(1, multiple=False)
     assert bench.pipe.methods() == [(1, "Channel.Close")]
     bench.ahead = 0.6
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
-    bench.pipe.ears[1].acked(1, multiple=False)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].acked(1, multiple=False)
     bench.send("new", seconds=60)
-    bench.pipe.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    bench.pipe.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     assert (1, "publish new") in bench.pipe.methods()

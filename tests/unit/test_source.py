@@ -17,7 +17,7 @@ async def rig() -> Rig:
     made = Rig("a", "b")
     await settle()
     for channel in (1, 2):
-        made.socket.ears[channel].replied(incoming.CONSUME_OK)
+        made.socket.handlers[channel].replied(incoming.CONSUME_OK)
     assert [("open", 1, 0), ("qos", 1, 4), ("consume", 1, 0), ("open", 2, 0), ("qos", 2, 4), ("consume", 2, 0)] == made.socket.flush()
     assert [QueueOpened("a"), QueueOpened("b")] == made.events
     made.events.clear()
@@ -42,7 +42,7 @@ async def test_a_channel_that_was_closed_is_not_acknowledged_on(rig: Rig) -> Non
     rig.deliver(1, 1)
     rig.deliver(2, 1)
     handful = await take(rig)
-    rig.socket.ears[1].closed(ReturnReason(404, "NOT_FOUND"))
+    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND"))
     assert not rig.source.is_lost(handful)
 
     rig.source.acknowledge(handful)
@@ -50,7 +50,7 @@ async def test_a_channel_that_was_closed_is_not_acknowledged_on(rig: Rig) -> Non
     await settle()
     assert [QueueRefused] == [type(event) for event in rig.events]
 
-    rig.socket.ears[2].closed(ReturnReason(404, "NOT_FOUND"))
+    rig.socket.handlers[2].closed(ReturnReason(404, "NOT_FOUND"))
     assert rig.source.is_lost(handful)
 
 
@@ -94,13 +94,13 @@ async def test_a_connection_that_comes_up_during_a_pause_takes_nothing() -> None
 
 async def test_a_pause_while_the_broker_cancels_writes_nothing_behind_the_close(rig: Rig) -> None:
     """The broker would close the connection over a frame after it; the next channel is paused too."""
-    rig.socket.ears[1].replied(incoming.CANCEL)
+    rig.socket.handlers[1].replied(incoming.CANCEL)
     rig.source.pause()
     rig.source.resume()
     rig.source.pause()
     rig.deliver(1, 9)
     assert [("close", 1, 0), ("cancel", 2, 0), ("consume", 2, 0), ("cancel", 2, 0)] == rig.socket.flush()
-    rig.socket.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    rig.socket.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     await settle()
 
     assert [QueueRefused] == [type(event) for event in rig.events]
@@ -126,7 +126,7 @@ async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note
     rig.deliver(2, 2)
     assert [b"x"] == [delivery.payload for delivery in (await take(rig)).deliveries]
 
-    rig.socket.ears[1].replied(frames.CHANNEL_CLOSE_OK)
+    rig.socket.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     await settle()
     assert [("open", 1, 0), ("qos", 1, 2), ("consume", 1, 0)] == rig.socket.flush()
     rig.deliver(1, 1, size=30_000)

@@ -30,7 +30,7 @@ async def rig() -> Rig:
     made = Rig("a", "b", "c", channel_max=1)
     await settle()
     assert [("open", 1, 0), ("qos", 1, 4), ("consume", 1, 0)] == made.socket.flush()
-    made.socket.ears[1].replied(incoming.CONSUME_OK)
+    made.socket.handlers[1].replied(incoming.CONSUME_OK)
     return made
 
 
@@ -49,7 +49,7 @@ async def test_a_queue_leaves_when_all_that_came_is_acknowledged(rig: Rig) -> No
     rig.deliver(1, 1)
     await asks_to_leave(rig)
     rig.deliver(1, 2)
-    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    rig.socket.handlers[1].replied(incoming.CANCEL_OK)
     await settle()
     assert [] == rig.socket.flush()
 
@@ -79,7 +79,7 @@ async def test_a_connection_that_is_lost_at_a_turns_end_is_forgotten_like_any_ot
     rig.deliver(1, 1)
     handful = await take(rig)
     await asks_to_leave(rig)
-    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    rig.socket.handlers[1].replied(incoming.CANCEL_OK)
     rig.down()
     await settle()
     rig.source.acknowledge(handful)
@@ -92,10 +92,10 @@ async def test_every_queue_has_its_turn_again(rig: Rig) -> None:
     """In a fixed order, and each is told of once."""
     for _ in range(4):
         await asks_to_leave(rig)
-        rig.socket.ears[1].replied(incoming.CANCEL_OK)
+        rig.socket.handlers[1].replied(incoming.CANCEL_OK)
         await settle()
         assert [("qos", 1, 4), ("consume", 1, 0)] == rig.socket.flush()
-        rig.socket.ears[1].replied(incoming.CONSUME_OK)
+        rig.socket.handlers[1].replied(incoming.CONSUME_OK)
     assert [ChannelsLimited(1, 3), QueueOpened("a"), QueueOpened("b"), QueueOpened("c")] == rig.events
 
 
@@ -104,10 +104,10 @@ async def test_a_pause_during_a_turns_end_does_not_mix_queues_up(rig: Rig) -> No
     rig.source.pause()
     await asks_to_leave(rig)
     await asks_to_leave(rig)
-    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    rig.socket.handlers[1].replied(incoming.CANCEL_OK)
     await settle()
     assert [] == rig.socket.flush()
-    rig.socket.ears[1].replied(incoming.CANCEL_OK)
+    rig.socket.handlers[1].replied(incoming.CANCEL_OK)
     await settle()
     assert [("qos", 1, 4), ("consume", 1, 0), ("cancel", 1, 0)] == rig.socket.flush()
     rig.source.resume()
@@ -116,7 +116,7 @@ async def test_a_pause_during_a_turns_end_does_not_mix_queues_up(rig: Rig) -> No
 
 async def test_a_queue_that_is_missing_gives_its_channel_to_the_next(rig: Rig) -> None:
     """The broker has closed the channel, so it is opened again."""
-    rig.socket.ears[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
 
     async def opened() -> bool:
         return ("open", 1, 0) in rig.socket.written
@@ -133,7 +133,7 @@ async def test_a_channel_that_the_broker_closed_is_opened_anew_only_when_it_is_c
     due: list[tuple[float, Any]] = []
     monkeypatch.setattr(queue_consumer, "COUNTED", 60.0)
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda seconds, *call: due.append((seconds, call)), raising=False)
-    rig.socket.ears[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
     await settle()
     assert [("close-ok", 1, 0)] == rig.socket.flush()
     monkeypatch.undo()

@@ -65,10 +65,10 @@ class Recorder:
 
 
 def hear(data: bytes, *cuts: int) -> tuple[list[Heard], bytes]:
-    """Feed bytes, cut at these places, to a wire with ears on channels 1 and 2; return what was heard and what is aiormq's."""
+    """Feed bytes, cut at these places, to a wire with handlers on channels 1 and 2; return what was heard and what is aiormq's."""
     heard: list[Heard] = []
     listening = wire.FrameParser(Recorder(heard))
-    listening.ears.update({number: Recorder(heard, number) for number in (1, 2)})
+    listening.handlers.update({number: Recorder(heard, number) for number in (1, 2)})
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     ours = b"".join(listening.feed(data[start:stop]) for start, stop in pairwise(places))
     return heard, ours
@@ -108,7 +108,7 @@ OURS = b"".join(data for data, _ in STREAM if data[1:3] == b"\x00\x00")
 
 
 def test_every_frame_is_heard_on_its_channel_and_channel_0_is_handed_on() -> None:
-    """Acks, returns and closes go to the ear of their channel, frames of channel 0 to aiormq, unheard channels nowhere."""
+    """Acks, returns and closes go to the handler of their channel, frames of channel 0 to aiormq, unheard channels nowhere."""
     assert hear(BYTES) == (EXPECTED, OURS)
 
 

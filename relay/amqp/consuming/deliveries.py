@@ -37,7 +37,7 @@ class RawDelivery(NamedTuple):
 
 
 class DeliveryHandler(ChannelHandler, Protocol):
-    """An ear that takes deliveries."""
+    """A channel handler that takes deliveries."""
 
     def delivered(self, message: RawDelivery) -> None:
         """`basic.deliver` with its content."""
@@ -80,10 +80,10 @@ class DeliveryReader(FrameParser):
             begun.missing -= len(payload)
         if begun.missing <= 0:
             del self._begun[channel]
-            ear = self.ears.get(channel)
-            if ear is not None:
+            handler = self.handlers.get(channel)
+            if handler is not None:
                 body = begun.parts[0] if len(begun.parts) == 1 else b"".join(begun.parts)
-                cast("DeliveryHandler", ear).delivered(RawDelivery(begun.tag, begun.exchange, begun.routing_key, begun.header, body))
+                cast("DeliveryHandler", handler).delivered(RawDelivery(begun.tag, begun.exchange, begun.routing_key, begun.header, body))
 
 
 def _deliver(buffer: bytes, at: int) -> _Begun:

@@ -60,7 +60,7 @@ class _Turn:
 
 
 class QueueConsumer:
-    """Consumes one queue until it is cancelled; it is the ear of its channel.
+    """Consumes one queue until it is cancelled; it is the handler of its channel.
 
     Args:
         tap: of the connection.
@@ -220,7 +220,7 @@ class QueueConsumer:
     def _open(self) -> None:
         self._closed = asyncio.get_running_loop().create_future()
         self._usable = True
-        self._tap.ears[self._turn.channel.number] = self
+        self._tap.handlers[self._turn.channel.number] = self
         self._prefetch = self._hold.prefetch
         begin = deliveries.consume_next if self._turn.channel.is_open else deliveries.open_consumer
         self._turn.channel.is_open = True

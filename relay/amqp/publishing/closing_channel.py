@@ -22,7 +22,7 @@ class ChannelOwner(Protocol):
 
 
 class ClosingChannel:
-    """Ear of a channel that the relay closes; nothing was in flight on it."""
+    """Handler of a channel that the relay closes; nothing was in flight on it."""
 
     def __init__(self, session: ChannelOwner, channel: int) -> None:
         self._session = session

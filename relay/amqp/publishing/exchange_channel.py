@@ -11,7 +11,7 @@ whose answer says that everything before it was accepted, even while the confirm
 Until the exchange is proven again, nothing is written before the confirm of what went before, in bursts that double. So a
 message goes out twice at the most for each death that it did not cause, and blame is always proven. Where the exchange is
 to blame, what the broker may have taken before is unknown, not refused. A new exchange sends its first message alone, until
-the mark behind it is answered. And no outlet is far ahead of its marks, so messages that the broker routes slowly stop no other outlet.
+the mark behind it is answered. And no exchange is far ahead of its marks, so messages that the broker routes slowly stop no other exchange.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ REMEMBER_REFUSAL: Final = 1.0
 
 
 class ChannelHost(Protocol):
-    """The connection, as an outlet sees it."""
+    """The connection, as an exchange channel sees it."""
 
-    def open(self, ear: frames.ChannelHandler) -> int | None:
+    def open(self, handler: frames.ChannelHandler) -> int | None:
         """Take a channel number; None while the broker allows no more of them."""
 
     @property
@@ -57,8 +57,8 @@ class ChannelHost(Protocol):
     def closed(self, channel: int) -> None:
         """Answer the broker's `channel.close`; the number is free again."""
 
-    def changed(self, outlet: ExchangeChannel) -> None:
-        """Look at the outlet again: something was answered."""
+    def changed(self, exchange_channel: ExchangeChannel) -> None:
+        """Look at the exchange channel again: something was answered."""
 
 
 class ExchangeChannel:
@@ -93,7 +93,7 @@ class ExchangeChannel:
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is in flight."""
-        return not self.held
+        return not self.undecided
 
     @property
     def eager(self) -> bool:
@@ -116,7 +116,7 @@ class ExchangeChannel:
         return bool(self._book)
 
     @property
-    def held(self) -> int:
+    def undecided(self) -> int:
         """Messages that wait or are in flight."""
         return len(self._waiting) + len(self._suspects) + len(self._accepted) + len(self._book)
 
@@ -162,7 +162,7 @@ class ExchangeChannel:
         return [*suspects, *untouched]
 
     def rest(self) -> int | None:
-        """Give up the channel of an idle outlet; what is known of the exchange stays."""
+        """Give up the channel number while idle; what is known of the exchange stays."""
         channel, self.channel = self.channel, None
         self._forget_channel()
         return channel
@@ -191,10 +191,10 @@ class ExchangeChannel:
     def replied(self, method: tuple[int, int]) -> None:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
-            asked = not self._proven
-            if asked and not self._strict:
+            unanswered = not self._proven
+            if unanswered and not self._strict:
                 self._prove()
-            if asked or self.eager or self._line.watched:
+            if unanswered or self.eager or self._line.watched:
                 self._line.changed(self)
 
     def closed(self, reason: ReturnReason) -> None:

@@ -19,16 +19,16 @@ PATIENCE: Final = 1.0
 
 
 class Isolation:
-    """Outlets of messages that go alone, and whether the others may write.
+    """Exchange channels of messages that go alone, and whether the others may write.
 
     Args:
-        outlets: all of the connection.
+        exchange_channels: all of the connection.
         clock: monotonic seconds.
 
     """
 
-    def __init__(self, outlets: Mapping[Route, ExchangeChannel], clock: Callable[[], float]) -> None:
-        self._outlets = outlets
+    def __init__(self, exchange_channels: Mapping[Route, ExchangeChannel], clock: Callable[[], float]) -> None:
+        self._exchange_channels = exchange_channels
         self._clock = clock
         self._waiting: OrderedDict[ExchangeChannel, None] = OrderedDict()
         self._going: ExchangeChannel | None = None
@@ -37,20 +37,20 @@ class Isolation:
         self._went_at = 0.0
         self._others_until = 0.0
         self.active = False
-        """An outlet waits for its turn, or has it."""
+        """An exchange channel waits for its turn, or has it."""
 
-    def is_going(self, outlet: ExchangeChannel) -> bool:
+    def is_going(self, exchange_channel: ExchangeChannel) -> bool:
         """Whether it is its turn."""
-        return outlet is self._going
+        return exchange_channel is self._going
 
-    def add(self, outlet: ExchangeChannel) -> None:
-        """Let an outlet wait for its turn."""
-        self._waiting[outlet] = None
+    def add(self, exchange_channel: ExchangeChannel) -> None:
+        """Let an exchange channel wait for its turn."""
+        self._waiting[exchange_channel] = None
         self.active = True
 
-    def discard(self, outlet: ExchangeChannel) -> None:
-        """Forget an outlet that waits no more."""
-        self._waiting.pop(outlet, None)
+    def discard(self, exchange_channel: ExchangeChannel) -> None:
+        """Forget an exchange channel that waits no more."""
+        self._waiting.pop(exchange_channel, None)
         self.active = self._going is not None or bool(self._waiting)
 
     @property
@@ -64,12 +64,12 @@ class Isolation:
         return self._going is not None or bool(self._waiting and now >= self._others_until)
 
     def next(self) -> ExchangeChannel | None:
-        """The outlet whose turn it is; None while there is none, or the broker has not looked at everything else."""
+        """The exchange channel whose turn it is; None while there is none, or the broker has not looked at everything else."""
         if self._going is not None or not self._waiting:
             return None
         now = self._clock()
         self._since = now if self._since is None else self._since
-        if now < self._since + PATIENCE and any(outlet.unseen for outlet in self._outlets.values()):
+        if now < self._since + PATIENCE and any(exchange_channel.unseen for exchange_channel in self._exchange_channels.values()):
             return None
         self._going, self._went_at = self._waiting.popitem(last=False)[0], now
         return self._going

@@ -8,7 +8,7 @@ from typing import Final
 
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
 
-ASKED_AT_ONCE: Final = 50
+MAX_PROBES: Final = 50
 """Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
 messages of others."""
 ANSWERS_WITHIN: Final = 1.0
@@ -35,7 +35,7 @@ class Probes:
         self._clock = clock
         self._wake = wake
         self._pump = pump
-        self.asked: set[ExchangeChannel] = set()
+        self.unanswered: set[ExchangeChannel] = set()
         """The broker owes an answer."""
         self._recent: OrderedDict[ExchangeChannel, float] = OrderedDict()
         """Those of them that it has not owed for long, and since when."""
@@ -51,24 +51,24 @@ class Probes:
         if len(self._recent) < self._most:
             return False
         overdue = self._clock() - ANSWERS_WITHIN
-        while len(self.asked) - len(self._recent) < self._most and self._recent and next(iter(self._recent.values())) <= overdue:
+        while len(self.unanswered) - len(self._recent) < self._most and self._recent and next(iter(self._recent.values())) <= overdue:
             self._recent.popitem(last=False)
         return len(self._recent) >= self._most
 
-    def began(self, outlet: ExchangeChannel) -> None:
+    def began(self, exchange_channel: ExchangeChannel) -> None:
         """The broker was asked."""
-        if outlet not in self.asked:
-            self.asked.add(outlet)
-            self._recent[outlet] = self._clock()
+        if exchange_channel not in self.unanswered:
+            self.unanswered.add(exchange_channel)
+            self._recent[exchange_channel] = self._clock()
 
-    def ended(self, outlet: ExchangeChannel) -> None:
+    def ended(self, exchange_channel: ExchangeChannel) -> None:
         """The broker has answered, or will not."""
-        self.asked.discard(outlet)
-        self._recent.pop(outlet, None)
+        self.unanswered.discard(exchange_channel)
+        self._recent.pop(exchange_channel, None)
 
-    def wait(self, outlet: ExchangeChannel) -> None:
+    def wait(self, exchange_channel: ExchangeChannel) -> None:
         """Ask when an answer has come, or has not come for too long."""
-        self.waiting.setdefault(outlet, self._clock())
+        self.waiting.setdefault(exchange_channel, self._clock())
         self._look_later()
 
     def next(self) -> ExchangeChannel | None:
@@ -78,9 +78,9 @@ class Probes:
         self._newest = not self._newest
         return self.waiting.popitem(last=self._newest)[0]
 
-    def forget(self, outlet: ExchangeChannel) -> None:
+    def forget(self, exchange_channel: ExchangeChannel) -> None:
         """It has nothing to ask for."""
-        self.waiting.pop(outlet, None)
+        self.waiting.pop(exchange_channel, None)
 
     def _look_later(self) -> None:
         if self.waiting and not self._looks_again:
