@@ -9,13 +9,13 @@ from relay.engine.window import Window
 from relay.ports import LivePublisher
 
 
-def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, in_hand: Window, reasons: Mapping[str, str]) -> Mapping[str, object]:
+def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, window: Window, reasons: Mapping[str, str]) -> Mapping[str, object]:
     """The relay's state, as JSON takes it."""
     return {
         "broker": "up" if publisher.ready else "down or blocked",
         "reasons": dict(reasons),
         "listen": listen,
-        "in_flight": in_hand.messages,
+        "in_flight": window.messages,
         "pending_transactions": intake.streams.pending,
         "lanes": len(intake.lanes.owned),
         "held": intake.streams.held,

@@ -10,10 +10,10 @@ from relay.engine.loop import Engine
 from relay.engine.window import Window
 
 
-async def idle(seconds: float, *, in_hand: Window, engine: Engine, away: Callable[[], bool]) -> None:
-    """Return after so many seconds in which nothing was in hand and no server `away`, and not while a claim may bring something."""
-    taken, busy_at = in_hand.taken, time.monotonic()
+async def idle(seconds: float, *, window: Window, engine: Engine, away: Callable[[], bool]) -> None:
+    """Return after so many seconds in which nothing was in flight and no server `away`, and not while a claim may bring something."""
+    taken, busy_at = window.taken, time.monotonic()
     while time.monotonic() - busy_at < seconds or engine.claiming:
         await asyncio.sleep(min(max(seconds / 10, 0.01), 0.5))
-        if away() or in_hand.messages or in_hand.taken > taken:
-            taken, busy_at = in_hand.taken, time.monotonic()
+        if away() or window.messages or window.taken > taken:
+            taken, busy_at = window.taken, time.monotonic()

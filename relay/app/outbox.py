@@ -70,7 +70,7 @@ class Relay:
         self._database = DatabaseTarget(self._secret("database_url"), self._risky)
         self._store = self._make_store()
         self._upkeep = self._make_upkeep()
-        self._in_hand = Window(window=settings.window, window_bytes=settings.window_bytes)
+        self._window = Window(window=settings.window, window_bytes=settings.window_bytes)
         self._intake = self._make_intake()
         self._publisher, self._listener = self._make_publisher(), self._make_listener()
 
@@ -112,7 +112,7 @@ class Relay:
         publisher, listener = self._publisher, self._listener
         self._engine = engine = self._make_engine(publisher, listener)
         self._metrics.watch(
-            in_flight=lambda: self._in_hand.messages,
+            in_flight=lambda: self._window.messages,
             silent=publisher.silent,
             apart=lambda: len(self._intake.streams.heads),
             behind=lambda: len(self._intake.behind),
@@ -133,7 +133,7 @@ class Relay:
 
     async def _leave(self) -> None:
         """Free the lanes and the row; a database that is away finds out by the heartbeat."""
-        kept = self._in_hand.messages + (self._engine.kept if self._engine else 0)
+        kept = self._window.messages + (self._engine.kept if self._engine else 0)
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(5):
                 await self._store.unregister(holds_locks=kept > 0 or self._store.left_locked)
@@ -181,15 +181,15 @@ class Relay:
         )
 
     def _make_intake(self) -> Intake:
-        strangers = UnconfirmedExchanges(window=self._settings.window, in_hand=lambda: self._in_hand.exchanges)
+        strangers = UnconfirmedExchanges(window=self._settings.window, in_flight=lambda: self._window.exchanges)
         return Intake(store=self._store, poll_interval=self._settings.poll_interval, share=self._make_share(), strangers=strangers)
 
     def _make_share(self) -> FloodControl:
         return FloodControl(
             window=self._settings.window,
-            in_hand=self._in_hand.count,
+            in_flight=self._window.count,
             window_bytes=self._settings.window_bytes,
-            size_in_hand=self._in_hand.size_of,
+            size_in_flight=self._window.size_of,
         )
 
     def _make_engine(self, publisher: LivePublisher, listener: Listener) -> Engine:
@@ -198,7 +198,7 @@ class Relay:
             publisher=publisher,
             settler=self._make_settler(),
             wakeup=listener,
-            in_hand=self._in_hand,
+            window=self._window,
             policy=lambda: self._policy.retry,
             batch_size=self._settings.batch_size,
             emit=self._emit,
@@ -227,7 +227,7 @@ class Relay:
         )
 
     def _maintenance(self, publisher: LivePublisher, listener: Listener, engine: Engine) -> Maintenance:
-        scrub = Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge, holds=self._in_hand.holds)
+        scrub = Scrub(store=self._store, intake=self._intake, emit=self._emit, nudge=engine.nudge, holds=self._window.holds)
         return Maintenance(
             store=self._upkeep,
             intake=self._intake,
@@ -242,15 +242,15 @@ class Relay:
     def _lock_renewer(self, publisher: LivePublisher) -> LockRenewer:
         return LockRenewer(
             store=self._upkeep,
-            window=self._in_hand,
+            window=self._window,
             lock_seconds=lambda: self._policy.lock_seconds,
             silent=publisher.silent,
             emit=self._emit,
         )
 
     def _state(self, publisher: LivePublisher, listener: Listener) -> Mapping[str, object]:
-        held, reasons = self._in_hand, self._health.reasons
-        state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, in_hand=held, reasons=reasons)
+        reasons = self._health.reasons
+        state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, window=self._window, reasons=reasons)
         return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gate.unusable}
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
@@ -276,14 +276,14 @@ class Relay:
         self._signals += 1
         drains = self._signals == 1
         self._stop.set()
-        self._emit(events.Stopping(name, "drain" if drains else "cut", self._in_hand.messages))
+        self._emit(events.Stopping(name, "drain" if drains else "cut", self._window.messages))
         asyncio.get_running_loop().call_later(self._drain_seconds + GRACE if drains else GRACE / 2, self._abandon)
         if self._engine:
             (self._engine.stop if drains else self._engine.cut)()
 
     def _abandon(self) -> None:
-        """End although a server hangs in the middle of an answer: nobody may have to kill the relay. What is in hand keeps its locks."""
-        self._emit(events.Abandoned(self._in_hand.messages))
+        """End although a server hangs in the middle of an answer: nobody may have to kill the relay. What is in flight keeps its locks."""
+        self._emit(events.Abandoned(self._window.messages))
         self._log.flush()
         os._exit(1)
 
@@ -295,7 +295,7 @@ class Relay:
         def away() -> bool:
             return not self._publisher.ready or "database" in self._health.reasons
 
-        await idle(seconds, in_hand=self._in_hand, engine=engine, away=away)
+        await idle(seconds, window=self._window, engine=engine, away=away)
         self._stop.set()
         self._emit(events.Stopping("idle", "drain", 0))
         engine.stop()

@@ -38,7 +38,7 @@ class Backlog:
         self._in_all = in_all
         self._found: dict[str, dict[Position, ScanFinding]] = {}
         self.starved = False
-        """Messages of strangers were left out, of which enough are in hand."""
+        """Messages of strangers were left out, of which enough are in flight."""
 
     def put(self, finding: ScanFinding, *, known: bool = False) -> None:
         """Remember a message, if there is room; `known`: its exchange takes messages."""

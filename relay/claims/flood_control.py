@@ -15,7 +15,7 @@ from relay.message import Batch
 PART = 8
 """All floods together take one part in so many of the window, in messages and in bytes, while others have messages."""
 PORTION = 4
-"""A claim of a flood takes one part in so many of what the flood may have in hand: what is settled makes room for the next one early."""
+"""A claim of a flood takes one part in so many of what the flood may have in flight: what is settled makes room for the next one early."""
 REMEMBERED = 5.0
 """Seconds after the last message of others in which floods stay small."""
 MOST = 8
@@ -26,10 +26,10 @@ class FloodControl:
     """Says what floods, and how much of it may be claimed now.
 
     Args:
-        window: messages that may be in hand.
-        in_hand: messages of an exchange that are in hand now.
-        window_bytes: bytes of payload that may be in hand; 0 for no share of bytes.
-        size_in_hand: bytes of an exchange that are in hand now.
+        window: messages that may be in flight.
+        in_flight: messages of an exchange that are in flight now.
+        window_bytes: bytes of payload that may be in flight; 0 for no share of bytes.
+        size_in_flight: bytes of an exchange that are in flight now.
         clock: monotonic seconds.
 
     """
@@ -38,15 +38,15 @@ class FloodControl:
         self,
         *,
         window: int,
-        in_hand: Callable[[str], int],
+        in_flight: Callable[[str], int],
         window_bytes: int = 0,
-        size_in_hand: Callable[[str], int] = lambda _: 0,
+        size_in_flight: Callable[[str], int] = lambda _: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._window = window
-        self._in_hand = in_hand
+        self._in_flight = in_flight
         self._window_bytes = window_bytes
-        self._size_in_hand = size_in_hand
+        self._size_in_flight = size_in_flight
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
         """When a message of an exchange was claimed last; of one more exchange than there are floods, so that one is another's."""
@@ -85,13 +85,13 @@ class FloodControl:
             return room
         most = max(self._window // PART // len(floods), 1)
         portion = self._fitting(exchange, max(most // PORTION, 1), len(floods))
-        return min(portion, room) if most - self._in_hand(exchange) >= portion else 0
+        return min(portion, room) if most - self._in_flight(exchange) >= portion else 0
 
     def _fitting(self, exchange: str, portion: int, floods: int) -> int:
-        """So many messages of it as have room in bytes, as large as the last ones; one where none of it is in hand, else more than any."""
+        """So many messages of it as have room in bytes, as large as the last ones; one where none is in flight, else more than any."""
         most, size = self._window_bytes // PART // floods, self._sizes.get(exchange, 0)
         if not (self._window_bytes and size):
             return portion
         portion = min(portion, max(most // PORTION // size, 1))
-        held = self._size_in_hand(exchange)
+        held = self._size_in_flight(exchange)
         return portion if not held or held + portion * size <= most else self._window + 1

@@ -130,10 +130,10 @@ class Streams:
         """The head of each exchange that has a stream of its own."""
         return {name: branch.cursor.head for name, branch in self._branches.items()}
 
-    def places(self, in_hand: Position | None) -> Places:
-        """Where the relay is whose lowest message in hand is this."""
+    def places(self, lowest_in_flight: Position | None) -> Places:
+        """Where the relay is whose lowest message in flight is this."""
         top = self.main.head
-        return Places(min(top, in_hand or top), min(top, *self.heads.values()) if self.heads else top, top)
+        return Places(min(top, lowest_in_flight or top), min(top, *self.heads.values()) if self.heads else top, top)
 
     def expects(self, exchange: str, position: Position) -> bool:
         """Whether the stream of an exchange finds what is at a position below its head by itself: its transaction was late."""

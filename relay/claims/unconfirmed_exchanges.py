@@ -1,4 +1,4 @@
-"""Exchanges from which no confirm has come yet, and how many of their messages may be in hand; no I/O.
+"""Exchanges from which no confirm has come yet, and how many of their messages may be in flight; no I/O.
 
 The broker is asked of each exchange whether it exists, some thousand a second, and over each that does not it closes a channel. Where many
 such exchanges have messages, these would fill the window and everything else would wait behind them. So they take a small part of it, and
@@ -19,7 +19,7 @@ CROWD = 50
 PART = 8
 """Messages of strangers take one part in so many of the window."""
 PORTION = 4
-"""A claim of a crowd takes one part in so many of what strangers may have in hand."""
+"""A claim of a crowd takes one part in so many of what strangers may have in flight."""
 MOST_KNOWN = 1000
 """Exchanges that are remembered, those that took a message last."""
 REFUSED = frozenset({"exchange_missing", "access_refused"})
@@ -31,17 +31,17 @@ class UnconfirmedExchanges:
     """Tells strangers from exchanges that take messages.
 
     Args:
-        window: messages that may be in hand.
-        in_hand: messages in hand, by exchange.
+        window: messages that may be in flight.
+        in_flight: messages in flight, by exchange.
         clock: monotonic seconds.
 
     """
 
-    def __init__(self, *, window: int, in_hand: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, window: int, in_flight: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._most = max(window // PART, 1)
         self._portion = max(self._most // PORTION, 1)
-        self._in_hand = in_hand
+        self._in_flight = in_flight
         self._known: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -75,7 +75,7 @@ class UnconfirmedExchanges:
         What is `reserved` for one kind of claim is room beside the others.
         """
         most = self._most + reserved * self._portion
-        left = most - sum(count for exchange, count in self._in_hand().items() if exchange not in self._known)
+        left = most - sum(count for exchange, count in self._in_flight().items() if exchange not in self._known)
         return min(self._portion, room) if left >= self._portion else 0
 
     def __contains__(self, exchange: object) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from relay import events
 from relay.engine.retry import RetryPolicy, decide_all
-from relay.engine.settle_events import tally
+from relay.engine.settle_events import events_of
 from relay.message import Batch, Keep, Outcome, Portion
 from relay.ports import Publisher, Settler, SettleResult
 
@@ -85,5 +85,5 @@ class InFlight:
         async for written in self._settler.settle(batch, portion, outcomes):
             self._landed(batch, written)
             self.kept += sum(isinstance(outcome, Keep) for outcome in written.outcomes) if self._leaving else 0
-            for event in tally(written, time.monotonic() - began):
+            for event in events_of(written, time.monotonic() - began):
                 self._emit(event)

@@ -29,7 +29,7 @@ class Engine:
         publisher: Publisher,
         settler: Settler,
         wakeup: Wakeup,
-        in_hand: Window,
+        window: Window,
         policy: Callable[[], RetryPolicy],
         batch_size: int,
         emit: events.Sink,
@@ -37,7 +37,7 @@ class Engine:
         self._intake = intake
         self._publisher = publisher
         self._wakeup = wakeup
-        self._in_hand = in_hand
+        self._window = window
         self._batch_size = batch_size
         self._stopping = asyncio.Event()
         self._nudged = asyncio.Event()
@@ -95,9 +95,9 @@ class Engine:
             await unless(self._stopping, self._publisher.wait_ready())
             return None
         self._nudged.clear()
-        room, room_bytes = self._in_hand.room()
+        room, room_bytes = self._window.room()
         # Beside an exchange that is stuck half of the window is all there is.
-        if room_bytes <= 0 or room < max(1, min(self._batch_size, self._in_hand.window // 2) * FULL_ENOUGH):
+        if room_bytes <= 0 or room < max(1, min(self._batch_size, self._window.max_messages // 2) * FULL_ENOUGH):
             await unless(self._stopping, self._nudged.wait())
             return None
         self.claiming = True
@@ -105,7 +105,7 @@ class Engine:
         # After one that failed the next one begins before anybody looks.
         self.claiming = False
         if batch:
-            self._in_hand.add(batch)
+            self._window.add(batch)
             self._wakeup.busy(len(batch.claims))
         elif not (self._claimer.failed or self._stopping.is_set()):
             await self._rest()
@@ -122,6 +122,6 @@ class Engine:
 
     def _landed(self, batch: Batch, written: SettleResult) -> None:
         """There is room again, and keys may have come free."""
-        self._in_hand.remove(batch, written.portion.claims)
+        self._window.remove(batch, written.portion.claims)
         self._intake.settled(written.portion, written.outcomes)
         self._nudged.set()

@@ -25,7 +25,7 @@ def word(outcome: Outcome) -> str:
             return "kept"
 
 
-def tally(written: SettleResult, seconds: float) -> Iterator[Event]:
+def events_of(written: SettleResult, seconds: float) -> Iterator[Event]:
     """What there is to tell of a settled portion: counts, lost locks, dead messages."""
     portion, outcomes, lost = written
     yield BatchSettled(len(outcomes), seconds, _counts(written), _publish_seconds(portion))

@@ -12,21 +12,21 @@ class Window:
     """Batches between claim and settle, counted in messages and in bytes."""
 
     def __init__(self, *, window: int, window_bytes: int) -> None:
-        self.window = window
+        self.max_messages = window
         self._window_bytes = window_bytes
         self._batches: dict[Batch, dict[tuple[int, int], Claim] | None] = {}
-        """What is held of each batch; None: all of it, and most batches are let go of at once."""
+        """What is in flight of each batch; None: all of it, and most batches are removed at once."""
         self._by_exchange: Counter[str] = Counter()
         self._size_by_exchange: Counter[str] = Counter()
         self.stuck: frozenset[str] = frozenset()
-        """Exchanges that are silent and together hold half of the window or more."""
+        """Exchanges that are silent and together are half of the window or more."""
         self.taken = 0
-        """Messages taken in hand since the start."""
+        """Messages claimed since the start."""
         self.messages = 0
         self.size = 0
 
     def add(self, batch: Batch) -> None:
-        """Take a claimed batch in hand."""
+        """Add a claimed batch."""
         self._batches[batch] = None
         for exchange, amount in batch.exchanges.items():
             self._by_exchange[exchange] += amount.messages
@@ -36,25 +36,25 @@ class Window:
         self.size += batch.size
 
     def remove(self, batch: Batch, claims: Sequence[Claim]) -> None:
-        """Let go of claims that were settled, released or left to their lock."""
+        """Remove claims that were settled, released or left to their lock."""
         if claims is batch.claims and self._batches[batch] is None:
             del self._batches[batch]
-            self._let_go(batch.exchanges)
+            self._subtract(batch.exchanges)
             return
-        held = self._held(batch)
-        gone = [claim for claim in claims if held.pop((claim.xid, claim.seq), None) is not None]
-        if not held:
+        in_flight = self._in_flight(batch)
+        removed = [claim for claim in claims if in_flight.pop((claim.xid, claim.seq), None) is not None]
+        if not in_flight:
             del self._batches[batch]
-        self._let_go(by_exchange(gone))
+        self._subtract(by_exchange(removed))
 
-    def _held(self, batch: Batch) -> dict[tuple[int, int], Claim]:
-        held = self._batches[batch]
-        if held is None:
-            held = self._batches[batch] = {(claim.xid, claim.seq): claim for claim in batch.claims}
-        return held
+    def _in_flight(self, batch: Batch) -> dict[tuple[int, int], Claim]:
+        in_flight = self._batches[batch]
+        if in_flight is None:
+            in_flight = self._batches[batch] = {(claim.xid, claim.seq): claim for claim in batch.claims}
+        return in_flight
 
-    def _let_go(self, exchanges: Mapping[str, Amount]) -> None:
-        """Count so much less; applications name exchanges, so those with none in hand are forgotten."""
+    def _subtract(self, exchanges: Mapping[str, Amount]) -> None:
+        """Count so much less; applications name exchanges, so those with none in flight are forgotten."""
         for exchange, amount in exchanges.items():
             self.messages -= amount.messages
             self.size -= amount.size
@@ -64,15 +64,15 @@ class Window:
                 del self._by_exchange[exchange], self._size_by_exchange[exchange]
 
     def holds(self, position: Position) -> bool:
-        """Whether the message at a position is in hand."""
+        """Whether the message at a position is in flight."""
         return any(
-            batch.claims[0].position <= position <= batch.claims[-1].position and position in self._held(batch)
+            batch.claims[0].position <= position <= batch.claims[-1].position and position in self._in_flight(batch)
             for batch in list(self._batches)
         )
 
     @property
     def lowest(self) -> Position | None:
-        """No message in hand stands below this position; None where nothing is in hand."""
+        """No message in flight stands below this position; None where nothing is in flight."""
         return min((batch.claims[0].position for batch in self._batches), default=None)
 
     @property
@@ -95,14 +95,14 @@ class Window:
         """
         messages, size = self._of(self.stuck)
         return (
-            self.window - self.messages + max(0, messages - self.window // 2),
+            self.max_messages - self.messages + max(0, messages - self.max_messages // 2),
             self._window_bytes - self.size + max(0, size - self._window_bytes // 2),
         )
 
     def note_silence(self, silent: Collection[str]) -> bool:
         """Learn which exchanges do not confirm; return whether that changes which are stuck."""
         messages, size = self._of(silent)
-        much = messages * 2 >= self.window or size * 2 >= self._window_bytes
+        much = messages * 2 >= self.max_messages or size * 2 >= self._window_bytes
         before, self.stuck = self.stuck, frozenset(silent if much else ())
         return before != self.stuck
 
@@ -110,11 +110,11 @@ class Window:
         return sum(self._by_exchange[name] for name in exchanges), sum(self._size_by_exchange[name] for name in exchanges)
 
     def due_for_renewal(self, now: float, margin: float) -> list[tuple[Batch, list[tuple[int, int]]]]:
-        """Positions still in hand whose deadline is less than `margin` seconds away, by their batch."""
+        """Positions still in flight whose deadline is less than `margin` seconds away, by their batch."""
         due = [(batch, self._due(batch, now + margin)) for batch in self._batches]
         return [(batch, positions) for batch, positions in due if positions]
 
     def _due(self, batch: Batch, until: float) -> list[tuple[int, int]]:
         if batch.deadline < until:
-            return list(self._held(batch))
-        return [position for position, deadline in batch.behind.items() if deadline < until and position in self._held(batch)]
+            return list(self._in_flight(batch))
+        return [position for position, deadline in batch.behind.items() if deadline < until and position in self._in_flight(batch)]

@@ -117,11 +117,11 @@ def settle_of(batch: Batch, rows: Sequence[SettleRow], *, name: str, policy: Pol
 
 def returns_of(rows: Sequence[SettleRow]) -> dict[str, list[Any]]:
     """Delay, whether the claim is given back, and what spoiled the attempt."""
-    gone = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
+    released = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
     return {
-        "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in gone],
-        "given_back": [int(isinstance(outcome, GiveBack)) for outcome in gone],
-        "errors": [_storable(f"{outcome.code}: {outcome.detail}" if outcome.code else "") for outcome in gone],
+        "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in released],
+        "given_back": [int(isinstance(outcome, GiveBack)) for outcome in released],
+        "errors": [_storable(f"{outcome.code}: {outcome.detail}" if outcome.code else "") for outcome in released],
     }
 
 

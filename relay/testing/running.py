@@ -52,7 +52,7 @@ class InTest(Relay):
     @property
     def holds(self) -> int:
         """Messages claimed and not settled, as far as it knows."""
-        return self._in_hand.messages
+        return self._window.messages
 
     async def reconnect(self) -> None:
         """Forget what the last connection to the broker has taught, unless something is in flight on it; connect without a pause."""

@@ -24,7 +24,7 @@ CLAIMERS = 3
 
 def fair(store: MadeStore) -> Streams:
     """Streams that step over so few messages at once that it is seen, and split off what floods."""
-    return Streams(store, FloodControl(window=40, in_hand=lambda exchange: 0))
+    return Streams(store, FloodControl(window=40, in_flight=lambda exchange: 0))
 
 
 async def claim_all(streams: Streams, chance: random.Random, ended: asyncio.Event) -> Counter[str]:

@@ -24,7 +24,7 @@ def streams(store: MadeStore) -> Streams:
 def fair(store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> Streams:
     """Streams that split off what floods, and step over so few messages at once that it is seen."""
     monkeypatch.setattr("relay.claims.stream.WALK", WALK)
-    return Streams(store, FloodControl(window=80, in_hand=lambda exchange: 0))
+    return Streams(store, FloodControl(window=80, in_flight=lambda exchange: 0))
 
 
 async def claim(streams: Streams, limit: int = 100) -> list[str]:

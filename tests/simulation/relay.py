@@ -105,7 +105,7 @@ class App(Relay):
     @property
     def kept(self) -> int:
         """What it leaves under its locks: written, not confirmed when the drain ended, or never settled."""
-        return self._in_hand.messages + (self._engine.kept if self._engine else 0)
+        return self._window.messages + (self._engine.kept if self._engine else 0)
 
     def _make_publisher(self) -> RabbitPublisher:
         url = self._settings.amqp_url.get_secret_value()

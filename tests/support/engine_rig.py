@@ -25,14 +25,14 @@ class Rig:
         self.publisher = FakePublisher()
         self.settler = FakeSettler()
         self.wakeup = FakeWakeup(looks=looks)
-        self.in_hand = Window(window=window, window_bytes=window_bytes)
+        self.window = Window(window=window, window_bytes=window_bytes)
         self.told: list[events.Event] = []
         self.engine = Engine(
             intake=self.intake,
             publisher=self.publisher,
             settler=self.settler,
             wakeup=self.wakeup,
-            in_hand=self.in_hand,
+            window=self.window,
             policy=RetryPolicy,
             batch_size=BATCH,
             emit=self.told.append,

@@ -59,8 +59,8 @@ def test_a_message_costs_few_calls_from_its_claim_to_its_settle() -> None:
 
 def _move(bench: Bench, claimed: Batch) -> None:
     """Everything but the socket and the database."""
-    in_hand = Window(window=MESSAGES, window_bytes=1 << 30)
-    in_hand.add(claimed)
+    window = Window(window=MESSAGES, window_bytes=1 << 30)
+    window.add(claimed)
     job = bench.submit(claimed)
     for confirmed in (*range(MOST_UNSEEN, MESSAGES, MOST_UNSEEN), MESSAGES):
         for _ in range(MOST_UNSEEN // MARK_EVERY):
@@ -71,5 +71,5 @@ def _move(bench: Bench, claimed: Batch) -> None:
     rows = _rows(claimed, portion, outcomes)
     assert {"xids", "seqs"} == {*positions_of(rows)}
     assert results_of(rows)["results"] is None
-    in_hand.remove(claimed, portion.claims)
-    assert ([SUCCESS] * MESSAGES, 0) == (outcomes, in_hand.messages)
+    window.remove(claimed, portion.claims)
+    assert ([SUCCESS] * MESSAGES, 0) == (outcomes, window.messages)

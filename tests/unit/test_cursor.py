@@ -39,9 +39,9 @@ class Relays(RuleBasedStateMachine):
         self.patch.setattr(strange, "CROWD", 0)
         self.patch.setattr(crowd_bypass, "SAME_FOR", 0.0)
         self.queue = ModelQueue()
-        self.strangers = [UnconfirmedExchanges(window=64, in_hand=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
+        self.strangers = [UnconfirmedExchanges(window=64, in_flight=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
         self.relays = [
-            Streams(self.queue, FloodControl(window=8, in_hand=lambda exchange: 0, clock=lambda: 0.0), strangers=strangers)
+            Streams(self.queue, FloodControl(window=8, in_flight=lambda exchange: 0, clock=lambda: 0.0), strangers=strangers)
             for strangers in self.strangers
         ]
 

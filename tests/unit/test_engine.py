@@ -26,7 +26,7 @@ async def test_every_batch_goes_from_claim_to_settle() -> None:
 
     assert batches == rig.publisher.published
     assert dict.fromkeys((claim.id for batch in batches for claim in batch.claims), SUCCESS) == rig.settler.outcomes
-    assert 0 == rig.in_hand.messages
+    assert 0 == rig.window.messages
     assert [3] * 5 == rig.wakeup.found
     assert (5, 5) == (len(rig.of(events.BatchClaimed)), len(rig.of(events.BatchSettled)))
     assert sorted(rig.settler.outcomes) == sorted(line.removeprefix("settled ") for line in rig.intake.told)
@@ -63,7 +63,7 @@ async def test_until_a_claim_was_answered_it_may_bring_something(monkeypatch: py
         assert rig.engine.claiming
         answer.set()
         await rig.until(lambda: not rig.engine.claiming)
-        assert 1 == rig.in_hand.messages
+        assert 1 == rig.window.messages
         rig.publisher.let_go()
 
 
@@ -120,7 +120,7 @@ async def test_what_is_confirmed_is_settled_while_its_batch_waits() -> None:
     async with rig.running():
         await rig.until(lambda: bool(rig.settler.outcomes))
         assert {quick.id: SUCCESS} == rig.settler.outcomes
-        assert 1 == rig.in_hand.messages
+        assert 1 == rig.window.messages
         rig.publisher.let_go()
 
     assert {quick.id: SUCCESS, silent.id: SUCCESS} == rig.settler.outcomes
@@ -135,8 +135,8 @@ async def test_the_window_bounds_what_is_in_hand() -> None:
     async with rig.running():
         await rig.until(lambda: len(rig.publisher.published) == 3)
         await asyncio.sleep(10)
-        assert (23, [10, 10, 5]) == (rig.in_hand.messages, [room for room, _ in rig.intake.rooms])
-        assert rig.in_hand.room()[0] < BATCH * FULL_ENOUGH
+        assert (23, [10, 10, 5]) == (rig.window.messages, [room for room, _ in rig.intake.rooms])
+        assert rig.window.room()[0] < BATCH * FULL_ENOUGH
         rig.publisher.let_go()
         await rig.until_idle()
 
@@ -189,9 +189,9 @@ async def test_the_last_room_that_is_enough_is_used(window: int, window_bytes: i
 async def test_a_window_smaller_than_a_batch_goes_on_beside_a_stuck_exchange() -> None:
     """Half of it is left to the others, and half of that is enough for a claim."""
     rig = Rig(a_batch(a_claim()), window=8)
-    rig.in_hand.add(a_batch(*(a_claim(exchange="silent") for _ in range(4))))
-    assert rig.in_hand.note_silence(["silent"])
-    rig.in_hand.add(a_batch(a_claim()))
+    rig.window.add(a_batch(*(a_claim(exchange="silent") for _ in range(4))))
+    assert rig.window.note_silence(["silent"])
+    rig.window.add(a_batch(a_claim()))
     async with rig.running():
         await rig.until(lambda: bool(rig.settler.outcomes))
 

@@ -48,7 +48,7 @@ async def test_a_stop_gives_back_at_once_what_was_not_written() -> None:
         await rig.until(lambda: len(rig.settler.outcomes) == 4)
         assert asyncio.get_running_loop().time() - before < 1
         assert {claim.id: GiveBack("cut", "Held.") for claim in unwritten} == rig.settler.outcomes
-        assert (1, False) == (rig.in_hand.messages, task.done())
+        assert (1, False) == (rig.window.messages, task.done())
         rig.publisher.let_go()
 
     assert SUCCESS == rig.settler.outcomes[written.id]
@@ -62,12 +62,12 @@ async def test_a_drain_does_not_wait_for_what_the_archive_refuses() -> None:
     rig = Rig(batch)
     rig.engine._flight._settler = settlement = RetryingSettler(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
     async with rig.running(drain=3600):
-        await rig.until(lambda: rig.in_hand.messages == 1)
+        await rig.until(lambda: rig.window.messages == 1)
         before = asyncio.get_running_loop().time()
 
     assert settlement._leaving.is_set()
     assert asyncio.get_running_loop().time() - before < 1
-    assert 1 == rig.in_hand.messages
+    assert 1 == rig.window.messages
 
 
 @pytest.mark.ids("D9")
@@ -110,4 +110,4 @@ async def test_a_database_that_stays_away_does_not_keep_a_relay_that_leaves() ->
         await rig.until_idle()
 
     assert pytest.approx(30 + SETTLE_GRACE, abs=5) == asyncio.get_running_loop().time() - before
-    assert ({}, 1) == (rig.settler.outcomes, rig.in_hand.messages)
+    assert ({}, 1) == (rig.settler.outcomes, rig.window.messages)

@@ -12,94 +12,94 @@ SILENT = EMPTY + len("silent") - len("orders")
 
 def test_the_window_shrinks_by_what_is_in_hand_and_grows_by_what_is_settled() -> None:
     """In messages and in bytes alike, portion by portion."""
-    in_hand = Window(window=10, window_bytes=10_000)
+    window = Window(window=10, window_bytes=10_000)
     batch = a_batch(a_claim(payload=b"12345", options="123"), a_claim(payload=b"123", ordering_key="é"))
-    in_hand.add(batch)
-    assert (8, 10_000 - 2 * EMPTY - 15) == in_hand.room()
+    window.add(batch)
+    assert (8, 10_000 - 2 * EMPTY - 15) == window.room()
 
-    in_hand.remove(batch, batch.claims[:1])
-    assert (9, 10_000 - EMPTY - 7) == in_hand.room()
-    in_hand.remove(batch, batch.claims[1:])
-    assert ((10, 10_000), 0, 0) == (in_hand.room(), in_hand.messages, in_hand.size)
+    window.remove(batch, batch.claims[:1])
+    assert (9, 10_000 - EMPTY - 7) == window.room()
+    window.remove(batch, batch.claims[1:])
+    assert ((10, 10_000), 0, 0) == (window.room(), window.messages, window.size)
 
 
 def test_silent_exchanges_leave_half_of_the_window_to_the_others() -> None:
     """What does not confirm and holds half or more, in messages or in bytes, is stuck, and counts as half at the most."""
-    in_hand = Window(window=10, window_bytes=20 * SILENT)
+    window = Window(window=10, window_bytes=20 * SILENT)
     silent, other = a_batch(*(a_claim(exchange="silent", payload=b"") for _ in range(8))), a_batch(a_claim(exchange="others", payload=b""))
-    in_hand.add(silent)
-    in_hand.add(other)
-    assert not in_hand.note_silence(["others"])
-    assert (1, 11 * SILENT) == in_hand.room()
+    window.add(silent)
+    window.add(other)
+    assert not window.note_silence(["others"])
+    assert (1, 11 * SILENT) == window.room()
 
-    assert in_hand.note_silence(["silent"])
-    assert (frozenset({"silent"}), (4, 11 * SILENT)) == (in_hand.stuck, in_hand.room())
-    assert not in_hand.note_silence(["silent"])
+    assert window.note_silence(["silent"])
+    assert (frozenset({"silent"}), (4, 11 * SILENT)) == (window.stuck, window.room())
+    assert not window.note_silence(["silent"])
 
-    in_hand.remove(silent, silent.claims[:4])
-    assert in_hand.note_silence(["silent"])
-    assert (frozenset(), (5, 15 * SILENT)) == (in_hand.stuck, in_hand.room())
+    window.remove(silent, silent.claims[:4])
+    assert window.note_silence(["silent"])
+    assert (frozenset(), (5, 15 * SILENT)) == (window.stuck, window.room())
 
 
 def test_silent_exchanges_are_stuck_by_their_bytes_too() -> None:
     """Few large messages fill a window as well as many small ones."""
-    in_hand = Window(window=10, window_bytes=10_000)
-    in_hand.add(a_batch(a_claim(exchange="one", payload=b"1" * 3000), a_claim(exchange="two", payload=b"1" * 7000)))
+    window = Window(window=10, window_bytes=10_000)
+    window.add(a_batch(a_claim(exchange="one", payload=b"1" * 3000), a_claim(exchange="two", payload=b"1" * 7000)))
 
-    assert in_hand.note_silence(["one", "two"])
-    assert (8, 5000) == in_hand.room()
+    assert window.note_silence(["one", "two"])
+    assert (8, 5000) == window.room()
 
 
 def test_the_same_claim_is_let_go_once() -> None:
     """A portion that names it again changes nothing while the batch is there."""
-    in_hand = Window(window=10, window_bytes=100)
+    window = Window(window=10, window_bytes=100)
     batch = a_batch(count=2)
-    in_hand.add(batch)
-    in_hand.remove(batch, batch.claims[:1])
+    window.add(batch)
+    window.remove(batch, batch.claims[:1])
 
-    in_hand.remove(batch, batch.claims[:1])
+    window.remove(batch, batch.claims[:1])
 
-    assert 1 == in_hand.messages
+    assert 1 == window.messages
 
 
 def test_two_batches_may_hold_the_same_position() -> None:
     """A message that came back after a lost lock is in hand twice until the first settle has learned of it."""
-    in_hand = Window(window=10, window_bytes=100)
+    window = Window(window=10, window_bytes=100)
     claim = a_claim()
     first, second = a_batch(claim), a_batch(claim)
-    in_hand.add(first)
-    in_hand.add(second)
+    window.add(first)
+    window.add(second)
 
-    in_hand.remove(first, [claim])
+    window.remove(first, [claim])
 
-    assert (1, [(second, [claim.position])]) == (in_hand.messages, in_hand.due_for_renewal(1e15, 1.0))
+    assert (1, [(second, [claim.position])]) == (window.messages, window.due_for_renewal(1e15, 1.0))
 
 
 def test_locks_are_renewed_for_what_is_still_in_hand() -> None:
     """Batches whose deadline comes near, without the claims that were settled."""
-    in_hand = Window(window=10, window_bytes=100)
+    window = Window(window=10, window_bytes=100)
     soon, late = a_batch(count=3, deadline=100.0), a_batch(deadline=200.0)
-    in_hand.add(soon)
-    in_hand.add(late)
-    in_hand.remove(soon, soon.claims[:1])
+    window.add(soon)
+    window.add(late)
+    window.remove(soon, soon.claims[:1])
 
-    assert [] == in_hand.due_for_renewal(now=80.0, margin=15.0)
-    assert [(soon, [tuple(claim.position) for claim in soon.claims[1:]])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    assert [] == window.due_for_renewal(now=80.0, margin=15.0)
+    assert [(soon, [tuple(claim.position) for claim in soon.claims[1:]])] == window.due_for_renewal(now=90.0, margin=15.0)
 
 
 def test_a_lock_that_was_not_renewed_with_the_others_is_due_alone() -> None:
     """Another session held its row: its own deadline counts, until it has been renewed or is settled."""
-    in_hand, batch = Window(window=10, window_bytes=100), a_batch(count=3, deadline=100.0)
-    in_hand.add(batch)
+    window, batch = Window(window=10, window_bytes=100), a_batch(count=3, deadline=100.0)
+    window.add(batch)
     first, second, third = ((claim.xid, claim.seq) for claim in batch.claims)
     batch.renewed([first, second, third], 200.0, left=[second, third])
 
-    assert [(batch, [second, third])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
+    assert [(batch, [second, third])] == window.due_for_renewal(now=90.0, margin=15.0)
     batch.renewed([second, third], 210.0, left=[third])
-    assert [(batch, [third])] == in_hand.due_for_renewal(now=90.0, margin=15.0)
-    in_hand.remove(batch, batch.claims[2:])
-    assert [] == in_hand.due_for_renewal(now=90.0, margin=15.0)
-    assert [(batch, [first, second])] == in_hand.due_for_renewal(now=190.0, margin=15.0)
+    assert [(batch, [third])] == window.due_for_renewal(now=90.0, margin=15.0)
+    window.remove(batch, batch.claims[2:])
+    assert [] == window.due_for_renewal(now=90.0, margin=15.0)
+    assert [(batch, [first, second])] == window.due_for_renewal(now=190.0, margin=15.0)
 
 
 def test_renewing_what_was_behind_moves_no_other_deadline() -> None:
@@ -125,50 +125,50 @@ def test_a_row_that_stays_held_keeps_its_first_deadline() -> None:
 
 def test_an_exchange_is_forgotten_with_its_last_message() -> None:
     """Applications may name a new exchange for each message, for years."""
-    in_hand = Window(window=10, window_bytes=100)
+    window = Window(window=10, window_bytes=100)
     batch = a_batch(a_claim(exchange="one"), a_claim(exchange="one"), a_claim(exchange="two"))
-    in_hand.add(batch)
+    window.add(batch)
 
-    in_hand.remove(batch, batch.claims[1:])
-    assert {"one": 1} == dict(in_hand._by_exchange)
-    in_hand.remove(batch, batch.claims[:1])
-    assert not in_hand._by_exchange
-    assert not in_hand._size_by_exchange
+    window.remove(batch, batch.claims[1:])
+    assert {"one": 1} == dict(window._by_exchange)
+    window.remove(batch, batch.claims[:1])
+    assert not window._by_exchange
+    assert not window._size_by_exchange
 
 
 def test_what_was_let_go_of_in_part_is_counted_once() -> None:
     """The rest goes by itself or with the whole batch; what has gone before is not let go of again."""
     for whole in (True, False):
-        in_hand, batch = Window(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
-        in_hand.add(batch)
-        in_hand.remove(batch, [batch.claims[0]])
+        window, batch = Window(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
+        window.add(batch)
+        window.remove(batch, [batch.claims[0]])
         one = EMPTY - len("orders") + len("a") + 4
-        assert (2, 2 * one, 1, one) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("a"))
+        assert (2, 2 * one, 1, one) == (window.messages, window.size, window.count("a"), window.size_of("a"))
 
-        in_hand.remove(batch, batch.claims if whole else batch.claims[1:])
-        assert (0, 0, 0, 0) == (in_hand.messages, in_hand.size, in_hand.count("a"), in_hand.size_of("b"))
+        window.remove(batch, batch.claims if whole else batch.claims[1:])
+        assert (0, 0, 0, 0) == (window.messages, window.size, window.count("a"), window.size_of("b"))
 
 
 def test_a_batch_that_was_looked_into_is_let_go_of_whole_all_the_same() -> None:
     """Its locks were renewed before it was settled."""
-    in_hand, batch = Window(window=10, window_bytes=100), a_batch(count=3)
-    in_hand.add(batch)
-    assert [(batch, [claim.position for claim in batch.claims])] == in_hand.due_for_renewal(1e15, 1.0)
-    in_hand.remove(batch, batch.claims)
+    window, batch = Window(window=10, window_bytes=100), a_batch(count=3)
+    window.add(batch)
+    assert [(batch, [claim.position for claim in batch.claims])] == window.due_for_renewal(1e15, 1.0)
+    window.remove(batch, batch.claims)
 
-    assert (0, 0, []) == (in_hand.messages, in_hand.size, in_hand.due_for_renewal(1e15, 1.0))
+    assert (0, 0, []) == (window.messages, window.size, window.due_for_renewal(1e15, 1.0))
 
 
 def test_it_knows_what_it_holds_and_from_where_on() -> None:
     """By position; what was settled is not held any more, and below the lowest there is nothing."""
-    in_hand = Window(window=10, window_bytes=100)
-    assert (None, False) == (in_hand.lowest, in_hand.holds(Position(7, 1)))
+    window = Window(window=10, window_bytes=100)
+    assert (None, False) == (window.lowest, window.holds(Position(7, 1)))
     high, low = a_batch(a_claim(xid=9, seq=1)), a_batch(a_claim(xid=7, seq=1), a_claim(xid=8, seq=1))
-    in_hand.add(high)
-    in_hand.add(low)
+    window.add(high)
+    window.add(low)
 
-    in_hand.remove(low, low.claims[:1])
+    window.remove(low, low.claims[:1])
 
-    assert [False, True, True] == [in_hand.holds(Position(xid, 1)) for xid in (7, 8, 9)]
-    assert in_hand.lowest is not None
-    assert in_hand.lowest <= Position(8, 1)
+    assert [False, True, True] == [window.holds(Position(xid, 1)) for xid in (7, 8, 9)]
+    assert window.lowest is not None
+    assert window.lowest <= Position(8, 1)

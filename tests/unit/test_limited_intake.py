@@ -23,7 +23,7 @@ def clock() -> Clock:
 def intake_of(store: FakeClaims, clock: Clock, **figures: float) -> Intake:
     """An intake with limits whose buckets are full, and every lane."""
     store.lanes = dict.fromkeys(range(64), 1)
-    share = FloodControl(window=2000, in_hand=lambda _: 0, clock=clock)
+    share = FloodControl(window=2000, in_flight=lambda _: 0, clock=clock)
     intake = Intake(store=store, poll_interval=1.0, share=share, clock=clock)
     at_once(intake.lanes.keep())
     intake.limit(figures, 1)

@@ -119,12 +119,12 @@ async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pyte
 
 async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> None:
     """A batch whose deadline is near, and no other."""
-    in_hand, told, store = Window(window=10, window_bytes=100), list[events.Event](), Renewals()
+    window, told, store = Window(window=10, window_bytes=100), list[events.Event](), Renewals()
     near, far = a_batch(deadline=0.0), a_batch()
-    in_hand.add(near)
-    in_hand.add(far)
+    window.add(near)
+    window.add(far)
 
-    await run_until(store.twice, renewer(in_hand, store, told).run(lambda: None))
+    await run_until(store.twice, renewer(window, store, told).run(lambda: None))
 
     assert {near.token} == {*store.tokens}
     assert [events.MaintenanceFailed("lock renewal", "Away.")] == told
@@ -132,11 +132,11 @@ async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> Non
 
 async def test_exchanges_that_become_stuck_are_held() -> None:
     """Once they have been silent for a while, and not again while nothing changes."""
-    in_hand, held = Window(window=2, window_bytes=100), list[frozenset[str]]()
-    in_hand.add(a_batch(a_claim(exchange="slow"), deadline=0.0))
+    window, held = Window(window=2, window_bytes=100), list[frozenset[str]]()
+    window.add(a_batch(a_claim(exchange="slow"), deadline=0.0))
     store = Renewals()
 
-    await run_until(store.twice, renewer(in_hand, store, [], lambda: {"slow": 2.0, "quick": 0.1}).run(lambda: held.append(in_hand.stuck)))
+    await run_until(store.twice, renewer(window, store, [], lambda: {"slow": 2.0, "quick": 0.1}).run(lambda: held.append(window.stuck)))
 
     assert [frozenset({"slow"})] == held
 

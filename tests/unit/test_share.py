@@ -23,15 +23,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def in_hand() -> Counter[str]:
+def in_flight() -> Counter[str]:
     """Messages in hand by exchange."""
     return Counter()
 
 
 @pytest.fixture
-def share(clock: Clock, in_hand: Counter[str]) -> FloodControl:
+def share(clock: Clock, in_flight: Counter[str]) -> FloodControl:
     """A share of a window of 160."""
-    return FloodControl(window=WINDOW, in_hand=lambda exchange: in_hand[exchange], clock=clock)
+    return FloodControl(window=WINDOW, in_flight=lambda exchange: in_flight[exchange], clock=clock)
 
 
 def of(**counts: int) -> Batch:
@@ -45,23 +45,23 @@ def test_more_than_half_of_a_full_claim_is_a_flood(share: FloodControl) -> None:
     assert share.flooding(of(a=2, b=2)) is None
 
 
-def test_a_flood_that_is_alone_takes_what_there_is(share: FloodControl, in_hand: Counter[str]) -> None:
+def test_a_flood_that_is_alone_takes_what_there_is(share: FloodControl, in_flight: Counter[str]) -> None:
     """Its own messages do not make it small, nor do those of another flood."""
     share.took(of(a=5))
     share.took(of(c=5))
-    in_hand["a"] = WINDOW
+    in_flight["a"] = WINDOW
 
     assert 50 == share.room("a", ["a", "c"], 50)
 
 
-def test_beside_others_floods_together_take_a_part_of_the_window(share: FloodControl, in_hand: Counter[str]) -> None:
+def test_beside_others_floods_together_take_a_part_of_the_window(share: FloodControl, in_flight: Counter[str]) -> None:
     """In small claims, and only while less than their part is in hand."""
     share.took(of(a=5, b=1))
 
     assert (10, 5, 3) == (share.room("a", ["a"], 50), share.room("a", ["a", "c"], 50), share.room("a", ["a"], 3))
-    in_hand["a"] = 30
+    in_flight["a"] = 30
     assert 10 == share.room("a", ["a"], 50)
-    in_hand["a"] = 31
+    in_flight["a"] = 31
     assert 0 == share.room("a", ["a"], 50)
 
 
@@ -76,7 +76,7 @@ def test_others_are_forgotten_after_some_seconds(share: FloodControl, clock: Clo
 
 def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
     """Nothing stands still for good."""
-    share = FloodControl(window=1, in_hand=lambda exchange: 0, clock=clock)
+    share = FloodControl(window=1, in_flight=lambda exchange: 0, clock=clock)
     share.took(of(b=1))
 
     assert 1 == share.room("a", [str(number) for number in range(MOST)], 1)
@@ -108,7 +108,7 @@ def test_floods_take_their_part_of_the_bytes_too(clock: Clock) -> None:
     """Few large messages fill the window as many small ones do; one that is larger than the part goes alone."""
     held: Counter[str] = Counter()
     share = FloodControl(
-        window=WINDOW, window_bytes=128 * ONE, in_hand=lambda _: 0, size_in_hand=lambda exchange: held[exchange], clock=clock
+        window=WINDOW, window_bytes=128 * ONE, in_flight=lambda _: 0, size_in_flight=lambda exchange: held[exchange], clock=clock
     )
     share.took(a_batch(*(a_claim(exchange="a", payload=b"x" * 100) for _ in range(5)), a_claim(exchange="b")))
 

@@ -29,15 +29,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def in_hand() -> Counter[str]:
+def in_flight() -> Counter[str]:
     """Messages in hand by exchange."""
     return Counter()
 
 
 @pytest.fixture
-def strangers(clock: Clock, in_hand: Counter[str]) -> UnconfirmedExchanges:
+def strangers(clock: Clock, in_flight: Counter[str]) -> UnconfirmedExchanges:
     """Everything is strange at first."""
-    return UnconfirmedExchanges(window=WINDOW, in_hand=lambda: in_hand, clock=clock)
+    return UnconfirmedExchanges(window=WINDOW, in_flight=lambda: in_flight, clock=clock)
 
 
 def told(**results: PublishResult) -> Portion:
@@ -77,16 +77,16 @@ def test_few_strangers_are_no_crowd(strangers: UnconfirmedExchanges) -> None:
     assert not strangers.crowd(crowd())
 
 
-def test_strangers_take_a_part_of_the_window_in_small_claims(strangers: UnconfirmedExchanges, in_hand: Counter[str]) -> None:
+def test_strangers_take_a_part_of_the_window_in_small_claims(strangers: UnconfirmedExchanges, in_flight: Counter[str]) -> None:
     """What goes to known exchanges does not count; one claim more has room for what arrives."""
     most = WINDOW // PART
     strangers.learn(told(a=CONFIRMED))
-    in_hand["a"] = WINDOW
+    in_flight["a"] = WINDOW
     assert (most // PORTION, 3) == (strangers.room(1000), strangers.room(3))
 
-    in_hand["b"] = most - most // PORTION + 1
+    in_flight["b"] = most - most // PORTION + 1
     assert (0, most // PORTION) == (strangers.room(1000), strangers.room(1000, reserved=True))
-    in_hand["b"] = most + 1
+    in_flight["b"] = most + 1
     assert 0 == strangers.room(1000, reserved=True)
 
 
@@ -143,13 +143,13 @@ def test_a_claim_of_what_arrived_begins_no_crowd_that_has_ended_meanwhile(strang
 
 
 def test_where_strangers_have_their_part_in_hand_the_main_stream_waits_for_a_settle(
-    strangers: UnconfirmedExchanges, in_hand: Counter[str]
+    strangers: UnconfirmedExchanges, in_flight: Counter[str]
 ) -> None:
     """Nothing of them is claimed, and the intake is to look again once something was settled."""
     store = FakeClaims({"fresh": [crowd()]})
     streams = Streams(store, strangers=strangers)
     at_once(streams.claim(limit=1000, limit_bytes=1))
-    in_hand["x"] = WINDOW
+    in_flight["x"] = WINDOW
 
     assert at_once(streams.claim(limit=1000, limit_bytes=1)) is None
 
@@ -172,7 +172,7 @@ def test_there_is_no_crowd_any_more_at_the_end_or_where_few_are_strange(stranger
     assert ("fresh", 1000) == store.limits[-1]
 
 
-def test_what_waits_for_strangers_leaves_room_for_others(strangers: UnconfirmedExchanges, in_hand: Counter[str]) -> None:
+def test_what_waits_for_strangers_leaves_room_for_others(strangers: UnconfirmedExchanges, in_flight: Counter[str]) -> None:
     """A few of them have no room of their own to keep."""
     backlog = Backlog(RateLimits(), 10)
     few = WINDOW // PART // PORTION
@@ -182,15 +182,15 @@ def test_what_waits_for_strangers_leaves_room_for_others(strangers: UnconfirmedE
     strangers.learn(told(a=CONFIRMED))
 
     assert few + 1 == len(backlog.next(1000, [], strangers))
-    in_hand["x"] = WINDOW
+    in_flight["x"] = WINDOW
     assert [Position(2, 1)] == [one.position for one in backlog.next(1000, [], strangers)]
     assert backlog.starved
     assert [Position(2, 1)] == [one.position for one in backlog.next(1000, ["x0"], strangers)]
 
 
-def test_few_strangers_that_wait_need_no_room_of_their_own(strangers: UnconfirmedExchanges, in_hand: Counter[str]) -> None:
+def test_few_strangers_that_wait_need_no_room_of_their_own(strangers: UnconfirmedExchanges, in_flight: Counter[str]) -> None:
     """So a relay that starts has its first messages at once."""
-    backlog, in_hand["x"] = Backlog(RateLimits(), 10), WINDOW
+    backlog, in_flight["x"] = Backlog(RateLimits(), 10), WINDOW
     for number in range(module.CROWD):
         backlog.put(ScanFinding("waiting", Position(1, number), f"x{number}", None, None, trusted=True))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.engine.settle_events import tally
+from relay.engine.settle_events import events_of
 from relay.events import BatchSettled, LockLost, MessageDead
 from relay.message import SUCCESS, Archive, GiveBack, Keep, Outcome, Result, Retry
 from relay.ports import SettleResult
@@ -21,7 +21,7 @@ def test_outcomes_are_counted_by_word() -> None:
     """A success that was accepted with a remark is one; discarded on purpose is not dead."""
     portion = a_portion([a_claim(id=f"m{n}") for n in range(8)])
 
-    settled, dead = tally(SettleResult(portion, OUTCOMES, []), 0.25)
+    settled, dead = events_of(SettleResult(portion, OUTCOMES, []), 0.25)
 
     counts = {"success": 3, "failed": 1, "retry": 1, "released": 1, "kept": 1, "discarded": 1}
     assert BatchSettled(8, 0.25, counts, 0.5) == settled
@@ -32,7 +32,7 @@ def test_what_was_taken_over_is_lost_and_nothing_else() -> None:
     """Neither delivered nor dead: another relay decides about it."""
     portion = a_portion([a_claim(id="a"), a_claim(id="b"), a_claim(id="c")])
 
-    settled, lost = tally(SettleResult(portion, [SUCCESS, SUCCESS, DEAD], ["b", "c"]), 0.25)
+    settled, lost = events_of(SettleResult(portion, [SUCCESS, SUCCESS, DEAD], ["b", "c"]), 0.25)
 
     assert BatchSettled(3, 0.25, {"success": 1, "lost": 2}, 0.5) == settled
     assert LockLost(("b", "c")) == lost
@@ -42,7 +42,7 @@ def test_a_portion_that_was_never_written_took_no_time_to_publish() -> None:
     """Zeroes mean never."""
     portion = a_portion([a_claim()])._replace(published=[0.0], confirmed=[0.0])
 
-    [settled] = tally(SettleResult(portion, [GiveBack("a", "b")], []), 0.25)
+    [settled] = events_of(SettleResult(portion, [GiveBack("a", "b")], []), 0.25)
 
     assert isinstance(settled, BatchSettled)
     assert ({"success": 0, "released": 1}, 0.0) == (settled.outcomes, settled.publish_seconds)
@@ -53,7 +53,7 @@ def test_messages_without_an_outcome_are_not_passed_over(lost: list[str]) -> Non
     """Where they do not match something was forgotten, and counts would hide it."""
     portion = a_portion([a_claim(id="a"), a_claim(id="b")])
 
-    told = tally(SettleResult(portion, [SUCCESS], lost), 0.25)
+    told = events_of(SettleResult(portion, [SUCCESS], lost), 0.25)
     if not lost:
         next(told)
 
