@@ -113,7 +113,7 @@ class Listener:
         self._proof_every = proof_every
         self._work = LoadDetector()
         self._task: asyncio.Task[None] | None = None
-        self._ear: NotificationListener | None = None
+        self._listener: NotificationListener | None = None
         """Open and proven."""
         self._wanted = False
         """The core has nothing to do."""
@@ -127,7 +127,7 @@ class Listener:
         """`off`, `down`, or `up`, with the gate if it is held."""
         if self._mode() == "off":
             return "off"
-        return "down" if self._ear is None else "up, holds the gate" if self._holding else "up"
+        return "down" if self._listener is None else "up, holds the gate" if self._holding else "up"
 
     async def start(self) -> None:
         """Begin to connect; returns at once. Starting again changes nothing."""
@@ -145,10 +145,10 @@ class Listener:
     async def idle(self) -> bool:
         """See `relay.ports.Wakeup`: True if the gate was just taken; a gate that comes later comes as a hint."""
         self._wanted = True
-        if self._ear is None or not self._due():
+        if self._listener is None or not self._due():
             return False
         self._answer = asyncio.get_running_loop().create_future()
-        self._ear.wake()
+        self._listener.wake()
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self._answer
@@ -161,8 +161,8 @@ class Listener:
         self._work.found(messages, now)
         if self._wanted and self._work.sustained(now):
             self._wanted = False
-            if self._ear is not None:
-                self._ear.wake()
+            if self._listener is not None:
+                self._listener.wake()
 
     def _due(self) -> bool:
         """The gate is wanted and may be tried."""
@@ -187,13 +187,13 @@ class Listener:
 
     async def _listen(self) -> str:
         """Hold one connection until it ends; return why, nothing if the mode became off."""
-        ear = NotificationListener(
+        listener = NotificationListener(
             conninfo=self._conninfo, application_name=self._application_name, statements=self._statements, on_hint=self._on_hint
         )
         try:
-            await ear.open()
-            self._up(ear)
-            await self._serve(ear)
+            await listener.open()
+            self._up(listener)
+            await self._serve(listener)
         except ListenVerificationError:
             return _POOLED
         except FloodError:
@@ -201,27 +201,27 @@ class Listener:
         except (psycopg.Error, OSError, UnicodeError) as error:
             return f"LISTEN is lost and the relay polls until it is back: {_reason(error)}."
         finally:
-            self._ear, self._holding = None, False
-            await ear.aclose()
+            self._listener, self._holding = None, False
+            await listener.aclose()
         return ""
 
-    async def _serve(self, ear: NotificationListener) -> None:
+    async def _serve(self, listener: NotificationListener) -> None:
         prove_at = self._clock() + self._proof_every
         while self._mode() != "off":
             now = self._clock()
             if now >= prove_at:
-                await ear.prove()
+                await listener.prove()
                 prove_at = now + self._proof_every
-            await self._mind_gate(ear)
-            await ear.wait(min(prove_at - self._clock(), self._until_try()))
+            await self._mind_gate(listener)
+            await listener.wait(min(prove_at - self._clock(), self._until_try()))
 
-    async def _mind_gate(self, ear: NotificationListener) -> None:
+    async def _mind_gate(self, listener: NotificationListener) -> None:
         if self._holding and not (self._wanted and self._mode() == "idle"):
-            await ear.run("release_gate")
+            await listener.run("release_gate")
             self._holding = False
         elif self._due():
             self._try_at = self._clock() + AGAIN
-            self._holding = bool(await ear.run("take_gate"))
+            self._holding = bool(await listener.run("take_gate"))
             self._tell_taken()
 
     def _tell_taken(self) -> None:
@@ -237,9 +237,9 @@ class Listener:
             return AGAIN
         return max(min(self._try_at - self._clock(), AGAIN), LoadDetector.QUARTER)
 
-    def _up(self, ear: NotificationListener) -> None:
+    def _up(self, listener: NotificationListener) -> None:
         """Heard again: what was inserted meanwhile may have notified nobody."""
-        self._ear, self._try_at, self._down = ear, 0.0, False
+        self._listener, self._try_at, self._down = listener, 0.0, False
         self._emit(events.ListenUp())
         self._on_hint()
 

@@ -109,12 +109,12 @@ async def test_a_pool_does_not_hand_on_that_a_client_is_looked_after(database_ur
 
 async def test_the_listening_connection_is_pinned(hostile: str) -> None:
     """It hears, and its texts are read alike."""
-    ear = NotificationListener(conninfo=hostile, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
-    await ear.open()
+    listener = NotificationListener(conninfo=hostile, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
+    await listener.open()
 
-    assert ear._connection is not None
-    assert EXPECTED == await (await ear._connection.execute(SHOWN.encode())).fetchone()
-    await ear.aclose()
+    assert listener._connection is not None
+    assert EXPECTED == await (await listener._connection.execute(SHOWN.encode())).fetchone()
+    await listener.aclose()
 
 
 def test_the_consoles_and_the_migrations_connection_are_pinned(hostile: str) -> None:

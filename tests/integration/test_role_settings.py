@@ -129,11 +129,11 @@ async def test_the_relays_own_sessions_undo_what_is_a_rule_for_applications(data
     session = Session(database_url, application_name="relay")
     assert [expected] == await session.fetch(shown.encode(), {})
     await session.aclose()
-    ear = NotificationListener(conninfo=database_url, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
-    await ear.open()
-    assert ear._connection is not None
-    assert expected == await (await ear._connection.execute(shown.encode())).fetchone()
-    await ear.aclose()
+    listener = NotificationListener(conninfo=database_url, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
+    await listener.open()
+    assert listener._connection is not None
+    assert expected == await (await listener._connection.execute(shown.encode())).fetchone()
+    await listener.aclose()
 
 
 async def test_a_pool_that_shares_sessions_is_left_as_it_is(database_url: str, queue: Queue) -> None:

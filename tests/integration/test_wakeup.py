@@ -67,11 +67,11 @@ class Heard:
 
     async def caught_up(self, queue: Queue) -> None:
         """Wait until everything that was notified before this call has been heard."""
-        ear = self.listener._ear
-        assert ear is not None
-        ear._proved.clear()
-        await queue.sql("SELECT pg_notify('queue_message_proof', %s)", ear._payload)
-        await asyncio.wait_for(ear._proved.wait(), 20)
+        listener = self.listener._listener
+        assert listener is not None
+        listener._proved.clear()
+        await queue.sql("SELECT pg_notify('queue_message_proof', %s)", listener._payload)
+        await asyncio.wait_for(listener._proved.wait(), 20)
 
 
 Make = Callable[..., Heard]
@@ -329,15 +329,15 @@ async def test_a_flood_of_notifications_is_not_listened_to(queue: Queue, make: M
     """Any login may send it. The relay hangs up, polls, and listens again later; hardly anything of it was heard."""
     heard = make()
     await heard.up()
-    ear = heard.listener._ear
-    assert ear is not None
+    listener = heard.listener._listener
+    assert listener is not None
 
     await queue.sql("SELECT count(pg_notify(%s, n::text)) FROM generate_series(1, %s) AS n", channel, 20 * FLOOD)
 
     down = await heard.next()
     assert isinstance(down, events.ListenDown)
     assert "notifications came within a second" in down.error
-    assert ear._count < 2 * FLOOD
+    assert listener._count < 2 * FLOOD
     assert await heard.next() == events.ListenUp()
 
 
@@ -345,13 +345,13 @@ async def test_a_statement_waits_behind_no_flood(queue: Queue, make: Make) -> No
     """What is notified before it is looked at first."""
     heard = make()
     await heard.up()
-    ear = heard.listener._ear
-    assert ear is not None
-    ear._count = FLOOD + 1
-    ear._counted_from = asyncio.get_running_loop().time()
+    listener = heard.listener._listener
+    assert listener is not None
+    listener._count = FLOOD + 1
+    listener._counted_from = asyncio.get_running_loop().time()
 
     with pytest.raises(FloodError):
-        await ear.run("read_backend")
+        await listener.run("read_backend")
 
 
 async def test_the_role_of_a_relay_suffices(queue: Queue, make: Make) -> None:

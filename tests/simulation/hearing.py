@@ -36,7 +36,7 @@ class Hearing:
         self._sharers: dict[Transaction, None] = {}
         self._notifiers: dict[Transaction, None] = {}
 
-    def ear(self, *, on_hint: Callable[[], None], **_: object) -> FakeEar:
+    def listener(self, *, on_hint: Callable[[], None], **_: object) -> FakeEar:
         """Stand for `relay.postgres.notification_listener.NotificationListener`."""
         process = PROCESS.get()
         assert process is not None
@@ -54,43 +54,43 @@ class Hearing:
             if committed:
                 self._notify()
 
-    def take(self, ear: FakeEar) -> bool:
+    def take(self, listener: FakeEar) -> bool:
         """`pg_try_advisory_lock`."""
         if self.holder is None and not self._sharers:
-            self.holder, self.held_since = ear, self.loop.now
-        return self.holder is ear
+            self.holder, self.held_since = listener, self.loop.now
+        return self.holder is listener
 
-    def let_go(self, ear: FakeEar) -> None:
+    def let_go(self, listener: FakeEar) -> None:
         """`pg_advisory_unlock`, or the end of a session."""
-        if self.holder is ear:
+        if self.holder is listener:
             self.holder = None
 
-    def joined(self, ear: FakeEar) -> None:
+    def joined(self, listener: FakeEar) -> None:
         """A session LISTENs."""
-        self.ears.append(ear)
+        self.ears.append(listener)
         self._away = max(self._away - 1, 0)
 
-    def left(self, ear: FakeEar) -> None:
+    def left(self, listener: FakeEar) -> None:
         """A session has ended: what it held is free."""
-        self.let_go(ear)
-        if ear in self.ears:
-            self.ears.remove(ear)
+        self.let_go(listener)
+        if listener in self.ears:
+            self.ears.remove(listener)
             self._away += 1
 
     def deafen(self, which: int) -> None:
         """A session that goes on and hears nothing any more, as behind a pool or a dead network."""
-        for ear in self._one(which):
-            ear.deaf = True
+        for listener in self._one(which):
+            listener.deaf = True
 
     def cut(self, which: int) -> None:
         """A session is ended."""
-        for ear in self._one(which):
-            ear.lose()
+        for listener in self._one(which):
+            listener.lose()
 
     def cut_all(self) -> None:
         """The server has gone."""
-        for ear in list(self.ears):
-            ear.lose()
+        for listener in list(self.ears):
+            listener.lose()
 
     def _one(self, which: int) -> list[FakeEar]:
         return [self.ears[which % len(self.ears)]] if self.ears else []
@@ -101,11 +101,11 @@ class Hearing:
             self.lost_at = self.loop.now
         if lost:
             return
-        for ear in self.ears:
-            if ear.deaf:
+        for listener in self.ears:
+            if listener.deaf:
                 self.lost_at = self.loop.now
             else:
-                self.loop.call_at(self.loop.now + self.chance.random() * 0.003, ear.hear, context=ear.process.context)
+                self.loop.call_at(self.loop.now + self.chance.random() * 0.003, listener.hear, context=listener.process.context)
 
 
 class FakeEar:

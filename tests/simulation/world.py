@@ -91,7 +91,7 @@ class World(People):
         return {
             **STAND_INS,
             "relay.amqp.supervisor.connect": self.broker.connect,
-            "relay.postgres.wakeup.NotificationListener": self.hearing.ear,
+            "relay.postgres.wakeup.NotificationListener": self.hearing.listener,
         }
 
     def step(self, seconds: float) -> None:

@@ -87,12 +87,12 @@ async def test_a_host_that_cannot_be_looked_up_is_told_and_tried_again() -> None
 
 
 class Broken:
-    """An ear that fails as nobody expected, at both ends."""
+    """A listener that fails as nobody expected, at both ends."""
 
     opened: asyncio.Semaphore
 
     def __init__(self, **_: object) -> None:
-        """Take whatever an ear takes."""
+        """Take whatever a listener takes."""
 
     async def open(self) -> None:
         """Fail."""

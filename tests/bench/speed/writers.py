@@ -174,18 +174,18 @@ async def _until(connection: psycopg.Connection, statement: str, *, wanted: bool
 @asynccontextmanager
 async def _heard(url: str) -> AsyncIterator[None]:
     """Somebody listens as a relay does."""
-    ear = NotificationListener(conninfo=url, application_name="speed listen", statements=Statements("public"), on_hint=lambda: None)
-    await ear.open()
-    listening = asyncio.create_task(_listen(ear))
+    listener = NotificationListener(conninfo=url, application_name="speed listen", statements=Statements("public"), on_hint=lambda: None)
+    await listener.open()
+    listening = asyncio.create_task(_listen(listener))
     try:
         yield
     finally:
         listening.cancel()
         with suppress(asyncio.CancelledError):
             await listening
-        await ear.aclose()
+        await listener.aclose()
 
 
-async def _listen(ear: NotificationListener) -> None:
+async def _listen(listener: NotificationListener) -> None:
     while True:
-        await ear.wait(1)
+        await listener.wait(1)
