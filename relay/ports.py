@@ -193,7 +193,7 @@ class Publisher(Protocol):
     async def wait_ready(self) -> None:
         """Return once `ready` is true."""
 
-    def hold(self) -> None:
+    def stop_writing(self) -> None:
         """Write nothing more, for good: what the broker cannot have is UNWRITTEN, what it may have waits for its confirm."""
 
     def cut(self) -> None:

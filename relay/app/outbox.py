@@ -175,7 +175,7 @@ class Relay:
             store=self._store,
             needs=needs,
             adopt=self._adopt,
-            contracts=self._gate.hold,
+            contracts=self._gate.load,
             direction=self.direction,
             astray=self._leave_astray,
         )

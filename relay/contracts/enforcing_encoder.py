@@ -45,7 +45,7 @@ class EnforcingEncoder:
         self._turns = FairTurns(most=_LONGEST, rest=1.0, clock=clock)
         """Checks take half of the time at the most, whatever number of batches is checked at once."""
 
-    def hold(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Check against these contracts from now on; those that cannot be read are told of, and their messages go unchecked."""
         read = [Contract(*row) for row in rows]
         texts = {one.schema for one in read}

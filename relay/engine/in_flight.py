@@ -54,9 +54,9 @@ class InFlight:
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 
-    def hold(self) -> None:
+    def stop_writing(self) -> None:
         """Write nothing more: what the broker cannot have is released, the rest waits for its confirm."""
-        self._publisher.hold()
+        self._publisher.stop_writing()
 
     async def land(self, seconds: float) -> None:
         """Wait for confirms for so long, then for what is known to be written; cancel what is left."""

@@ -62,7 +62,7 @@ class Engine:
         """Claim nothing and write nothing more; `run` returns when what is written is through and the rest released."""
         self._stopping.set()
         self._nudged.set()
-        self._flight.hold()
+        self._flight.stop_writing()
 
     def cut(self) -> None:
         """Stop, and wait for no confirm any more: what is written and not confirmed keeps its lock."""

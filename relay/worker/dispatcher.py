@@ -91,7 +91,7 @@ class Dispatcher:
         """A handler still runs, although nobody waits for it."""
         return bool(self._running)
 
-    def hold(self) -> None:
+    def stop_writing(self) -> None:
         """Begin nothing more; what runs may end."""
         self._holding.set()
 

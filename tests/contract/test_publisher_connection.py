@@ -283,7 +283,7 @@ async def test_holding_gives_up_what_is_unwritten_and_waits_for_the_rest(amqp_ur
         await broker.send(some(made, 1))
         proxy.hold_requests()
         portions = broker.publisher.publish(sent)
-        broker.publisher.hold()
+        broker.publisher.stop_writing()
         unwritten = await anext(portions)
         assert {(result.verdict, result.code) for result in unwritten.results} == {(Verdict.UNWRITTEN, "cut")}
         assert {0.0} == {*unwritten.published}

@@ -38,7 +38,7 @@ def gate(*rows: Contract, checker: LargeChecks | None = None) -> tuple[Enforcing
     """A gate with these contracts, and what it tells."""
     seen = Seen()
     made = EnforcingEncoder(seen, checker=checker)
-    made.hold(rows)
+    made.load(rows)
     return made, seen
 
 

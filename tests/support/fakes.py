@@ -232,7 +232,7 @@ class FakePublisher:
         self.results: dict[str, PublishResult] = {}
         self.held: set[str] = set()
         self.unwritten: set[str] = set()
-        """Ids that wait for their turn, until the publisher is told to hold."""
+        """Ids that wait for their turn, until the publisher is told to stop writing."""
         self.ready_event = asyncio.Event()
         self.ready_event.set()
         self.waited = asyncio.Event()
@@ -269,7 +269,7 @@ class FakePublisher:
         """Confirm what was held."""
         self._freed.set()
 
-    def hold(self) -> None:
+    def stop_writing(self) -> None:
         """Write nothing more."""
         self._holding.set()
 

@@ -83,7 +83,7 @@ async def test_after_a_hold_nothing_begins_and_what_runs_may_end() -> None:
     handled = handling(run, concurrency=1)
     found = asyncio.create_task(results(handled, batch(3)))
     await began.wait()
-    handled.hold()
+    handled.stop_writing()
     go.set()
     assert {0: "confirmed", 1: "unwritten stopped", 2: "unwritten stopped"} == await found
 

@@ -149,7 +149,8 @@ class ConsumerConnection:
         self._channels = channels = self._share(self._limit.of(link.channel_max, sharing=len(self._queues)))
         self._consumers = [
             QueueConsumer(
-                tap=link.tap, channels=channels, queue=queue, hold=self._hold(), take=self._taken, drop=self._drop, emit=self._emit
+                tap=link.tap, channels=channels, queue=queue, window=self._prefetch_window(), take=self._taken, drop=self._drop,
+                emit=self._emit,
             )
             for queue in self._queues
         ]  # fmt: skip
@@ -176,7 +177,7 @@ class ConsumerConnection:
             for consumer in consumers:
                 tasks.create_task(consumer.run())
 
-    def _hold(self) -> PrefetchWindow:
+    def _prefetch_window(self) -> PrefetchWindow:
         """Each queue has its share."""
         return PrefetchWindow(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
 

@@ -66,7 +66,7 @@ class QueueConsumer:
         tap: of the connection.
         channels: where it gets its channel.
         queue: its name.
-        hold: what may be here unacknowledged.
+        window: what may be here unacknowledged.
         take: called with each delivery; returns the bytes that it takes in memory.
         drop: called when what was taken and not acknowledged is given back, because it is too much.
         emit: takes what becomes of the queue.
@@ -79,7 +79,7 @@ class QueueConsumer:
         tap: FrameRouter,
         channels: SharedChannels,
         queue: str,
-        hold: PrefetchWindow,
+        window: PrefetchWindow,
         take: Callable[[QueueConsumer, deliveries.RawDelivery], int],
         drop: Callable[[], None],
         emit: events.Sink,
@@ -88,8 +88,8 @@ class QueueConsumer:
         self._channels = channels
         self._turn = _Turn(SharedChannel(0))
         self.queue = queue
-        self._hold = hold
-        self._prefetch = hold.prefetch
+        self._window = window
+        self._prefetch = window.prefetch
         self._take = take
         self._drop = drop
         self._emit = emit
@@ -152,7 +152,7 @@ class QueueConsumer:
         """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
         if epoch == self.epoch:
             self._write(deliveries.acknowledge(self._turn.channel.number, tag))
-            self._hold.settle(tag)
+            self._window.settle(tag)
             self._adapt()
             self._leave_if_done()
 
@@ -183,7 +183,7 @@ class QueueConsumer:
         if not self._usable:
             return
         self._turn.came += 1
-        if self._hold.take(message.tag, self._take(self, message)):
+        if self._window.take(message.tag, self._take(self, message)):
             self._give_back()
 
     def replied(self, method: tuple[int, int]) -> None:
@@ -221,7 +221,7 @@ class QueueConsumer:
         self._closed = asyncio.get_running_loop().create_future()
         self._usable = True
         self._tap.handlers[self._turn.channel.number] = self
-        self._prefetch = self._hold.prefetch
+        self._prefetch = self._window.prefetch
         begin = deliveries.consume_next if self._turn.channel.is_open else deliveries.open_consumer
         self._turn.channel.is_open = True
         self._tap.write(begin(self._turn.channel.number, self.queue, self._prefetch))
@@ -235,9 +235,9 @@ class QueueConsumer:
 
     def _adapt(self) -> None:
         """Consume anew where another number may be here; what is here stays."""
-        if self._prefetch == self._hold.prefetch:
+        if self._prefetch == self._window.prefetch:
             return
-        self._prefetch = self._hold.prefetch
+        self._prefetch = self._window.prefetch
         if self._turn.leaving:
             return
         if self._paused:
@@ -253,7 +253,7 @@ class QueueConsumer:
 
     def _leave_if_done(self) -> None:
         """Leave the channel, open as it is, once nothing more can come on it and nothing is here unacknowledged."""
-        if self._turn.leaving and self._usable and not self._turn.cancels and not self._hold.messages:
+        if self._turn.leaving and self._usable and not self._turn.cancels and not self._window.messages:
             self._leave()
             # Done where the connection went meanwhile.
             if not self._closed.done():
@@ -261,7 +261,7 @@ class QueueConsumer:
 
     def _give_back(self) -> None:
         """Too much is here already: the queue has it back, and sends fewer at a time."""
-        self._emit(QueueNarrowed(self.queue, self._hold.bytes, self._hold.prefetch))
+        self._emit(QueueNarrowed(self.queue, self._window.bytes, self._window.prefetch))
         self._close("")
         self._drop()
 
@@ -275,7 +275,7 @@ class QueueConsumer:
         if self._usable:
             self._usable = False
             self.epoch += 1
-            self._hold.forget()
+            self._window.forget()
 
     def _end(self, sentence: str) -> None:
         self._leave()

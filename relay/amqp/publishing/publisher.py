@@ -88,7 +88,7 @@ class RabbitPublisher:
         self._clock = clock
         self._jobs: dict[PublishBatch, None] = {}
         self._blamed = Offenders()
-        self._holding = False
+        self._stopped_writing = False
         self._session: ChannelPool | None = None
         self._limit = ChannelLimit(clock=clock, emit=emit, spares=True)
         self._ready = asyncio.Event()
@@ -125,7 +125,7 @@ class RabbitPublisher:
         """Write a batch, in the order of the calls within each exchange but for what is checked; yield portions of results."""
         job = PublishBatch(batch, self._clock)
         wait: Sequence[int] = ()
-        if self._holding:
+        if self._stopped_writing:
             job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
         elif self._session is None:
             job.give_up(written=None, unwritten=PublishResult(Verdict.UNWRITTEN, "broker_down", self._down.sentence))
@@ -135,12 +135,12 @@ class RabbitPublisher:
             self._session.submit(job, sorted({*range(len(batch.claims))} - {*wait}) if wait else None)
         return self._portions(job, wait)
 
-    def hold(self) -> None:
+    def stop_writing(self) -> None:
         """Write nothing new, for good: what was not written is UNWRITTEN, the rest waits for its confirm.
 
         What went down with its channel was written, so it may still be written again: that is how its confirm comes.
         """
-        self._holding = True
+        self._stopped_writing = True
         for job in self._jobs:
             job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
 
