@@ -18,7 +18,7 @@ def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, window: W
         "in_flight": window.messages,
         "pending_transactions": intake.streams.pending,
         "lanes": len(intake.lanes.owned),
-        "held": intake.streams.held,
+        "held": intake.streams.paused,
         "flooding": intake.streams.going,
         "limited": sorted(intake.limits.names),
         "behind": intake.behind,

@@ -102,7 +102,7 @@ class Relay:
                 self._emit(events.DatabaseDown(str(error), attempt))
                 await unless(self._stop, asyncio.sleep(pause(attempt, first=0.4)))
             else:
-                self._intake.hold(controls.paused)
+                self._intake.pause(controls.paused)
                 self._intake.limit(controls.limits, controls.relays + 1)
                 self._emit(events.Started(relay_id, self._settings.name, self._settings.schema_name))
                 return True

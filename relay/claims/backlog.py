@@ -51,7 +51,7 @@ class Backlog:
     def next(
         self,
         most: int,
-        held: Collection[str],
+        paused: Collection[str],
         strangers: UnconfirmedExchanges | None = None,
         *,
         wanted: Callable[[ScanFinding], bool] = lambda _: True,
@@ -66,7 +66,7 @@ class Backlog:
                 break
             strange = strangers is not None and exchange in strangers
             self.starved = self.starved or (strange and left <= 0)
-            if exchange in held or (strange and left <= 0):
+            if exchange in paused or (strange and left <= 0):
                 continue
             room, allowance = min(most - len(chosen), left if strange else most), self._limits.allowance(exchange)
             self._found[exchange] = mine = self._found.pop(exchange)

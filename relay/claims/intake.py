@@ -123,8 +123,8 @@ class Intake:
 
     @property
     def sought(self) -> Sought:
-        """What scans are to find: nothing that is held or for which there is no room."""
-        return Sought(self.streams.held, self.backlog.crowded, [] if self.lanes.keys.full else self.lanes.owned)
+        """What scans are to find: nothing that is paused or for which there is no room."""
+        return Sought(self.streams.paused, self.backlog.crowded, [] if self.lanes.keys.full else self.lanes.owned)
 
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""
@@ -137,15 +137,15 @@ class Intake:
         for source in (self._due, self._waiting, self._suspect):
             source.hint()
 
-    def hold(self, exchanges: Collection[str]) -> bool:
-        """Hold exactly these exchanges; return whether that let one go. Its messages are claimed at once."""
+    def pause(self, exchanges: Collection[str]) -> bool:
+        """Pause exactly these exchanges; return whether that resumed one. Its messages are claimed at once."""
         for backlog in (self.backlog, self.suspects.backlog, self.lanes.backlog):
             backlog.forget(exchanges)
-        released = self.streams.hold(exchanges)
-        if released:
+        resumed = self.streams.pause(exchanges)
+        if resumed:
             self.hint()
             self.hint_waiting()
-        return released
+        return resumed
 
     def limit(self, figures: Mapping[str, float], relays: int) -> None:
         """Hold exactly these limits, messages a second by exchange, of which each of so many relays has its part."""
@@ -187,7 +187,7 @@ class Intake:
         """One cheap look instead of one for each source; only those with something to find are asked."""
         streams, lanes = self.streams, self.lanes
         seen = await self._store.look(
-            fresh=streams.main, after=self._after, held=streams.held, lanes=lanes.owned, ordered=lanes.cursor
+            fresh=streams.main, after=self._after, held=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
         )  # fmt: skip
         # The look sees nothing of the keys that wait for limits: they stand below the head of the lanes.
         ordered = seen.ordered or self.limits.until(self.lanes.backlog.throttled) == 0.0
@@ -223,7 +223,7 @@ class Intake:
         return await self.streams.claim_limited(limit=room, limit_bytes=room_bytes), self.streams.unfinished
 
     async def _claim_ordered(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        return await self.lanes.claim(limit=room, limit_bytes=room_bytes, held=self.streams.held), self.lanes.unfinished
+        return await self.lanes.claim(limit=room, limit_bytes=room_bytes, paused=self.streams.paused), self.lanes.unfinished
 
     async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - as a source is asked
         """Look for messages whose wait is over; they are claimed in the turns of what they are."""
@@ -237,11 +237,11 @@ class Intake:
         return None, page.reached is not None
 
     async def _claim_waiting(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        group = self.backlog.next(room, self.streams.held, self._strangers)
+        group = self.backlog.next(room, self.streams.paused, self._strangers)
         return await self._claim_found(self.backlog, "waiting", group, room, room_bytes), False
 
     async def _claim_suspect(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        group = self.suspects.next(room, self.streams.held)
+        group = self.suspects.next(room, self.streams.paused)
         batch = await self._claim_found(self.suspects.backlog, SUSPECT, group, room, room_bytes)
         if batch:
             self.suspects.took(batch)

@@ -118,24 +118,24 @@ class Lanes:
         self._bounds.forget()
         self.cursor = Cursor()
 
-    async def claim(self, *, limit: int, limit_bytes: int, held: list[str]) -> Batch | None:
+    async def claim(self, *, limit: int, limit_bytes: int, paused: list[str]) -> Batch | None:
         """Heads of the keys that came free or were listed, oldest request first."""
         self.unfinished = False
         if not self._owned:
             return None
-        self._admit(held)
+        self._admit(paused)
         for _ in range(ROUNDS):
             more = await self._list() if self._worth_listing() else bool(self.keys)
-            if ready := await self._find(limit, held):
+            if ready := await self._find(limit, paused):
                 return await self._claim_ready(ready, limit, limit_bytes)
             if not (more or self.keys):
                 return None
         self.unfinished = True
         return None
 
-    def _admit(self, held: Sequence[str]) -> None:
+    def _admit(self, paused: Sequence[str]) -> None:
         """Ask again for the keys whose heads limits admit now: a lower message may have come meanwhile."""
-        admitted = self.backlog.next(len(self.backlog), held)
+        admitted = self.backlog.next(len(self.backlog), paused)
         self.backlog.drop(admitted)
         for finding in admitted:
             self.found(finding)
@@ -168,12 +168,12 @@ class Lanes:
             self._ask(key, lane, position)
         return listed.last is not None
 
-    async def _find(self, limit: int, held: Sequence[str]) -> dict[str, ScanFinding]:
+    async def _find(self, limit: int, paused: Sequence[str]) -> dict[str, ScanFinding]:
         """Look for the heads of the keys asked for first; return those to claim now. The other keys are not asked for any more."""
         keys = self.keys.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
-        snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=held)
+        snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), held=paused)
         self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
         mine = [head for head in heads.items() if head[1].lane in self._owned]
         admitted = dict(self._limits.admit((head for head in mine if head[1].kind == "key"), lambda head: head[1].exchange))

@@ -50,7 +50,7 @@ class Streams:
         self._limits = limits or RateLimits()
         self._main = Stream(store)
         self._branches: dict[str, Stream] = {}
-        self._held: frozenset[str] = frozenset()
+        self._paused: frozenset[str] = frozenset()
         self._passed_over = 0
         """Claims of floods before the main stream comes first again."""
         self._main_took = 0
@@ -61,17 +61,17 @@ class Streams:
         """The last claim left out a flood that has enough in flight."""
 
     @property
-    def held(self) -> list[str]:
+    def paused(self) -> list[str]:
         """Exchanges that are not claimed now, sorted."""
-        return sorted(self._held)
+        return sorted(self._paused)
 
-    def hold(self, exchanges: Collection[str]) -> bool:
-        """Hold exactly these exchanges from now on; return whether that let one go."""
+    def pause(self, exchanges: Collection[str]) -> bool:
+        """Pause exactly these exchanges from now on; return whether that resumed one."""
         for exchange in sorted(exchanges):
             self._split(exchange)
-        released = bool(self._held - frozenset(exchanges))
-        self._held = frozenset(exchanges)
-        return released
+        resumed = bool(self._paused - frozenset(exchanges))
+        self._paused = frozenset(exchanges)
+        return resumed
 
     def hint(self) -> None:
         """Messages may have been inserted: the main stream waits for one claim of each flood at the most."""
@@ -117,8 +117,8 @@ class Streams:
 
     @property
     def going(self) -> list[str]:
-        """Exchanges that have a stream of their own which is neither held nor limited."""
-        return [name for name in self._branches if name not in self._held and name not in self._limits.names]
+        """Exchanges that have a stream of their own which is neither paused nor limited."""
+        return [name for name in self._branches if name not in self._paused and name not in self._limits.names]
 
     @property
     def main(self) -> Cursor:
@@ -157,7 +157,7 @@ class Streams:
             self._branches[name] = branch
 
     def _limited_apart(self) -> list[str]:
-        return [name for name in self._branches if name in self._limits.names and name not in self._held]
+        return [name for name in self._branches if name in self._limits.names and name not in self._paused]
 
     def _in_turn(self) -> list[str | None]:
         """Streams in the order in which they are asked now: floods by how long ago they had a claim.
@@ -242,9 +242,9 @@ class Streams:
             self._split(flood)
 
     def _room(self, exchange: str, limit: int) -> int:
-        """Messages of a split-off exchange that may be claimed now; it may have been held since this round began."""
+        """Messages of a split-off exchange that may be claimed now; it may have been paused since this round began."""
         allowance = self._limits.allowance(exchange)
-        if exchange in self._held or allowance == 0:
+        if exchange in self._paused or allowance == 0:
             return 0
         floods = self.going if allowance is None else [exchange, *self.going]
         room = self._share.room(exchange, floods, limit, beside=self.behind) if self._share else limit
@@ -257,7 +257,7 @@ class Streams:
             return None
         batch = await branch.claim(limit=room, limit_bytes=limit_bytes)
         self.unfinished = self.unfinished or (branch.cut and not batch)
-        if not branch.cut and exchange not in self._held:
+        if not branch.cut and exchange not in self._paused:
             self._rejoin(exchange, branch, idle=not batch)
         return batch
 

@@ -41,12 +41,12 @@ class Suspects:
         """Those of the last group that are in flight: earlier ones have had their time."""
         self._until = 0.0
 
-    def next(self, most: int, held: Collection[str]) -> list[ScanFinding]:
+    def next(self, most: int, paused: Collection[str]) -> list[ScanFinding]:
         """The next group, none while the last one has its time."""
         if self._last and self._clock() < self._until:
             return []
         # Those of an exchange that does not confirm come last: one after the other they would keep all others.
-        return self._group(most, {*held, *self._in_flight.values()}) or self._group(most, held)
+        return self._group(most, {*paused, *self._in_flight.values()}) or self._group(most, paused)
 
     def _group(self, most: int, left_out: Collection[str]) -> list[ScanFinding]:
         together = self.backlog.next(min(most, MAX_GROUP), left_out, wanted=lambda one: one.trusted)

@@ -159,8 +159,8 @@ class Maintenance:
         self._nudge()
 
     def _pause_exchanges(self) -> None:
-        """Claim nothing for exchanges that an operator holds, nor for those that do not confirm and fill the window."""
-        if self._intake.hold({*self._paused, *self._lock_renewer.window.stuck}):
+        """Claim nothing for exchanges that an operator paused, nor for those that do not confirm and fill the window."""
+        if self._intake.pause({*self._paused, *self._lock_renewer.window.stuck}):
             self._scrub.hint()
         self._nudge()
 

@@ -147,12 +147,12 @@ async def test_others_are_found_behind_a_paused_exchange_and_it_leaves_when_it_i
 ) -> None:
     """By as many looks as its messages have pages; then nothing more is held back."""
     await crowd(queue, kind)
-    claimer.intake.hold(["audit"])
+    claimer.intake.pause(["audit"])
     others = [*await queue.insert(), *await queue.insert(available_at="2020-01-01T00:00:00Z"), *await queue.insert(ordering_key="l")]
 
     assert sorted(others) == sorted(await claimer.found(500))
 
-    claimer.intake.hold([])
+    claimer.intake.pause([])
     assert await claimer.found(500)
 
 

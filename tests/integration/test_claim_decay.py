@@ -183,7 +183,7 @@ async def test_a_hot_key_costs_the_same_after_very_many_messages(queue: Queue, s
                 await queue.sql("ANALYZE queue_message")  # as autovacuum does at any moment
             if chunk % 20 == 19:
                 read.append(await pages_of_heads(queue, store, lanes))
-            while batch := await lanes.claim(limit=LIMIT, limit_bytes=PLENTY, held=[]):
+            while batch := await lanes.claim(limit=LIMIT, limit_bytes=PLENTY, paused=[]):
                 await claimer.settle(batch)
             if chunk % 40 == 25:
                 await queue.sql("ANALYZE queue_message")  # also when the queue is empty

@@ -19,7 +19,7 @@ LATER = Retry(600.0, "nack", "No.")
 
 async def claim(lanes: Lanes, *, limit: int = 100) -> Batch | None:
     """Claim from what is ready."""
-    return await lanes.claim(limit=limit, limit_bytes=PLENTY, held=[])
+    return await lanes.claim(limit=limit, limit_bytes=PLENTY, paused=[])
 
 
 @pytest.fixture

@@ -54,12 +54,12 @@ async def test_what_was_waiting_before_the_start_is_claimed_in_order(queue: Queu
 async def test_a_held_exchange_stands_still_and_the_others_go_on(queue: Queue, streams: Streams) -> None:
     """Holding one exchange costs the others nothing, and what comes later for it waits too."""
     held, free = await queue.insert(5, exchange="audit"), await queue.insert(5)
-    assert not streams.hold(["audit"])
+    assert not streams.pause(["audit"])
     assert free == await all_of(streams)
     late, more = await queue.insert(2, exchange="audit"), await queue.insert(2)
     assert more == await all_of(streams)
 
-    assert streams.hold([])
+    assert streams.pause([])
 
     assert held + late == await all_of(streams)
 
@@ -68,21 +68,21 @@ async def test_an_exchange_held_in_the_middle_goes_on_from_there(queue: Queue, s
     """Some of it was claimed before; the rest is claimed once, after the hold."""
     ids = await queue.insert(9, exchange="audit")
     assert ids[:3] == await claim(streams, 3)
-    streams.hold(["audit"])
+    streams.pause(["audit"])
     free = await queue.insert(2)
     assert free == await all_of(streams)
 
-    streams.hold([])
+    streams.pause([])
 
     assert ids[3:] == await all_of(streams, 2)
 
 
 async def test_a_resumed_backlog_does_not_keep_others_waiting(queue: Queue, streams: Streams) -> None:
     """Resumed and main stream take turns, so that a message for another exchange goes out within two claims."""
-    streams.hold(["audit"])
+    streams.pause(["audit"])
     await queue.insert(100, exchange="audit")
     assert [] == await claim(streams)
-    streams.hold([])
+    streams.pause([])
     [other] = await queue.insert()
 
     assert other in [id_ for _ in range(2) for id_ in await claim(streams, 10)]
@@ -90,7 +90,7 @@ async def test_a_resumed_backlog_does_not_keep_others_waiting(queue: Queue, stre
 
 async def test_a_stream_that_caught_up_is_merged(queue: Queue, streams: Streams) -> None:
     """There is one statement again for everything, and what commits on both sides of the merge is found once."""
-    streams.hold(["audit"])
+    streams.pause(["audit"])
     first = await queue.insert(exchange="audit")
     assert [] == await all_of(streams)
     async with AsyncExitStack() as stack:
@@ -98,7 +98,7 @@ async def test_a_stream_that_caught_up_is_merged(queue: Queue, streams: Streams)
         for connection, exchange in zip(early, ("audit", "orders"), strict=True):
             await connection.execute("INSERT INTO queue_message (exchange) VALUES (%s)", [exchange])
         between = await queue.insert() + await queue.insert(exchange="audit")
-        streams.hold([])
+        streams.pause([])
         found = await all_of(streams)
         assert sorted(first + between) == sorted(found)
         assert [None] == [*streams._branches, None]

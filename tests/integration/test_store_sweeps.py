@@ -263,7 +263,7 @@ async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Q
     [paused] = await queue.insert(exchange="audit")
     assert [paused] == await dead.ids()
     await queue.expire()
-    claimer.intake.hold(["audit"])
+    claimer.intake.pause(["audit"])
     await claimer.ids()
 
     found = await claimer.found()
@@ -271,7 +271,7 @@ async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Q
     assert (3, [events.LocksSwept(4, 0)]) == (len(found), claimer.told)
     assert paused not in found
     claimer.intake.suspects.clear()  # else they wait until those in flight are through
-    claimer.intake.hold([])
+    claimer.intake.pause([])
     assert [paused] == await claimer.found()
 
 

@@ -22,7 +22,7 @@ def lanes_of(store: FakeClaims, *owned: int, limits: RateLimits | None = None) -
 
 def claim(lanes: Lanes, limit: int = 100) -> Batch | None:
     """The next batch of what is ready."""
-    return at_once(lanes.claim(limit=limit, limit_bytes=1000, held=[]))
+    return at_once(lanes.claim(limit=limit, limit_bytes=1000, paused=[]))
 
 
 def listed(*keys: str) -> dict[str, int]:

@@ -78,8 +78,8 @@ class Relays(RuleBasedStateMachine):
     def claim(self, relay: int, limit: int, hold: set[str] | None) -> None:
         """A claim, in the middle of which an operator may hold or resume."""
         streams = self.relays[relay]
-        self.queue.meanwhile = (lambda: streams.hold(hold)) if hold is not None else lambda: None
-        held = streams.held
+        self.queue.meanwhile = (lambda: streams.pause(hold)) if hold is not None else lambda: None
+        held = streams.paused
         batch = at_once(streams.claim(limit=limit, limit_bytes=1))
         self.queue.meanwhile = lambda: None
         if batch:
@@ -89,7 +89,7 @@ class Relays(RuleBasedStateMachine):
     @rule(relay=st.integers(0, 1), exchanges=HOLDS)
     def hold(self, relay: int, exchanges: set[str]) -> None:
         """An operator holds and resumes."""
-        self.relays[relay].hold(exchanges)
+        self.relays[relay].pause(exchanges)
 
     @rule(relay=st.integers(0, 1), exchange=EXCHANGES, result=RESULTS)
     def answer(self, relay: int, exchange: str, result: PublishResult) -> None:
@@ -120,7 +120,7 @@ class Relays(RuleBasedStateMachine):
     def what_has_committed_goes_although_others_run_on(self, limit: int) -> None:
         """One relay alone comes to everything that is visible and not held."""
         streams = self.relays[0]
-        streams.hold([])
+        streams.pause([])
         for _ in range(LOOKS):
             at_once(streams.claim(limit=limit, limit_bytes=1))
         assert self.queue.committed == self.queue.claimed
@@ -131,7 +131,7 @@ class Relays(RuleBasedStateMachine):
         for xid in list(self.queue.running):
             self.queue.commit(xid)
         streams = self.relays[0]
-        streams.hold([])
+        streams.pause([])
         while at_once(streams.claim(limit=3, limit_bytes=1)) or streams.unfinished or streams.pending or streams._branches:
             pass
         assert self.queue.committed == self.queue.claimed

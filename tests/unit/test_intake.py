@@ -113,7 +113,7 @@ def test_an_exchange_that_floods_is_asked_for_although_the_relay_rests(clock: Cl
     """The look sees the main stream alone."""
     store = FakeClaims({"branch": [None] * 8 + [a_batch()]})
     intake = intake_of(store, clock)
-    intake.hold({"audit"})
+    intake.pause({"audit"})
     idle(intake, clock)
     store.asked.clear()
 
@@ -125,11 +125,11 @@ def test_a_resumed_exchange_is_asked_for_at_once(clock: Clock) -> None:
     """From where it was held, and merged when it has caught up."""
     store = FakeClaims({"branch": [a_batch()]})
     intake = intake_of(store, clock)
-    intake.hold({"audit"})
+    intake.pause({"audit"})
     idle(intake, clock)
     store.asked.clear()
 
-    intake.hold(set())
+    intake.pause(set())
 
     assert claim(intake)
     assert {"branch"} <= {*store.asked}
@@ -258,7 +258,7 @@ def test_held_exchanges_are_left_out_by_every_source(clock: Clock) -> None:
     store.keys = {"k": 3}
     intake = intake_of(store, clock)
 
-    intake.hold({"audit"})
+    intake.pause({"audit"})
     intake.found(a_finding(kind, exchange="audit") for kind in ("waiting", "suspect"))
     idle(intake, clock)
 
@@ -270,11 +270,11 @@ def test_held_exchanges_are_left_out_by_every_source(clock: Clock) -> None:
 def test_what_was_let_go_is_looked_for_at_once(clock: Clock) -> None:
     """Resuming hints at every source; holding hints at none."""
     intake = intake_of(FakeClaims(), clock)
-    assert not intake.hold({"audit"})
+    assert not intake.pause({"audit"})
     claim(intake)
     assert intake.until_next_look() > 0
 
-    assert intake.hold(set())
+    assert intake.pause(set())
 
     assert 0.0 == intake.until_next_look()
 

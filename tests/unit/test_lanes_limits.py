@@ -46,7 +46,7 @@ def test_keys_beyond_a_limit_have_their_turn_as_it_lets_them_go() -> None:
     lanes._owned = {LANE: 1}
     clock.now += 1
 
-    at_once(lanes.claim(limit=100, limit_bytes=1000, held=["slow"]))
+    at_once(lanes.claim(limit=100, limit_bytes=1000, paused=["slow"]))
     claim(lanes)
     lanes.keys.clear()
     limits.set({}, 1)

@@ -297,14 +297,14 @@ def test_a_pause_wins(clock: Clock) -> None:
     store = FakeClaims({"fresh": [of("a", 50)], "branch": [of("a", 10)]})
     intake = intake_of(store, clock, a=50)
     claim(intake)
-    intake.hold({"a"})
+    intake.pause({"a"})
     clock.now += 10
     for _ in range(9):
         assert claim(intake) is None
         clock.now += intake.until_next_look()
     assert "branch" not in store.asked
 
-    intake.hold(set())
+    intake.pause(set())
     assert claim(intake)
 
 

@@ -243,7 +243,7 @@ def test_a_resumed_exchange_is_scanned_for_at_once() -> None:
     for paused, hints in ((["audit"], 0), (["audit"], 0), ([], 1)):
         rig.reports.paused = paused
         at_once(rig.work._refresh_policy())
-        assert (hints, paused) == (rig.scrub.hints, rig.intake.streams.held)
+        assert (hints, paused) == (rig.scrub.hints, rig.intake.streams.paused)
 
 
 def test_gained_lanes_are_scanned_at_once() -> None:

@@ -96,7 +96,7 @@ class Rig:
 def test_a_page_begins_where_the_last_one_ended() -> None:
     """It leaves out what is held, and what streams have before them."""
     rig = Rig()
-    rig.intake.hold({"audit"})
+    rig.intake.pause({"audit"})
     rig.intake.streams.main.head = HEAD
 
     at_once(rig.scrub.page())

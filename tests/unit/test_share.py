@@ -214,8 +214,8 @@ def test_each_flood_and_the_main_stream_have_their_turns(share: FloodControl, fl
     names = [f"x{number}" for number in range(floods)]
     store = FakeClaims({"fresh": [full("main", b=1)] * others, "branch": [full("flood", a=9)] * 999})
     streams = Streams(store, share)
-    streams.hold(names)
-    streams.hold([])
+    streams.pause(names)
+    streams.pause([])
     asked = list[str]()
     for _ in range(30 * (floods + 1)):
         if hinted:
@@ -260,7 +260,7 @@ def test_a_stream_finds_what_its_late_transactions_commit() -> None:
     """Each exchange has its own; nothing is expected elsewhere."""
     streams = Streams(FakeClaims())
     streams.main.late[7] = 0
-    streams.hold(["audit"])
+    streams.pause(["audit"])
     streams.main.late[8] = 0
 
     assert [True, False] == [streams.expects("audit", Position(xid, 1)) for xid in (7, 8)]
