@@ -12,8 +12,9 @@ import typer
 from relay.cli.commands.pipeline_history import reconcile, replay
 from relay.cli.common.archive_filters import Span
 from relay.cli.common.arguments import Json
-from relay.cli.common.output import count, show_json
-from relay.cli.common.pipeline_context import Master, Workplace, finish, plain, say, spark, workplace
+from relay.cli.common.output import count
+from relay.cli.common.pipeline_context import Master, Workplace, finish, say, spark, workplace
+from relay.cli.common.pipeline_steps import run_steps, show_steps
 from relay.cli.common.support import new_group
 
 if TYPE_CHECKING:
@@ -151,18 +152,19 @@ def run(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Export, metrics and verify, one after the other: what a scheduler runs."""
+    """Export, metrics and verify, one after the other: what a scheduler runs. A failed step ends it; what was done before is printed."""
     with workplace() as place, spark("run", master) as session:
-        exported = _export(place, session, batch_rows=batch_rows)
-        computed = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges)
-        verified = _verify(place, session)
-    if as_json:
-        show_json({"export": plain(exported), "metrics": plain(computed), "verify": plain(verified)})
-    else:
-        for sentence in (_exported(exported), _computed(computed), _verified(verified)):
-            typer.echo(sentence)
-    if verified.exit_code:
-        raise typer.Exit(verified.exit_code)
+        done, failed = run_steps(
+            {
+                "export": lambda: _export(place, session, batch_rows=batch_rows),
+                "metrics": lambda: _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges),
+                "verify": lambda: _verify(place, session),
+            }
+        )
+        # Before Spark ends, which may fail as well.
+        show_steps(done, failed, as_json=as_json, words={"export": _exported, "metrics": _computed, "verify": _verified})
+    if code := done["verify"].exit_code:
+        raise typer.Exit(code)
 
 
 @app.command()

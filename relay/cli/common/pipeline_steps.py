@@ -1,0 +1,66 @@
+"""Jobs of the pipeline that run one after the other: the first failure ends the run, and the results before it are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import typer
+
+from relay.cli.common.output import show_json
+from relay.cli.common.pipeline_context import plain
+from relay.cli.common.support import REFUSED, complain
+from relay.errors import RelayError
+
+
+class FailedStep(NamedTuple):
+    """The step that ended the run early, and its error."""
+
+    step: str
+    error: Exception
+
+    @property
+    def sentence(self) -> str:
+        """The error in one sentence; a foreign error by its type, for its text may hold a payload."""
+        return (
+            str(self.error) if isinstance(self.error, RelayError) else f"An error that relay does not know ({type(self.error).__name__})."
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the run."""
+        return self.error.exit_code if isinstance(self.error, RelayError) else REFUSED
+
+    def plain(self) -> dict[str, Any]:
+        """The fields of the JSON."""
+        return {"step": self.step, "error": self.sentence, "exit_code": self.exit_code}
+
+
+def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], FailedStep | None]:
+    """Run the steps in order up to the first that raises; return the results by name, and that failure."""
+    done: dict[str, Any] = {}
+    for name, step in steps.items():
+        try:
+            done[name] = step()
+        except Exception as error:  # noqa: BLE001 - an error that is not known must not hide what was done either
+            return done, FailedStep(name, error)
+    return done, None
+
+
+def show_steps(done: Mapping[str, Any], failed: FailedStep | None, *, as_json: bool, words: Mapping[str, Callable[[Any], str]]) -> None:
+    """Print the results of the steps, and end with the failure's exit code where a step failed."""
+    if as_json:
+        show_json({**{name: plain(result) for name, result in done.items()}, "failed": failed.plain() if failed else None})
+    else:
+        for name, result in done.items():
+            typer.echo(words[name](result))
+    if failed is None:
+        return
+    if not isinstance(failed.error, RelayError):
+        raise failed.error
+    complain(f"{failed.step} failed{_after(list(done))}: {failed.sentence}")
+    raise typer.Exit(failed.exit_code)
+
+
+def _after(names: list[str]) -> str:
+    return f" after {' and '.join(names)} {'was' if len(names) == 1 else 'were'} done" if names else ""
