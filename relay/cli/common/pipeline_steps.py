@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import typer
 
@@ -14,22 +14,19 @@ from relay.errors import RelayError
 
 
 class FailedStep(NamedTuple):
-    """The step that ended the run early, and its error."""
+    """The step that ended the run early, why in one sentence, and the run's exit code; `unknown` is an error that relay does not know."""
 
     step: str
-    error: Exception
+    sentence: str
+    exit_code: int
+    unknown: Exception | None = None
 
-    @property
-    def sentence(self) -> str:
-        """The error in one sentence; a foreign error by its type, for its text may hold a payload."""
-        return (
-            str(self.error) if isinstance(self.error, RelayError) else f"An error that relay does not know ({type(self.error).__name__})."
-        )
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the run."""
-        return self.error.exit_code if isinstance(self.error, RelayError) else REFUSED
+    @classmethod
+    def of(cls, step: str, error: Exception) -> Self:
+        """A step that raised; a foreign error is named by its type, for its text may hold a payload."""
+        if isinstance(error, RelayError):
+            return cls(step, str(error), error.exit_code)
+        return cls(step, f"An error that relay does not know ({type(error).__name__}).", REFUSED, error)
 
     def plain(self) -> dict[str, Any]:
         """The fields of the JSON."""
@@ -37,13 +34,18 @@ class FailedStep(NamedTuple):
 
 
 def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], FailedStep | None]:
-    """Run the steps in order up to the first that raises; return the results by name, and that failure."""
+    """Run the steps in order up to the first that raises or was cut short; return the results by name, and that failure.
+
+    A step that was cut short behind a commit has a result as well, whose `failure` says why.
+    """
     done: dict[str, Any] = {}
     for name, step in steps.items():
         try:
             done[name] = step()
         except Exception as error:  # noqa: BLE001 - an error that is not known must not hide what was done either
-            return done, FailedStep(name, error)
+            return done, FailedStep.of(name, error)
+        if failure := getattr(done[name], "failure", None):
+            return done, FailedStep(name, failure, done[name].exit_code)
     return done, None
 
 
@@ -56,9 +58,9 @@ def show_steps(done: Mapping[str, Any], failed: FailedStep | None, *, as_json: b
             typer.echo(words[name](result))
     if failed is None:
         return
-    if not isinstance(failed.error, RelayError):
-        raise failed.error
-    complain(f"{failed.step} failed{_after(list(done))}: {failed.sentence}")
+    if failed.unknown:
+        raise failed.unknown
+    complain(f"{failed.step} failed{_after([name for name in done if name != failed.step])}: {failed.sentence}")
     raise typer.Exit(failed.exit_code)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake import DeltaTable
 
@@ -15,6 +15,7 @@ from relay.pipeline.export import skipped_rows as left_out
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.skipped_rows import SkippedRange, SkippedRows
 from relay.pipeline.lake import epoch, witness
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import LakeEpoch, offset_of
 from relay.pipeline.lake.target_table import Prepared, announce, check_lake, check_prepared, prepare, take_over, tie
@@ -43,7 +44,9 @@ class Exported:
     lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
     rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
     waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files, `unseen` is why the lake was
-    not seen afterwards. `exit_code` is 5 where files are lost, else that of the look that failed.
+    not seen afterwards. `noted` is whether PostgreSQL has noted `end`. `failure` is why the export was cut short after a commit: all that
+    is counted here is in the lake. What PostgreSQL does not answer then is None. `exit_code` is 5 where files are lost, else that of the
+    look or of the loss.
     """
 
     rows: int
@@ -52,15 +55,17 @@ class Exported:
     start: int
     end: int
     seconds: float
-    lag_seconds: float
+    lag_seconds: float | None
     known: int
     differing: int
     left_out: int
     left_out_rows: tuple[SkippedRows, ...]
     adopted: tuple[str, ...]
-    registered: bool
+    registered: bool | None
     damaged: tuple[str, ...] = ()
     unseen: str | None = None
+    noted: bool | None = None
+    failure: str | None = None
     exit_code: int = 0
 
 
@@ -91,10 +96,10 @@ def run(
 
     Raises:
         ConflictError: another export was faster.
-        UnreachableError: PostgreSQL or the object store does not answer.
+        UnreachableError: PostgreSQL or the object store does not answer, and nothing was committed yet.
         LakeError, PipelineError: the lake is none of this archive's, or something was refused; committed batches stay.
 
-    A look at the lake that fails when all is committed is part of the result.
+    A look at the lake that fails when all is committed is part of the result, and so is the loss of a server behind a commit.
     """
     to_register = register and _is_to_be_registered(database)
     handle, known = epoch.both(lake, database)
@@ -108,11 +113,12 @@ def run(
         say(str(standby))
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
     _tie(lake, database, cluster, prepared, new_lake=new_lake)
-    job.work()
-    if prepared.adopted:
-        take_over(lake, cluster)
-    if to_register:
-        database.fetch("register_export")
+    with job.guard.kept():
+        job.work()
+        if prepared.adopted:
+            take_over(lake, cluster)
+        if to_register:
+            database.fetch("register_export")
     return job.result(witness.run_afterwards(lake, database, say, spark))
 
 
@@ -149,6 +155,14 @@ def _is_to_be_registered(database: Database) -> bool:
     return not registered
 
 
+class _Told(NamedTuple):
+    """What PostgreSQL knows when an export ends; None where it does not answer."""
+
+    registered: bool | None = None
+    lag: float | None = None
+    noted: bool | None = None
+
+
 @dataclass
 class _Export:
     """One export on its way."""
@@ -171,6 +185,7 @@ class _Export:
     left_out: SkippedRange = field(default_factory=SkippedRange)
     start: int | None = None
     end: int = 0
+    guard: CommitGuard = field(default_factory=CommitGuard)
 
     def work(self) -> None:
         """Batch after batch, up to what was safe in the beginning."""
@@ -180,7 +195,10 @@ class _Export:
 
     def result(self, look: witness.LookResult) -> Exported:
         """The summary, with what the lake looked like afterwards."""
-        [[registered]] = self.database.fetch("read_registered")
+        told = _Told()
+        with self.guard.kept():
+            told = self._ask()
+        failure = self.guard.failure("export", self.rows, self.files, noted=told.noted, say=self.say)
         return Exported(
             rows=self.rows,
             files=self.files,
@@ -188,17 +206,23 @@ class _Export:
             start=self.start or 0,
             end=self.end,
             seconds=round(time.monotonic() - self.began, 3),
-            lag_seconds=self._lag(),
+            lag_seconds=told.lag,
             known=self.known,
             differing=self.differing,
             left_out=self.left_out.rows,
             left_out_rows=self.left_out.named,
             adopted=self.prepared.adopted,
-            registered=registered,
+            registered=told.registered,
             damaged=look.damaged,
             unseen=look.failure,
-            exit_code=witness.DIFFERS if look.damaged else look.exit_code,
+            noted=told.noted,
+            failure=failure,
+            exit_code=witness.DIFFERS if look.damaged else self.guard.exit_code or look.exit_code,
         )
+
+    def _ask(self) -> _Told:
+        [[registered]] = self.database.fetch("read_registered")
+        return _Told(registered, self._lag(), epoch.read(self.database).offset >= self.end)
 
     def _next(self) -> bool:
         """One batch from its plan to its commit, all through one handle; False where there is nothing to do.
@@ -257,6 +281,7 @@ class _Export:
         # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
         position = batch.start if self.prepared.begin is None else self.prepared.begin
         written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position))
+        self.guard.committed = True
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
         if written.rows + written.known < batch.rows + foreign:
@@ -265,8 +290,7 @@ class _Export:
     def _name_left_out(self, batch: ExportBatch, foreign: int) -> None:
         """Say which rows were counted and cannot be in the lake, if it was not retention that deleted some dead messages meanwhile."""
         ranges = [(batch.start, batch.end), *([(self.cluster.next, None)] if foreign else [])]
-        found = sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), SkippedRange())
-        self.left_out += found
+        self.left_out += (found := sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), SkippedRange()))
         if found.rows:
             self.say(str(found))
 

@@ -1,0 +1,149 @@
+"""PostgreSQL is lost behind a commit to the lake: the job says what is there and what is not known, and the next run continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relay.errors import UnreachableError
+from relay.pipeline.export import job as export
+from relay.pipeline.lake import epoch
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from tests.pipeline.conftest import Archived
+from tests.support.cli import Cli
+from tests.support.cutting import Cut, CuttingProxy, cutting_proxy
+from tests.support.lakes import in_lake, in_postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Armed = Callable[[Cut], None]
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs between the test's lake and its database, with what they said."""
+
+    lake: Lake
+    database: Database
+    url: str
+    spark: SparkSession
+    said: list[str] = field(default_factory=list)
+
+    def export(self, database: Database, **options: Any) -> export.Exported:
+        """Export through a connection."""
+        return export.run(lake=self.lake, database=database, spark=lambda: self.spark, say=self.said.append, **options)
+
+    def noted(self) -> bool:
+        """Whether PostgreSQL knows how far the export is."""
+        return epoch.read(self.database).offset == offset_of(self.lake.opened(TABLE))
+
+    def whole(self) -> bool:
+        """Whether the lake has each row of the archive once."""
+        return in_postgres(self.url) == in_lake(self.lake)
+
+
+@pytest.fixture
+def jobs(lake: Lake, database: Database, database_url: str, spark: SparkSession) -> Jobs:
+    """Jobs of this test."""
+    return Jobs(lake, database, database_url, spark)
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[CuttingProxy]:
+    """Between the job and PostgreSQL."""
+    with cutting_proxy(database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def through(proxy: CuttingProxy, database_url: str) -> Iterator[Database]:
+    """The test's database through the proxy."""
+    with Database(proxy.url(database_url)) as made:
+        yield made
+
+
+@pytest.fixture
+def behind_commit(proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch) -> Armed:
+    """Let the proxy break the connection at a statement behind the next commit of rows to the lake."""
+    commit = Lake.commit
+
+    def arm(cut: Cut) -> None:
+        def commit_and_arm(*given: Any, **named: Any) -> None:
+            commit(*given, **named)
+            proxy.cut = cut
+
+        monkeypatch.setattr(Lake, "commit", commit_and_arm)
+
+    return arm
+
+
+BEHIND = ("read_lag", "read_link", "commit_export", "register_export", "read_cluster", "read_turn", "note_seen", "read_registered")
+"""Statements that an export asks behind its commit."""
+WRITES = ("commit_export", "register_export", "note_seen")
+CUTS = [(name, True, True) for name in BEHIND] + [(name, *how) for name in WRITES for how in ((True, False), (False, True), (False, False))]
+
+
+def asked(database: Database, name: str) -> bytes:
+    """The statement as it is sent, up to its first value."""
+    return database.statement(name).split(b"%(")[0]
+
+
+@pytest.mark.parametrize(("name", "answered", "away"), CUTS)
+def test_an_export_says_what_it_has_committed_when_postgresql_is_lost(
+    jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, proxy: CuttingProxy, name: str, *, answered: bool, away: bool
+) -> None:
+    """Whatever statement it is lost at; what the result says of PostgreSQL is so, or not known, and the next run has each row once."""
+    archived({}, {})
+    behind_commit(Cut(asked(through, name), answered=answered, away=away))
+
+    done = jobs.export(through, register=True)
+
+    assert proxy.broken
+    assert (2, 1, 1, UnreachableError.exit_code) == (done.rows, done.files, done.batches, done.exit_code)
+    assert "PostgreSQL does not answer" in str(done.failure or done.unseen)
+    assert done.failure is None or "2 rows in 1 file are in the lake" in done.failure
+    assert (done.failure or f"the lake was not seen after the commit: {done.unseen}") == jobs.said[-1]
+    assert done.noted in {None, jobs.noted()}
+    assert not away or done.registered is None
+    proxy.cut = None
+    archived({})
+    after = jobs.export(jobs.database, register=True)
+    assert (1, True, True, None, 0) == (after.rows, after.noted, after.registered, after.failure, after.exit_code)
+    assert jobs.whole()
+
+
+def test_an_export_that_has_committed_nothing_is_a_sentence(jobs: Jobs, archived: Archived, through: Database, proxy: CuttingProxy) -> None:
+    """Lost before the commit, nothing is known but that."""
+    archived({})
+    proxy.cut = Cut(asked(through, "begin_export"), answered=True, away=True)
+
+    with pytest.raises(UnreachableError):
+        jobs.export(through)
+
+
+def test_a_run_ends_with_an_export_that_was_cut_short(
+    cli: Cli, jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, proxy: CuttingProxy
+) -> None:
+    """The JSON has both the export's result and the failed step; no later step has run, and the next run does all of it."""
+    archived({}, {})
+    behind_commit(Cut(asked(through, "commit_export"), answered=True, away=True))
+    cli.env |= {"RELAY_LAKE_URL": jobs.lake.place.url, "RELAY_PIPELINE_DATABASE_URL": proxy.url(jobs.url)}
+
+    found = cli.json("pipeline", "run", code=4)
+
+    assert ["export", "failed"] == list(found)
+    assert (2, None, 4) == (found["export"]["rows"], found["export"]["noted"], found["export"]["exit_code"])
+    assert {"step": "export", "error": found["export"]["failure"], "exit_code": 4} == found["failed"]
+    cli.env["RELAY_PIPELINE_DATABASE_URL"] = jobs.url
+    found = cli.json("pipeline", "run")
+    assert (0, 1, None) == (found["export"]["rows"], found["metrics"]["days"], found["failed"])
+    assert jobs.whole()
