@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay.errors import UnreachableError
+from relay.pipeline.export import again
 from relay.pipeline.export import job as export
 from relay.pipeline.lake import epoch
 from relay.pipeline.lake.delta_lake import Lake
@@ -16,6 +17,7 @@ from relay.pipeline.lake.epoch import offset_of
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
+from tests.support.adding import DAY
 from tests.support.cli import Cli
 from tests.support.cutting import Cut, CuttingProxy, cutting_proxy
 from tests.support.lakes import in_lake, in_postgres
@@ -41,6 +43,10 @@ class Jobs:
     def export(self, database: Database, **options: Any) -> export.Exported:
         """Export through a connection."""
         return export.run(lake=self.lake, database=database, spark=lambda: self.spark, say=self.said.append, **options)
+
+    def again(self, database: Database) -> again.Added:
+        """Add what the lake lacks of the day, through a connection."""
+        return again.run(lake=self.lake, database=database, spark=lambda: self.spark, say=self.said.append, days=[DAY])
 
     def noted(self) -> bool:
         """Whether PostgreSQL knows how far the export is."""
@@ -128,6 +134,28 @@ def test_an_export_that_has_committed_nothing_is_a_sentence(jobs: Jobs, archived
 
     with pytest.raises(UnreachableError):
         jobs.export(through)
+
+
+@pytest.mark.parametrize("name", ["read_link", "commit_export", "note_seen"])
+def test_a_day_that_is_added_again_says_what_it_has_committed(
+    jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, name: str
+) -> None:
+    """Behind its commit a day may not be compared any more: it is named, and done when the command is run again."""
+    archived({})
+    jobs.export(jobs.database)
+    archived({"archived_xid": "3"})
+    behind_commit(Cut(asked(through, name), answered=True, away=True))
+
+    done = jobs.again(through)
+
+    finished = [] if done.unfinished else [DAY]
+    assert (1, UnreachableError.exit_code, finished) == (done.added, done.exit_code, [one.day for one in done.days])
+    assert (name == "note_seen") == bool(finished) == (done.failure is None)
+    assert "PostgreSQL does not answer" in str(done.failure or done.unseen)
+    assert done.failure is None or "1 row in 1 file is in the lake" in done.failure
+    after = jobs.again(jobs.database)
+    assert (0, 0, (), [None]) == (after.added, after.exit_code, after.unfinished, [one.difference for one in after.days])
+    assert jobs.whole()
 
 
 def test_a_run_ends_with_an_export_that_was_cut_short(

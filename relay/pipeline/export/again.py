@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from relay.errors import LakeError
+from relay.errors import LakeError, UnreachableError
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.distribute import CopiedRange
-from relay.pipeline.lake import added_columns, damage, witness
+from relay.pipeline.lake import added_columns, damage, epoch, witness
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
@@ -46,20 +48,19 @@ class Day:
 
 @dataclass(frozen=True)
 class Added:
-    """What became of the days; `unseen` is why the lake was not seen afterwards.
+    """What became of the days; `added` are the rows that the lake lacked, `unseen` is why the lake was not seen afterwards.
 
-    `exit_code` is 5 where a day differs, else that of the look that failed.
+    `failure` is why it was cut short after a commit: rows of `unfinished` days were added, or not, and were not compared then.
+    `exit_code` is 5 where a day differs, else that of the look or of the loss.
     """
 
     days: tuple[Day, ...]
+    added: int
     seconds: float
     unseen: str | None = None
+    unfinished: tuple[date, ...] = ()
+    failure: str | None = None
     exit_code: int = 0
-
-    @property
-    def added(self) -> int:
-        """Rows that the lake lacked."""
-        return sum(one.added for one in self.days)
 
 
 def run(
@@ -82,6 +83,8 @@ def run(
         ConflictError: another export was faster.
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError, PipelineError: as `relay.pipeline.export.job.run`.
+
+    The loss of a server behind a commit is part of the result, as of an export's.
     """
     begin = time.monotonic()
     cluster = clusters.primary(database)
@@ -91,14 +94,22 @@ def run(
     prepared = prepare(lake, handle, database.columns(), cluster)
     tie(lake, database, cluster, prepared)
     job = _Again(Commits(lake, database, cluster, spark, prepared.columns), prepared, say, rows)
-    chosen, found = sorted(set(days)), []
-    job.forget_damaged(chosen)
-    for day in chosen:
-        found.append(job.add(day))
-        say(_line(found[-1]))
+    chosen, found = sorted(set(days)), list[Day]()
+    with job.guard.kept():
+        job.forget_damaged(chosen)
+        for day in chosen:
+            found.append(job.add(day))
+            say(_line(found[-1]))
     look = witness.run_afterwards(lake, database, say, spark)
-    code = witness.DIFFERS if any(one.difference for one in found) else look.exit_code
-    return Added(tuple(found), round(time.monotonic() - begin, 3), look.failure, code)
+    return Added(
+        days=tuple(found),
+        added=sum(one.rows for one in job.written),
+        seconds=round(time.monotonic() - begin, 3),
+        unseen=look.failure,
+        unfinished=tuple(chosen[len(found) :]),
+        failure=job.failure(),
+        exit_code=witness.DIFFERS if any(one.difference for one in found) else job.guard.exit_code or look.exit_code,
+    )
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,18 @@ class _Again:
     prepared: Prepared
     say: Progress
     rows: int
+    guard: CommitGuard = field(default_factory=CommitGuard)
+    written: list[CopiedRange] = field(default_factory=list)
+
+    def failure(self) -> str | None:
+        """Why it was cut short behind a commit, in one sentence; None where it was not."""
+        if self.guard.error is None:
+            return None
+        noted = None
+        with suppress(UnreachableError):
+            noted = not epoch.read(self.commits.database).pending
+        rows, files = sum(one.rows for one in self.written), sum(len(one.files) for one in self.written)
+        return self.guard.failure("export", rows, files, noted=noted, say=self.say)
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
@@ -131,6 +154,7 @@ class _Again:
             self.say(f"{file.day}: {words}: its rows are taken from PostgreSQL again")
         if damaged:
             self.commits.forget(handle, list(damaged))
+            self.guard.committed = True
 
     def _is_dropped(self, day: date) -> bool:
         database = self.commits.database
@@ -147,6 +171,8 @@ class _Again:
         written = self._copied(
             handle, partition, [RowRange(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short]
         )
+        self.written.append(written)
+        self.guard.committed = self.guard.committed or bool(written.files)
         new = tuple(file.path for file in written.files)
         # The others are the same, and stay so.
         later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))

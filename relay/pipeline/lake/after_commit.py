@@ -45,7 +45,7 @@ class CommitGuard:
         """
         if self.error is None:
             return None
-        committed = f"{many(rows, 'row')} in {many(files, 'file')} are in the lake"
+        committed = f"{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake"
         sentence = f"The {job} was cut short: {committed}; {_NOTED[noted]}, and the next run continues from there: {self.error}"
         say(sentence)
         return sentence
