@@ -60,9 +60,9 @@ def claim(exchange: str, routing_key: str = "key", payload: bytes = b'{"n": 1}',
     return Claim(**{**fields, "exchange": exchange, "routing_key": routing_key, "payload": payload, **other})
 
 
-def batch(claims: Iterable[Claim], *, seconds: float = 60) -> Batch:
-    """Make a batch that was claimed now and may be written for `seconds`."""
-    now = time.monotonic()
+def batch(claims: Iterable[Claim], *, seconds: float = 60, now: float | None = None) -> Batch:
+    """Make a batch that was claimed now, or when the given clock says, and may be written for `seconds`."""
+    now = time.monotonic() if now is None else now
     return Batch(
         token=str(uuid.uuid4()), claims=list(claims), claimed_at=time.time(), claimed_tick=now, deadline=now + seconds, source="test"
     )
