@@ -191,10 +191,10 @@ class ExchangeChannel:
     def replied(self, method: tuple[int, int]) -> None:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
-            unanswered = not self._proven
-            if unanswered and not self._strict:
+            was_unproven = not self._proven
+            if was_unproven and not self._strict:
                 self._prove()
-            if unanswered or self.eager or self._line.watched:
+            if was_unproven or self.eager or self._line.watched:
                 self._line.changed(self)
 
     def closed(self, reason: ReturnReason) -> None:
