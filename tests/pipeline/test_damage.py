@@ -95,7 +95,7 @@ def test_a_file_that_is_missing_or_cannot_be_decoded_is_damaged(
     [file] = files(lake.opened(TABLE))
     spoil(Path(lake.place.url, TABLE, file.path))
 
-    assert "A file of the lake" in found(lake)[file.path]
+    assert f"The file archive/{file.path} of the lake" in found(lake)[file.path]
     assert "is missing or damaged: put it back from a copy" in found(lake)[file.path]
 
 

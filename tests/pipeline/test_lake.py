@@ -144,9 +144,9 @@ def test_footers_are_read_several_at_a_time(lake: Lake, handle: DeltaTable, monk
     """Those of a store answer late: none is opened before four wait."""
     opened, together = pq.ParquetFile, Barrier(4, timeout=30)
 
-    def late(source: object) -> object:
+    def late(source: object, **options: object) -> object:
         together.wait()
-        return opened(source)
+        return opened(source, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", late)
     lake.append(handle, "numbers", [batch(*((day, at(day)) for day in range(1, 5)))])

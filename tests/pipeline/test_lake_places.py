@@ -140,5 +140,5 @@ def test_a_damaged_file_is_a_sentence_that_names_it(
 
     [damaged] = verify.run(lake=lake, database=database, say=lambda _: None, again=True).differing
     assert file.name in str(damaged.difference)
-    with pytest.raises(LakeError, match=r"^A file of the lake .* is missing or damaged: put it back from a copy.*\)\.$"):
+    with pytest.raises(LakeError, match=r"^The file archive/.* of the lake .* is missing or damaged: put it back from .*\)\.$"):
         replay.run(lake=lake, database=database, say=lambda _: None, selection=Selection(exchange="orders"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from relay.errors import LakeError
+from relay.errors import DamagedError, LakeError
 from relay.pipeline.compact.packing import Pack
 from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of
 from relay.pipeline.lake.location import LakeLocation
@@ -56,6 +56,8 @@ class Merge:
             try:
                 for batch in batches_of(self.place, self.table, file.path):
                     yield complete(batch, self.schema)
+            except DamagedError:
+                raise  # it names the file
             except LakeError as error:
                 raise LakeError(f"The file {file.path} cannot be read: {error}") from error
 

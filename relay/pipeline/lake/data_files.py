@@ -19,9 +19,9 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from relay.errors import LakeError
-from relay.pipeline.lake.errors import decoding, sentences
+from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.stored_file import stored_file
+from relay.pipeline.lake.parquet_file import opened_file
 from relay.pipeline.source.columns import DAY, without_day
 
 _BIG = frozenset({"content", "body"})
@@ -174,13 +174,11 @@ def check_footers(place: LakeLocation, table: str, schema: pa.Schema, files: Ite
     Raises:
         LakeError: a file is not what it was said to be.
     """
-    filesystem, root = place.filesystem(), place.path(place.table(table))
-    expected = _types(without_day(schema))
+    root, expected = place.path(place.table(table)), _types(without_day(schema))
 
     def check(file: DataFile) -> None:
-        with sentences(place), filesystem.open_input_file(f"{root}/{file.path}") as opened:
-            footer = pq.ParquetFile(opened)
-            right = _types(footer.schema_arrow) == expected and footer.metadata.num_rows == file.rows
+        with opened_file(place, f"{root}/{file.path}") as opened:
+            right = _types(opened.schema) == expected and opened.metadata.num_rows == file.rows
         if not right:
             raise LakeError(f"The file {file.path} of the table {table} is not of its schema: nothing was committed; run this again.")
 
@@ -213,12 +211,11 @@ def batches_of(place: LakeLocation, table: str, path: str) -> Iterator[pa.Record
         LakeError: this process cannot read it.
         UnreachableError: the object store does not answer.
     """
-    with decoding(place), stored_file(place, f"{place.path(place.table(table))}/{path}") as stored:
-        file = pq.ParquetFile(stored, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+    with opened_file(place, f"{place.path(place.table(table))}/{path}", buffer_size=_BUFFER, checksums=True) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
         at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))
-        yield from file.iter_batches(at_once, use_threads=False)
+        yield from file.batches(at_once)
 
 
 def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> None:

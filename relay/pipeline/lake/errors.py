@@ -37,7 +37,7 @@ _IN_STORES: tuple[tuple[str, type[PipelineError], str], ...] = (
     ),
 )
 """What a text of the libraries means, of several the first."""
-_DAMAGED = "A file of the lake {url} is missing or damaged: put it back from a copy, or correct RELAY_LAKE_URL"
+_DAMAGED = "{file} of {place} is missing or damaged: put it back from a copy, or correct {setting}"
 _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     (
         (
@@ -81,8 +81,8 @@ def sentences(place: LakeLocation) -> Iterator[None]:
 
 
 @contextmanager
-def decoding(place: LakeLocation) -> Iterator[None]:
-    """Turn errors of what decodes a file's bytes into one sentence; those of reading the bytes must be sentences already.
+def decoding(place: LakeLocation, path: str) -> Iterator[None]:
+    """Turn errors of what decodes a file's bytes into one sentence that names it; those of reading the bytes must be sentences already.
 
     Raises:
         DamagedError: the bytes are not what was written.
@@ -93,17 +93,17 @@ def decoding(place: LakeLocation) -> Iterator[None]:
     except pa.ArrowMemoryError as error:
         raise sentence(error, place) from error
     except (OSError, pa.ArrowException, UnicodeError) as error:
-        raise damaged(error, place) from error
+        raise damaged(error, place, path) from error
 
 
-def damaged(error: Exception, place: LakeLocation) -> DamagedError:
-    """The error of a file that is missing or cannot be decoded, in one sentence."""
-    return DamagedError(_said(_DAMAGED.format(url=place.url), error, place))
+def damaged(error: Exception, place: LakeLocation, path: str) -> DamagedError:
+    """The error of a file that is missing or cannot be decoded, in one sentence that names it by its path in the lake's file system."""
+    return DamagedError(_said(_DAMAGED.format(**_names(path, place)), error, place))
 
 
 def sentence(error: Exception, place: LakeLocation) -> PipelineError:
     """The error in one sentence with what to do, without what could be a secret."""
-    kind, advice = _judged(error, re.sub(_PLACES, "", _line(error)), place)
+    kind, advice = _judged(error, _line(error), place)
     return kind(_said(advice, error, place))
 
 
@@ -119,10 +119,19 @@ def _judged(error: Exception, line: str, place: LakeLocation) -> tuple[type[Pipe
     """What kind of error it is, and what to do."""
     if isinstance(error, OSError) and (known := _of_errno(error.errno, place.url)):
         return LakeError, known
+    said = re.sub(_PLACES, "", line)
     for pattern, kind, advice in (*(() if place.is_local else _IN_STORES), *_ANYWHERE):
-        if re.search(pattern, line):
-            return kind, advice.format(url=place.url)
+        if re.search(pattern, said):
+            return kind, advice.format(url=place.url, **_names(line, place))
     return LakeError, f"The lake {place.url} cannot be used: check RELAY_LAKE_URL and RELAY_LAKE_OPTIONS"
+
+
+def _names(text: str, place: LakeLocation) -> dict[str, str]:
+    """What the sentence of a damaged file calls it, if the text names it, and its place."""
+    root = place.path(place.url)
+    found = re.search(rf"{re.escape(root)}/(.+?\.[a-z]+)\b", text)
+    file = f"The file {found[1]}" if found else f"The file {text}" if text == root else "A file"
+    return {"file": file, "place": place.name, "setting": place.setting}
 
 
 def _of_errno(number: int | None, url: str) -> str | None:

@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from relay.errors import LakeError
 
+LAKE_SETTING = "RELAY_LAKE_URL"
 SCHEMES = ("s3", "s3a", "gs")
 _UNFIT = r"[\x00-\x1f\x7f\ud800-\udfff\\\[\]^|]|%[0-9A-Fa-f]{2}"
 """What the table library takes for something else in a path, or ends the process on."""
@@ -22,10 +23,14 @@ _UNFIT_IN_STORE = _UNFIT + r"|[#?]|//|(?<=/)\.{1,2}(?=/|$)"
 
 @dataclass(frozen=True)
 class LakeLocation:
-    """Root of the lake (a folder or `scheme://bucket/path`) and the storage options, which no text of this object shows."""
+    """Root of the lake (a folder or `scheme://bucket/path`) and the storage options, which no text of this object shows.
+
+    `setting` is what names it; files that are not the lake's have another one.
+    """
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    setting: str = LAKE_SETTING
 
     @classmethod
     def of(cls, url: str, options: Mapping[str, str]) -> LakeLocation:
@@ -53,6 +58,11 @@ class LakeLocation:
             raise LakeError(f"The path in RELAY_LAKE_URL holds {found[0]!r}, which a table's path cannot hold: name another folder.")
         if self.is_local and (there := _no_folder(Path(path))):
             raise LakeError(f"RELAY_LAKE_URL leads to {there}, which is a file and no folder: name a folder.")
+
+    @property
+    def name(self) -> str:
+        """What sentences call it."""
+        return f"the lake {self.url}" if self.setting == LAKE_SETTING else self.url
 
     @property
     def is_local(self) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import fs
 
-from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.data_files import rows_of
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_file import opened_file
 from relay.pipeline.source.columns import DAY
 from relay.pipeline.spark.tasks import Read, by_number
 
@@ -31,25 +32,44 @@ def dataframe(spark: SparkSession, place: LakeLocation, schema: pa.Schema, root:
     if not paths:
         return spark.createDataFrame([], columns)
     if place.is_local:
+        _check_empty(place, [f"{root}/{path}" for path in paths])
         literal = [re.sub(_PATTERN, r"\\\g<0>", f"{root}/{path}") for path in paths]
         return spark.read.schema(columns).option("basePath", root).parquet(*literal).select(*schema.names)
     full = [f"{root}/{path}" for path in paths]
     return by_number(spark, len(full), _reader(place, full, schema), columns)
 
 
+def _check_empty(place: LakeLocation, paths: Iterable[str]) -> None:
+    """DamagedError for a file that is empty: Spark would take it for one without rows."""
+    for path in paths:
+        if (file := Path(path)).is_file() and not file.stat().st_size:
+            with opened_file(place, path):
+                pass
+
+
+def check_named(place: LakeLocation, table: str, said: str) -> None:
+    """Read in this process the files of a table that an error of Spark's own reader names.
+
+    Raises:
+        DamagedError: one of them is damaged.
+        LakeError: this process cannot read it either.
+    """
+    root = re.escape(place.path(place.table(table)))
+    for path in sorted(set(re.findall(rf"{root}/(\S+?\.parquet)", unquote(said)))):
+        rows_of(place, table, path)
+
+
 def _reader(place: LakeLocation, paths: Sequence[str], schema: pa.Schema) -> Read:
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        with sentences(place):
-            yield from _rows(place.filesystem(), paths[number], schema)
+        yield from _rows(place, paths[number], schema)
 
     return read
 
 
-def _rows(filesystem: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    file = pq.ParquetFile(filesystem.open_input_file(path))
-    there = [name for name in file.schema_arrow.names if name in schema.names]
-    for batch in file.iter_batches(_ROWS, columns=there):
-        yield _completed(batch, path, schema)
+def _rows(place: LakeLocation, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with opened_file(place, path) as file:
+        for batch in file.batches(_ROWS, columns=schema.names):
+            yield _completed(batch, path, schema)
 
 
 def _completed(batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:

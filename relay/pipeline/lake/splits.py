@@ -8,11 +8,10 @@ from datetime import date
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from relay.pipeline.lake.delta_log import LoggedFile
-from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_file import opened_file
 from relay.pipeline.spark.tasks import Read, by_number
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Parts:
         return cls(place, table, tuple(map(tuple, tasks)))
 
     def batches(self, task: int, columns: Sequence[str]) -> Iterator[tuple[date, pa.RecordBatch]]:
-        """The rows of one task, each batch with its day; LakeError or UnreachableError where a file cannot be read."""
+        """The rows of one task, each batch with its day; errors as `opened_file`."""
         for part in self.tasks[task]:
             for batch in self._read(part, list(columns)):
                 yield part.day, batch
@@ -67,8 +66,7 @@ class Parts:
 
     def _read(self, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
         full = self.place.path(f"{self.place.table(self.table)}/{part.path}")
-        with sentences(self.place), self.place.filesystem().open_input_file(full) as opened:
-            file = pq.ParquetFile(opened)
-            low, high = (file.num_row_groups * share // part.shares for share in (part.share, part.share + 1))
+        with opened_file(self.place, full) as file:
+            low, high = (file.metadata.num_row_groups * share // part.shares for share in (part.share, part.share + 1))
             if low < high:
-                yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=range(low, high), columns=columns, use_threads=False)
+                yield from file.batches(_ROWS_AT_ONCE, groups=range(low, high), columns=columns)

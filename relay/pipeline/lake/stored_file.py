@@ -24,7 +24,7 @@ def stored_file(place: LakeLocation, path: str) -> Iterator[StoredFile]:
         try:
             opened = place.filesystem().open_input_file(path)
         except FileNotFoundError as error:
-            raise damaged(error, place) from error
+            raise damaged(error, place, path) from error
     with opened:
         yield StoredFile(place, opened)
 

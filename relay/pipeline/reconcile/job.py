@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from relay.errors import PipelineError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.spark_reader import check_named
 from relay.pipeline.reconcile import classify, receipts
 from relay.pipeline.reconcile.classify import Rules
 from relay.pipeline.replay.selection import Selection
@@ -151,7 +152,8 @@ def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], sa
         LakeError: there is no archive in the lake.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark only where it is used
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark only where it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     began = time.monotonic()
     rules = question.rules(*database.one("read_now"))
@@ -161,9 +163,10 @@ def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], sa
         archive = _archive(lake, session, rules)
         pairs = classify.matched(archive, _received(lake, database, session, question), rules)
         return _result(pairs, rules, question, began)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         if (known := failure(error)) is not None:
             raise known from None
+        check_named(lake.place, "archive", str(error))
         raise PipelineError(f"Spark failed: {(str(error).splitlines() or [''])[0][:200]}.") from error
 
 
@@ -192,7 +195,7 @@ def _received(lake: Lake, database: Database, spark: SparkSession, question: Que
     if question.files is None:
         found = receipts.of_table(spark, database, since=first)
     else:
-        found = receipts.of_files(spark, LakeLocation.of(question.files, lake.place.options), since=first)
+        found = receipts.of_files(spark, replace(LakeLocation.of(question.files, lake.place.options), setting="--receipts"), since=first)
     if found is None and not question.may_lack_receipts:
         raise PipelineError(
             f"There is no receipt from {first:%Y-%m-%d %H:%M} on in {question.files or 'queue_message_receipt'}, so every message would "

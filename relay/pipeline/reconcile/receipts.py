@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv, fs, parquet
+from pyarrow import csv, fs
 from pyarrow import json as json_lines
 
 from relay.errors import PipelineError
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_file import opened_file
 from relay.pipeline.source.adbc import connected
 from relay.pipeline.source.columns import INSTANT
 from relay.pipeline.source.database import Database, rendered
@@ -28,6 +29,7 @@ SCHEMA = pa.schema([("message_id", pa.string()), ("queue", pa.string()), ("recei
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
 """By the end of a file's name; text may end in .gz besides."""
 RECEIPTS_A_TASK = 500_000
+_ROWS = 65_536
 _TEXT = {name: pa.string() for name in SCHEMA.names}
 
 
@@ -69,14 +71,15 @@ def of_files(spark: SparkSession, place: LakeLocation, *, since: datetime) -> Da
     return None if found.isEmpty() else found
 
 
-def read_file(filesystem: fs.FileSystem, path: str) -> Iterator[pa.RecordBatch]:
+def read_file(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     """Receipts of one file, checked.
 
     Raises:
+        DamagedError: it is missing, or no Parquet file though it is called one.
         PipelineError: a receipt has no id, or a time that is none or has no zone.
     """
     try:
-        for batch in _BATCHES[_format(path)](filesystem, path):
+        for batch in _BATCHES[_format(path)](place, path):
             yield _checked(batch)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
         words = " ".join(str(error).split())[:200].rstrip(".")
@@ -109,7 +112,7 @@ class _Files:
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         with sentences(self.place):
-            yield from read_file(self.place.filesystem(), self.paths[number])
+            yield from read_file(self.place, self.paths[number])
 
 
 def _spans(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -133,22 +136,22 @@ def _format(path: str) -> str:
     return next((kind for end, kind in FORMATS.items() if path.lower().removesuffix(".gz").endswith(end)), "")
 
 
-def _parquet(filesystem: fs.FileSystem, path: str) -> Iterator[pa.RecordBatch]:
-    file = parquet.ParquetFile(filesystem.open_input_file(path))
-    yield from file.iter_batches(columns=[name for name in SCHEMA.names if name in file.schema_arrow.names])
+def _parquet(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
+    with opened_file(place, path) as file:
+        yield from file.batches(_ROWS, columns=SCHEMA.names)
 
 
-def _csv(filesystem: fs.FileSystem, path: str) -> Iterator[pa.RecordBatch]:
+def _csv(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     options = csv.ConvertOptions(column_types=_TEXT, include_columns=SCHEMA.names, include_missing_columns=True)
-    yield from csv.open_csv(filesystem.open_input_stream(path), convert_options=options)
+    yield from csv.open_csv(place.filesystem().open_input_stream(path), convert_options=options)
 
 
-def _json(filesystem: fs.FileSystem, path: str) -> Iterator[pa.RecordBatch]:
+def _json(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     options = json_lines.ParseOptions(explicit_schema=pa.schema(_TEXT), unexpected_field_behavior="ignore")
-    yield from json_lines.open_json(filesystem.open_input_stream(path), parse_options=options)
+    yield from json_lines.open_json(place.filesystem().open_input_stream(path), parse_options=options)
 
 
-_BATCHES: dict[str, Callable[[fs.FileSystem, str], Iterator[pa.RecordBatch]]] = {"parquet": _parquet, "csv": _csv, "json": _json}
+_BATCHES: dict[str, Callable[[LakeLocation, str], Iterator[pa.RecordBatch]]] = {"parquet": _parquet, "csv": _csv, "json": _json}
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.parquet_file import scanning
 from relay.pipeline.report.model import DEAD, Failure, ReportSpan, SlowKey
 from relay.pipeline.source.columns import INSTANT
 from relay.pipeline.text import many
@@ -55,7 +55,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     at = ds.field("archived_at")
     within = (at >= pa.scalar(span.since, INSTANT)) & (at < pa.scalar(span.until, INSTANT))
-    with sentences(lake.place):
+    with scanning(lake.place, "archive", dataset):
         for batch in dataset.to_batches(columns=list(columns), filter=within if only is None else within & only):
             if batch.num_rows:
                 yield batch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from relay.errors import LakeError, PipelineError, UnreachableError
+from relay.errors import DamagedError, LakeError, PipelineError, UnreachableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -39,7 +39,7 @@ _EXECUTORS = {
     ),
 }
 """What Spark 4.3 says where an executor has no fitting Python, and what that means."""
-_KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError)}
+_KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError, DamagedError)}
 
 
 def by_number(spark: SparkSession, count: int, read: Read, schema: StructType | str, *, most: int | None = None) -> DataFrame:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
-from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_file import OpenedFile, opened_file
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.partitions import PartitionRange
 
@@ -24,22 +23,19 @@ _DECIDING = ("result", "archived_at", "archived_xid", "seq")
 
 
 def batches(place: LakeLocation, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The range's rows with the columns that the lake has of these; LakeError or UnreachableError where a file cannot be read."""
-    root, filesystem = place.path(place.table(TABLE)), place.filesystem()
+    """The range's rows with the columns that the lake has of these; errors as `opened_file`."""
+    root = place.path(place.table(TABLE))
     for path in one.files:
-        with sentences(place):
-            yield from _of_file(filesystem, f"{root}/{path}", one, names)
+        with opened_file(place, f"{root}/{path}", buffer_size=_BUFFER) as file:
+            yield from _of_file(file, one, names)
 
 
-def _of_file(filesystem: fs.FileSystem, path: str, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    with filesystem.open_input_file(path) as opened:
-        file = pq.ParquetFile(opened, buffer_size=_BUFFER)
-        there = [name for name in names if name in file.schema_arrow.names]
-        for number in range(file.num_row_groups):
-            if _may_hold(file.metadata.row_group(number), one) and _holds(file, number, one):
-                for batch in _read(file, number, there):
-                    if (found := batch.filter(one.chosen(batch))).num_rows:
-                        yield found
+def _of_file(file: OpenedFile, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for number in range(file.metadata.num_row_groups):
+        if _may_hold(file.metadata.row_group(number), one) and _holds(file, number, one):
+            for batch in _read(file, number, names):
+                if (found := batch.filter(one.chosen(batch))).num_rows:
+                    yield found
 
 
 def _may_hold(group: pq.RowGroupMetaData, one: PartitionRange) -> bool:
@@ -51,13 +47,13 @@ def _may_hold(group: pq.RowGroupMetaData, one: PartitionRange) -> bool:
     return True
 
 
-def _holds(file: pq.ParquetFile, number: int, one: PartitionRange) -> bool:
+def _holds(file: OpenedFile, number: int, one: PartitionRange) -> bool:
     names = _DECIDING if one.cut.parts > 1 else _DECIDING[:-1]
     return any(one.chosen(batch).true_count for batch in _read(file, number, names, few=_ROWS))
 
 
-def _read(file: pq.ParquetFile, number: int, names: Sequence[str], few: int = _FEW) -> Iterator[pa.RecordBatch]:
+def _read(file: OpenedFile, number: int, names: Sequence[str], few: int = _FEW) -> Iterator[pa.RecordBatch]:
     group = file.metadata.row_group(number)
     each = max(1, group.total_byte_size // max(1, group.num_rows))
     most = _ROWS if group.total_byte_size <= 2 * _BYTES else few
-    yield from file.iter_batches(max(1, min(most, _BYTES // each)), row_groups=[number], columns=list(names), use_threads=False)
+    yield from file.batches(max(1, min(most, _BYTES // each)), groups=[number], columns=names)

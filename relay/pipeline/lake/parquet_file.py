@@ -1,0 +1,84 @@
+"""A Parquet file of the lake opened for reading, the same way in every job: what is wrong with its bytes is one sentence that names it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from relay.errors import LakeError
+from relay.pipeline.lake.errors import decoding, sentences
+from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.stored_file import stored_file
+
+_BUFFER, _ROWS = 1 << 20, 512
+"""What is held of a file that is looked through for damage."""
+
+
+class OpenedFile:
+    """The footer and the rows of a file.
+
+    Raises:
+        DamagedError: bytes cannot be decoded.
+        LakeError: this process cannot read the file any more.
+        UnreachableError: the object store does not answer.
+    """
+
+    def __init__(self, place: LakeLocation, path: str, file: pq.ParquetFile) -> None:
+        self._place = place
+        self._path = path
+        self._file = file
+        self.metadata: pq.FileMetaData = file.metadata
+        self.schema: pa.Schema = file.schema_arrow
+
+    def batches(self, rows: int, *, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """So many rows at a time, of some row groups and of the columns that the file has of these; without either of all of them."""
+        there = None if columns is None else [name for name in columns if name in self.schema.names]
+        with decoding(self._place, self._path):
+            yield from self._file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
+
+
+@contextmanager
+def opened_file(place: LakeLocation, path: str, *, buffer_size: int = 0, checksums: bool = False) -> Iterator[OpenedFile]:
+    """Open a file by its path in the lake's file system.
+
+    Args:
+        place: root of the lake, or of other files.
+        path: of the file.
+        buffer_size: bytes that are read at a time; 0 reads a whole column of a row group.
+        checksums: compare those of the pages, where the file was written with any.
+
+    Raises:
+        DamagedError: it is missing, or no Parquet file any more.
+        LakeError: this process may not, or cannot, read it.
+        UnreachableError: the object store does not answer.
+    """
+    with stored_file(place, path) as stored:
+        with decoding(place, path):
+            file = pq.ParquetFile(stored, buffer_size=buffer_size, pre_buffer=False, page_checksum_verification=checksums)
+            opened = OpenedFile(place, path, file)
+        yield opened
+
+
+@contextmanager
+def scanning(place: LakeLocation, table: str, dataset: ds.Dataset) -> Iterator[None]:
+    """Turn errors of a table's data set into one sentence, as `sentences`; the file that cannot be read is looked for, and named.
+
+    Raises:
+        DamagedError: a file of the data set is missing or cannot be decoded.
+        UnreachableError: the object store does not answer.
+        LakeError: anything else.
+    """
+    try:
+        with sentences(place):
+            yield
+    except LakeError:
+        root = place.path(place.table(table))
+        for path in dataset.files:
+            with opened_file(place, f"{root}/{path}", buffer_size=_BUFFER) as file:
+                deque(file.batches(_ROWS), maxlen=0)
+        raise
