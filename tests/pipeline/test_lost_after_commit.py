@@ -130,6 +130,8 @@ def test_an_export_says_what_it_has_committed_when_postgresql_is_lost(
 def test_an_export_that_has_committed_nothing_is_a_sentence(jobs: Jobs, archived: Archived, through: Database, proxy: CuttingProxy) -> None:
     """Lost before the commit, nothing is known but that."""
     archived({})
+    jobs.export(jobs.database)
+    archived({})
     proxy.cut = Cut(asked(through, "begin_export"), answered=True, away=True)
 
     with pytest.raises(UnreachableError):
