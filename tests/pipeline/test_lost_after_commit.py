@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from relay.pipeline.export import job as export
 from relay.pipeline.lake import epoch
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.metrics import job as metrics
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+DAY_AT = datetime.combine(DAY, time(12), UTC)
 Armed = Callable[[Cut], None]
 
 
@@ -158,6 +161,38 @@ def test_a_day_that_is_added_again_says_what_it_has_committed(
     after = jobs.again(jobs.database)
     assert (0, 0, (), [None]) == (after.added, after.exit_code, after.unfinished, [one.difference for one in after.days])
     assert jobs.whole()
+
+
+BEHIND_METRICS = {"stage_stats": 1, "write_stats": 1, "count_stats": 2, "write_lake_days": 2}
+"""Statements of the metrics once one of two days is done, and how many are done when the connection breaks there."""
+
+
+@pytest.mark.parametrize(("name", "days"), BEHIND_METRICS.items())
+def test_metrics_say_which_days_are_done_when_postgresql_is_lost(
+    jobs: Jobs, archived: Archived, through: Database, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch, name: str, days: int
+) -> None:
+    """The result has the days that are in both places; the others stay due, and the next run counts them."""
+    monkeypatch.setattr(metrics, "_ROWS_AT_ONCE", 1)
+    archived(*({"archived_at": DAY_AT + timedelta(days=place)} for place in range(2)))
+    jobs.export(jobs.database)
+    cut = Cut(asked(through, name).split(b"@")[0], answered=True, away=True)
+    spoken: list[str] = []
+
+    def say(text: str) -> None:
+        spoken.append(text)
+        if len(spoken) == 2:
+            proxy.cut = cut
+
+    done = metrics.run(lake=jobs.lake, database=through, spark=lambda: jobs.spark, say=say)
+
+    assert proxy.broken
+    assert (days, days, UnreachableError.exit_code) == (done.days, done.messages, done.exit_code)
+    assert done.failure == spoken[-1]
+    assert f"the numbers of {days} day" in str(done.failure)
+    proxy.cut = None
+    after = metrics.run(lake=jobs.lake, database=jobs.database, spark=lambda: jobs.spark, say=spoken.append)
+    assert (2 - days, None, 0) == (after.days, after.failure, after.exit_code)
+    assert 0 == metrics.run(lake=jobs.lake, database=jobs.database, spark=lambda: jobs.spark, say=spoken.append).days
 
 
 def test_a_run_ends_with_an_export_that_was_cut_short(

@@ -15,7 +15,7 @@ from relay.errors import LakeError, UnreachableError
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import added_columns, damage, epoch, witness
-from relay.pipeline.lake.after_commit import CommitGuard
+from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
@@ -129,7 +129,7 @@ class _Again:
         with suppress(UnreachableError):
             noted = not epoch.read(self.commits.database).pending
         rows, files = sum(one.rows for one in self.written), sum(len(one.files) for one in self.written)
-        return self.guard.failure("export", rows, files, noted=noted, say=self.say)
+        return self.guard.failure("export", in_lake(rows, files), noted=noted, say=self.say)
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""

@@ -15,7 +15,7 @@ from relay.pipeline.export import skipped_rows as left_out
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.skipped_rows import SkippedRange, SkippedRows
 from relay.pipeline.lake import epoch, witness
-from relay.pipeline.lake.after_commit import CommitGuard
+from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import LakeEpoch, offset_of
 from relay.pipeline.lake.target_table import Prepared, announce, check_lake, check_prepared, prepare, take_over, tie
@@ -198,7 +198,7 @@ class _Export:
         told = _Told()
         with self.guard.kept():
             told = self._ask()
-        failure = self.guard.failure("export", self.rows, self.files, noted=told.noted, say=self.say)
+        failure = self.guard.failure("export", in_lake(self.rows, self.files), noted=told.noted, say=self.say)
         return Exported(
             rows=self.rows,
             files=self.files,

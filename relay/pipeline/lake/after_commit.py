@@ -38,14 +38,18 @@ class CommitGuard:
         """0 where nothing was lost."""
         return self.error.exit_code if self.error else 0
 
-    def failure(self, job: str, rows: int, files: int, *, noted: bool | None, say: Callable[[str], None]) -> str | None:
+    def failure(self, job: str, committed: str, *, noted: bool | None, say: Callable[[str], None]) -> str | None:
         """Say what was lost in one sentence, and return it; it has what is in the lake, and whether PostgreSQL knows of that.
 
         None where nothing was lost.
         """
         if self.error is None:
             return None
-        committed = f"{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake"
         sentence = f"The {job} was cut short: {committed}; {_NOTED[noted]}, and the next run continues from there: {self.error}"
         say(sentence)
         return sentence
+
+
+def in_lake(rows: int, files: int) -> str:
+    """What an export has committed, as a part of that sentence."""
+    return f"{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from relay.errors import ConflictError, PipelineError
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts
@@ -48,7 +49,10 @@ _ROWS_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Computed:
-    """What a run did: days computed, messages counted, windows written to PostgreSQL, days that PostgreSQL got from the lake."""
+    """What a run did: days computed, messages counted, windows written to PostgreSQL, days that PostgreSQL got from the lake.
+
+    `failure` is why it was cut short after days were computed: the numbers of these are in the lake and in PostgreSQL, the others stay due.
+    """
 
     days: int
     messages: int
@@ -58,6 +62,8 @@ class Computed:
     last_day: date | None
     archive_version: int | None
     seconds: float
+    failure: str | None = None
+    exit_code: int = 0
 
 
 def run(
@@ -79,31 +85,21 @@ def run(
     Raises:
         PipelineError: Spark, the lake or PostgreSQL refused.
         ConflictError: another run was faster, or a day ended while its new files were counted.
-        UnreachableError: PostgreSQL or the object store does not answer.
+        UnreachableError: PostgreSQL or the object store does not answer, and no day was computed yet.
+
+    The loss of a server after that is part of the result.
     """
     began = time.monotonic()
     limits = Limits(top_exchanges, top_keys)
     if min(target_ms, *limits) < 1:
         raise PipelineError("Target, number of exchanges and number of routing keys must be at least 1.")
     work = _Work.of(lake, lambda: _today(database, now), again, CountingTerms(target_ms, top_exchanges))
-    windows = 0
-    for counts in work.groups():
-        say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
-        numbers = _compute(lake, counts, spark, target_ms, limits)
-        windows += _write(lake, database, work, counts, numbers)
-    copied = _copy(lake, database, say)
-    lake_state.record(lake, database)
-    days = [count.day for count in work.counts]
-    return Computed(
-        days=len(days),
-        messages=sum(count.rows for count in work.counts),
-        windows=windows,
-        copied_days=copied,
-        first_day=min(days, default=None),
-        last_day=max(days, default=None),
-        archive_version=work.version,
-        seconds=round(time.monotonic() - began, 3),
-    )
+    metrics = _Metrics(lake, database, spark, say, target_ms, limits, work)
+    with metrics.guard.kept():
+        metrics.compute()
+        metrics.copied = _copy(lake, database, say)
+        lake_state.record(lake, database)
+    return metrics.result(began)
 
 
 def _today(database: Database, now: datetime | None) -> date:
@@ -147,6 +143,48 @@ class _Work:
     def closes(self, counts: Iterable[FileChoice], today: date) -> bool:
         """Whether one of these days is counted for the first time since it was over."""
         return any(file_choice.is_early(count.day, self.numbers.get(count.day), today) for count in counts)
+
+
+@dataclass
+class _Metrics:
+    """One run on its way."""
+
+    lake: Lake
+    database: Database
+    spark: Callable[[], SparkSession]
+    say: Progress
+    target_ms: int
+    limits: Limits
+    work: _Work
+    done: list[FileChoice] = field(default_factory=list)
+    windows: int = 0
+    copied: int = 0
+    guard: CommitGuard = field(default_factory=CommitGuard)
+
+    def compute(self) -> None:
+        """Group after group; one counts as done when its numbers are in both places."""
+        for counts in self.work.groups():
+            self.say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
+            numbers = _compute(self.lake, counts, self.spark, self.target_ms, self.limits)
+            self.windows += _write(self.lake, self.database, self.work, counts, numbers)
+            self.done += counts
+            self.guard.committed = True
+
+    def result(self, began: float) -> Computed:
+        """The summary of what is done."""
+        days = [count.day for count in self.done]
+        return Computed(
+            days=len(days),
+            messages=sum(count.rows for count in self.done),
+            windows=self.windows,
+            copied_days=self.copied,
+            first_day=min(days, default=None),
+            last_day=max(days, default=None),
+            archive_version=self.work.version,
+            seconds=round(time.monotonic() - began, 3),
+            failure=self.guard.failure("metrics", f"the numbers of {many(len(days), 'day')} are in the lake", noted=True, say=self.say),
+            exit_code=self.guard.exit_code,
+        )
 
 
 def _compute(
