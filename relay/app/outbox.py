@@ -249,8 +249,7 @@ class Relay:
         )
 
     def _state(self, publisher: LivePublisher, listener: Listener) -> Mapping[str, object]:
-        reasons = self._health.reasons
-        state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, window=self._window, reasons=reasons)
+        state = state_of(publisher=publisher, listen=listener.state, intake=self._intake, window=self._window, reasons=self._health.reasons)
         return {**state, "notes": dict(self._health.notes), "unusable_contracts": self._gate.unusable}
 
     def _adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:

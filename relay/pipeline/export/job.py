@@ -113,12 +113,7 @@ def run(
         say(str(standby))
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
     _tie(lake, database, cluster, prepared, new_lake=new_lake)
-    with job.guard.kept():
-        job.work()
-        if prepared.adopted:
-            take_over(lake, cluster)
-        if to_register:
-            database.fetch("register_export")
+    job.carry_out(register=to_register)
     return job.result(witness.run_afterwards(lake, database, say, spark))
 
 
@@ -186,6 +181,15 @@ class _Export:
     start: int | None = None
     end: int = 0
     guard: CommitGuard = field(default_factory=CommitGuard)
+
+    def carry_out(self, *, register: bool) -> None:
+        """All of it, up to the loss of a server behind a commit."""
+        with self.guard.kept():
+            self.work()
+            if self.prepared.adopted:
+                take_over(self.lake, self.cluster)
+            if register:
+                self.database.fetch("register_export")
 
     def work(self) -> None:
         """Batch after batch, up to what was safe in the beginning."""

@@ -7,13 +7,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
@@ -196,6 +197,24 @@ def sizes(place: LakeLocation, table: str) -> dict[str, int]:
     with sentences(place):
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     return {info.path.removeprefix(f"{root}/"): info.size for info in found if info.is_file}
+
+
+@contextmanager
+def scanning(place: LakeLocation, table: str, dataset: ds.Dataset) -> Iterator[None]:
+    """Turn errors of a table's data set into one sentence, as `sentences`; the file that cannot be read is looked for, and named.
+
+    Raises:
+        DamagedError: a file of the data set is missing or cannot be decoded.
+        UnreachableError: the object store does not answer.
+        LakeError: anything else.
+    """
+    try:
+        with sentences(place):
+            yield
+    except LakeError:
+        for path in dataset.files:
+            rows_of(place, table, path)
+        raise
 
 
 def rows_of(place: LakeLocation, table: str, path: str) -> int:

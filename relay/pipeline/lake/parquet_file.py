@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from relay.errors import LakeError
-from relay.pipeline.lake.errors import decoding, sentences
+from relay.pipeline.lake.errors import decoding
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.stored_file import stored_file
-
-_BUFFER, _ROWS = 1 << 20, 512
-"""What is held of a file that is looked through for damage."""
 
 
 class OpenedFile:
@@ -62,23 +56,3 @@ def opened_file(place: LakeLocation, path: str, *, buffer_size: int = 0, checksu
             file = pq.ParquetFile(stored, buffer_size=buffer_size, pre_buffer=False, page_checksum_verification=checksums)
             opened = OpenedFile(place, path, file)
         yield opened
-
-
-@contextmanager
-def scanning(place: LakeLocation, table: str, dataset: ds.Dataset) -> Iterator[None]:
-    """Turn errors of a table's data set into one sentence, as `sentences`; the file that cannot be read is looked for, and named.
-
-    Raises:
-        DamagedError: a file of the data set is missing or cannot be decoded.
-        UnreachableError: the object store does not answer.
-        LakeError: anything else.
-    """
-    try:
-        with sentences(place):
-            yield
-    except LakeError:
-        root = place.path(place.table(table))
-        for path in dataset.files:
-            with opened_file(place, f"{root}/{path}", buffer_size=_BUFFER) as file:
-                deque(file.batches(_ROWS), maxlen=0)
-        raise

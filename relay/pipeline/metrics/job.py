@@ -94,12 +94,9 @@ def run(
     if min(target_ms, *limits) < 1:
         raise PipelineError("Target, number of exchanges and number of routing keys must be at least 1.")
     work = _Work.of(lake, lambda: _today(database, now), again, CountingTerms(target_ms, top_exchanges))
-    metrics = _Metrics(lake, database, spark, say, target_ms, limits, work)
-    with metrics.guard.kept():
-        metrics.compute()
-        metrics.copied = _copy(lake, database, say)
-        lake_state.record(lake, database)
-    return metrics.result(began)
+    metrics = _Metrics(lake, database, spark, say, target_ms, limits, work, began)
+    metrics.carry_out()
+    return metrics.result()
 
 
 def _today(database: Database, now: datetime | None) -> date:
@@ -156,10 +153,18 @@ class _Metrics:
     target_ms: int
     limits: Limits
     work: _Work
+    began: float
     done: list[FileChoice] = field(default_factory=list)
     windows: int = 0
     copied: int = 0
     guard: CommitGuard = field(default_factory=CommitGuard)
+
+    def carry_out(self) -> None:
+        """All of it, up to the loss of a server once a day is done."""
+        with self.guard.kept():
+            self.compute()
+            self.copied = _copy(self.lake, self.database, self.say)
+            lake_state.record(self.lake, self.database)
 
     def compute(self) -> None:
         """Group after group; one counts as done when its numbers are in both places."""
@@ -170,7 +175,7 @@ class _Metrics:
             self.done += counts
             self.guard.committed = True
 
-    def result(self, began: float) -> Computed:
+    def result(self) -> Computed:
         """The summary of what is done."""
         days = [count.day for count in self.done]
         return Computed(
@@ -181,7 +186,7 @@ class _Metrics:
             first_day=min(days, default=None),
             last_day=max(days, default=None),
             archive_version=self.work.version,
-            seconds=round(time.monotonic() - began, 3),
+            seconds=round(time.monotonic() - self.began, 3),
             failure=self.guard.failure("metrics", f"the numbers of {many(len(days), 'day')} are in the lake", noted=True, say=self.say),
             exit_code=self.guard.exit_code,
         )

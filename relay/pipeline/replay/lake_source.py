@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from relay.errors import LakeError
+from relay.pipeline.lake.data_files import scanning
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import scanning
 from relay.pipeline.replay.selection import Selection
 
 COLUMNS = ("xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "expires_at")

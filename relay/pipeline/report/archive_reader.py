@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from relay.pipeline.lake.data_files import scanning
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.parquet_file import scanning
 from relay.pipeline.report.model import DEAD, Failure, ReportSpan, SlowKey
 from relay.pipeline.source.columns import INSTANT
 from relay.pipeline.text import many
