@@ -84,6 +84,8 @@ async def test_queues_take_turns_at_the_channels_that_there_are(
     await limit(of[0], most, of[1])
     receiver = await start_receive(f"{unique}.missing", *(each.queue for each in made), broker=reader_url, settings=HTTP)
     await received(inbox_queue, QUEUES * EACH)
+    # RabbitMQ 3.10 counts channels a moment after it opens them, and may grant too many at first. The missing queue asks for one again.
+    await receiver.logged("channels_limited")
     for each in made:
         await publish(own_channel, each, [b"1"], ids=[f"{each.queue}.late"])
     await received(inbox_queue, QUEUES * (EACH + 1))
