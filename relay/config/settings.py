@@ -138,7 +138,7 @@ def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Se
 
 
 def describe() -> list[SettingDoc]:
-    """Every setting with its default and its meaning, for the README and `relay config`."""
+    """Every setting with its default and its meaning, for docs/settings.md and `relay config`."""
     return [
         SettingDoc(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
         for name, field in Settings.model_fields.items()

@@ -98,7 +98,7 @@ def _proposal(name: str, known: Collection[str]) -> str:
     # Without what they have in common: it would make any two names close.
     near = difflib.get_close_matches(name.removeprefix(PREFIX), sorted(each.removeprefix(PREFIX) for each in known), n=1, cutoff=0.6)
     return f"{name} is no setting: " + (
-        f"did you mean {PREFIX}{near[0]}?" if near else "take it away, or see the list of settings in the README."
+        f"did you mean {PREFIX}{near[0]}?" if near else "take it away, or see the list of settings in docs/settings.md."
     )
 
 

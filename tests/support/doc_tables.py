@@ -45,7 +45,7 @@ def log_lines() -> str:
 
 
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
-    ("README.md", "settings"): settings,
+    ("docs/settings.md", "settings"): settings,
     ("docs/architecture.md", "packages"): packages,
     ("docs/operations.md", "log lines"): log_lines,
     ("docs/operations.md", "signs"): signs,
