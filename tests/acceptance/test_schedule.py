@@ -1,4 +1,4 @@
-"""Messages on a schedule by pg_cron: word for word as docs/operations.md has them, and the schedules that it takes over from relays."""
+"""Messages on a schedule by pg_cron: as docs/operations/deployment.md has them, and the schedules that it takes over from relays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITH_CRON = ("shared_preload_libraries=pg_cron", "cron.database_name=postgres", 
 
 def example() -> list[str]:
     """The statements of the page's example: schedule, look, unschedule."""
-    section = docs.text_of(docs.ROOT / "docs" / "operations.md").partition("## Scheduled messages")[2]
+    section = docs.text_of(docs.ROOT / "docs" / "operations/deployment.md").partition("## Scheduled messages")[2]
     found = re.search(r"```sql\n(.*?)```", section, re.DOTALL)
     assert found is not None
     return [statement.strip() for statement in re.split(r";\n", found[1]) if statement.strip()]

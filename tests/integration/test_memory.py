@@ -1,4 +1,4 @@
-"""Memory of `relay run`, `receive` and `work` by what messages hold beside their payloads, against the bound of docs/operations.md."""
+"""Memory of `relay run`, `receive` and `work` for what messages have besides payloads: the bound of docs/operations/deployment.md."""
 
 from __future__ import annotations
 

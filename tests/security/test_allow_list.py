@@ -56,7 +56,7 @@ def test_without_a_list_every_exchange_passes_and_with_an_empty_one_none(exchang
 async def test_one_pattern_of_the_broker_bars_the_default_exchange_and_amq(
     queue: Queue, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, unique: str
 ) -> None:
-    r"""The permission '^(?!amq\.)', as docs/operations.md has it; what goes elsewhere goes on."""
+    r"""The permission '^(?!amq\.)', as docs/operations/access.md has it; what goes elsewhere goes on."""
     made = await own_topology.declare()
     await queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
     for exchange, key in (("", made.queue), ("amq.direct", "k"), ("amq.topic", "k"), (made.exchange, made.routing_key)):

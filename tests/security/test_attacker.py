@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aio_pika
 import psycopg
@@ -123,7 +123,14 @@ class Victim:
             columns["id"] = GUESSED[self._sent - 1]
         table = "queue_message_keyed" if {*columns} & {"dedup_key", "coalesce_key", "bundle_key"} else "queue_message"
         names, values = [sql.SQL(", ").join(map(made, columns)) for made in (sql.Identifier, sql.Placeholder)]
-        await connection.execute(sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(sql.Identifier(table), names, values), columns)
+        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(sql.Identifier(table), names, values)
+        try:
+            await connection.execute(statement, columns)
+        except psycopg.errors.UniqueViolation:
+            # As SECURITY.md says of ids that can be guessed: the attacker's message waits with this one.
+            if "id" not in columns:
+                raise
+            await connection.execute(statement, {**columns, "id": uuid4()})
         return self._sent
 
 

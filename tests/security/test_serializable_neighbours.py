@@ -18,7 +18,7 @@ READERS = r"""
     SELECT DISTINCT a.usename FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_class c ON c.oid = l.relation
     WHERE l.mode = 'SIReadLock' AND a.datname = current_database() AND c.relname LIKE 'queue\_message%'
 """
-"""Who reads the queue in a serializable transaction, as docs/operations.md asks."""
+"""Who reads the queue in a serializable transaction, as docs/operations/postgresql.md asks."""
 
 
 @pytest.fixture

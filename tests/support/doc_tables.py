@@ -47,8 +47,8 @@ def log_lines() -> str:
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/settings.md", "settings"): settings,
     ("docs/architecture.md", "packages"): packages,
-    ("docs/operations.md", "log lines"): log_lines,
-    ("docs/operations.md", "signs"): signs,
+    ("docs/operations/logs.md", "log lines"): log_lines,
+    ("docs/operations/runbook.md", "signs"): signs,
     ("docs/broker-sentences.md", "broker sentences"): close_reasons.table,
 }
 """What stands between `<!-- name -->` and `<!-- /name -->` of a page."""

@@ -106,6 +106,6 @@ SIGNS: Mapping[int, Signs] = {
 
 
 def signs() -> str:
-    """The table of docs/operations.md."""
+    """The table of docs/operations/runbook.md."""
     rows = (f"| {MENU[number]} | {' | '.join(SIGNS[number])} |" for number in sorted(SIGNS))
     return "\n".join(["| fault | metric | log event | `relay status` |", "|---|---|---|---|", *rows])

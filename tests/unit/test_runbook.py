@@ -1,4 +1,4 @@
-"""Every alert leads to a section of the operations page that helps whom it wakes."""
+"""Every alert leads to a section of the page of alerts that helps whom it wakes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.support import dashboard, docs
 
-PAGE = docs.ROOT / "docs" / "operations.md"
+PAGE = docs.ROOT / "docs" / "operations/alerts.md"
 ALERTS = dashboard.alerts()
 PARTS = ("Means", "Look", "Type", "Harmless")
 TESTED = docs.ROOT / "tests" / "support" / "alerts_test.yml"

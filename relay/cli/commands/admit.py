@@ -11,7 +11,7 @@ from relay.cli.common.support import console, not_found
 
 Kind = Annotated[
     Literal["producer", "relay", "operator", "etl", "replayer", "consumer", "receiver"],
-    typer.Argument(help="What the login may do; docs/operations.md has a table.", show_default=False),
+    typer.Argument(help="What the login may do; docs/operations/access.md has a table.", show_default=False),
 ]
 Login = Annotated[str, typer.Argument(metavar="LOGIN", help="A login of this server.")]
 
