@@ -10,8 +10,10 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 # Two processes take file by file, each with servers of its own; tests/support/spread.py lets folders that compute and that wait take turns.
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance examples compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
+# What the documentation site shows or links to.
+PAGES := README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples tests/compatibility/cells.py
 
-.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit wheel clean
+.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit docs docs-serve wheel clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 22
@@ -30,6 +32,7 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local - pyproject.toml --output-file requirements/demo.txt
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local --extra pipeline - pyproject.toml --output-file requirements/pipeline.txt
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
+	@printf '%s\n' 'zensical>=0.0.73' 'mkdocstrings-python>=2' | $(LOCK) --upgrade --output-file requirements/docs.txt -
 	@echo 'mutmut>=3.8' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/mutation.txt -
 	@printf '%s\n' pip-audit cyclonedx-bom | $(LOCK) --upgrade --output-file requirements/audit.txt -
 
@@ -130,6 +133,23 @@ build/audit/.made: requirements/audit.txt | $(STAMP)
 
 audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneDX lists and licences in build/
 	@build/audit/bin/python .ci/audit.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+# The site's tools have an environment of their own, since no test needs them.
+build/docs/.made: requirements/docs.txt | $(STAMP)
+	@echo "docs: installing $< into build/docs"
+	@$(BIN)/python -m venv --clear build/docs
+	@build/docs/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@touch $@
+
+build/site/pages: FORCE
+	@rm -rf $@
+	@for page in $$(git ls-files $(PAGES)); do mkdir -p "$@/$$(dirname "$$page")" && ln -sr "$$page" "$@/$$page"; done
+
+docs: build/docs/.made build/site/pages ## build the documentation site into build/site/html; a dead link fails
+	@build/docs/bin/zensical build --strict
+
+docs-serve: build/docs/.made build/site/pages ## serve the site on localhost:8000, built again after each change
+	@build/docs/bin/zensical serve
 
 wheel: $(STAMP) ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .

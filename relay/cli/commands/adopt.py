@@ -1,4 +1,4 @@
-"""Commands for coming from another outbox: docs/coming.md."""
+"""Commands for coming from another outbox: docs/adopting.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relay.adopt.missing_table import Gone
     from relay.postgres.operator_session import OperatorSession
 
-app = new_group(help="Come from another outbox: watch its table, switch its new rows over, empty it, or go back (docs/coming.md).")
+app = new_group(help="Come from another outbox: watch its table, switch its new rows over, empty it, or go back (docs/adopting.md).")
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The other outbox's table, as SQL writes it.")]
 Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")]
 ROUTES = ("exchange", "routing_key", "rows", "problem")
@@ -43,7 +43,7 @@ class Mapping:
 
 @app.command()
 def mirror(
-    layout: Annotated[str, typer.Argument(metavar="LAYOUT", help="What the table is: see docs/coming.md for those that there are.")],
+    layout: Annotated[str, typer.Argument(metavar="LAYOUT", help="What the table is: see docs/adopting.md for those that there are.")],
     table: TableName,
     mapping: Mapping,
     *,
