@@ -18,13 +18,15 @@ from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
 """Keys whose bounds are kept, the last seen ones; for any other the whole key is looked at."""
-MOST_BYTES = 8 << 20
-"""Bytes of these keys."""
+MOST_BYTES = 16 << 20
+"""Bytes of these keys and of what their bounds remember."""
 NEAR = 16
 """Transactions so close below a head are not told apart: the bound goes below them, which costs few dead entries and saves a look at
 each of them."""
-MOST_LATE = 16
+MOST_LATE = 256
 """Running transactions that a bound remembers, the oldest ones; above them it goes no higher."""
+ID_BYTES = 8
+"""Of one transaction that a bound remembers: the numbers themselves are shared."""
 
 
 class KeyBound(NamedTuple):
@@ -45,10 +47,16 @@ class KeyBounds:
         self._most_bytes = most_bytes
         self._size = 0
         self._known: OrderedDict[str, KeyBound] = OrderedDict()
+        self._running: dict[int, int] = {}
+
+    @property
+    def running(self) -> list[int]:
+        """Transactions that ran in the snapshot learned last: each was running below every bound above it, and may have ended since."""
+        return [*self._running]
 
     def of(self, keys: Sequence[str]) -> list[KeyBound]:
-        """The bound of each key."""
-        return [self._known.get(key, NOWHERE) for key in keys]
+        """The bound of each key, without the late transactions that `running` names for all keys."""
+        return [self._without_running(self._known.get(key, NOWHERE)) for key in keys]
 
     def learn(self, keys: Sequence[str], heads: Mapping[str, ScanFinding], snapshot: Snapshot) -> None:
         """Take over what a statement saw that looked for the heads of `keys` by their bounds.
@@ -56,28 +64,41 @@ class KeyBounds:
         Args:
             keys: all that were asked for; one that has no head has no message that the snapshot shows.
             heads: the heads found.
-            snapshot: that statement's own.
+            snapshot: that statement's own, no older than the last one.
 
         """
-        running = sorted(snapshot.running)
+        # A number that ran before is kept as it is, so that thousands of bounds share it.
+        self._running = {(shared := self._running.get(xid, xid)): shared for xid in sorted(snapshot.running)}
+        running = self.running
         nothing = _bound(Position(snapshot.xmax, 0), running)
         for key in keys:
-            self._size += 0 if key in self._known else of_text(key)
+            self._forget(key)
             self._known[key] = _bound(heads[key].position, running) if key in heads else nothing
-            self._known.move_to_end(key)
+            self._size += _size(key, self._known[key])
         while len(self._known) > self._most or self._size > self._most_bytes:
-            self._size -= of_text(self._known.popitem(last=False)[0])
+            self._forget(next(iter(self._known)))
 
     def seen(self, key: str, position: Position) -> None:
         """A scan has seen a message of this key: a bound above it is wrong."""
         if key in self._known and position < self._known[key].start:
-            del self._known[key]
-            self._size -= of_text(key)
+            self._forget(key)
 
     def forget(self) -> None:
         """Know nothing: the connection is new, and a failover may have lowered the xid counter."""
         self._known.clear()
+        self._running = {}
         self._size = 0
+
+    def _forget(self, key: str) -> None:
+        bound = self._known.pop(key, None)
+        self._size -= 0 if bound is None else _size(key, bound)
+
+    def _without_running(self, bound: KeyBound) -> KeyBound:
+        return KeyBound(bound.start, tuple(xid for xid in bound.late if xid not in self._running))
+
+
+def _size(key: str, bound: KeyBound) -> int:
+    return of_text(key) + ID_BYTES * len(bound.late)
 
 
 def _bound(start: Position, running: Sequence[int]) -> KeyBound:

@@ -229,10 +229,10 @@ class Store:
         return Listed(keys, snapshot, None if xid is None else Position(xid, seq))
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """See `relay.claims.lanes.LaneStore`."""
-        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, held), by_position=True)
+        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, running, held), by_position=True)
         policy = self._policy()
         heads: dict[str, ScanFinding] = {}
         for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows:

@@ -72,7 +72,7 @@ async def test_the_head_of_a_key_says_what_it_is(place: Place) -> None:
     lanes = await store.keep_lanes()
 
     async def head(*held: str) -> ScanFinding:
-        _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, held=held)
+        _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, running=[], held=held)
         return heads.pop("k")
 
     one = await head()

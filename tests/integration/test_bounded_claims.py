@@ -67,7 +67,7 @@ async def looks(queue: Queue, store: MadeStore) -> dict[str, int]:
         "scan due": (names.scan("due"), values | {"walk": PAGE}, BY_INDEX),
         "scan left": (names.scan("left"), values | {"walk": PAGE}, ALWAYS | IN_ORDER),
         "list keys": (names["list_keys"], values | {"walk": PAGE, **ranges_of(Cursor().ranges())}, BY_INDEX),
-        "find heads": (names["find_heads"], values | probe(["k", "parked", "other"], [NOWHERE] * 3, ["audit"]), BY_INDEX),
+        "find heads": (names["find_heads"], values | probe(["k", "parked", "other"], [NOWHERE] * 3, [], ["audit"]), BY_INDEX),
         "look": (names["look"], values | {"walk": LOOK, "pending": literal([]), "lanes_pending": literal([])}, BY_INDEX),
     }  # fmt: skip
     return {name: (await explain(queue.connection, *one)).pages for name, one in asked.items()}

@@ -20,11 +20,11 @@ FEW = 30
 
 async def _pages(queue: Queue, store: MadeStore, *keys: str) -> int:
     """Pages that a search for the heads of these keys looks at."""
-    return (await explain(queue.connection, store._statements["find_heads"], probe([*keys], [NOWHERE] * len(keys), []))).pages
+    return (await explain(queue.connection, store._statements["find_heads"], probe([*keys], [NOWHERE] * len(keys), [], []))).pages
 
 
 async def _heads(store: MadeStore, *keys: str) -> set[str]:
-    _, found = await store.find_heads(keys, [NOWHERE] * len(keys), held=[])
+    _, found = await store.find_heads(keys, [NOWHERE] * len(keys), running=[], held=[])
     return {*found}
 
 
@@ -59,7 +59,7 @@ async def test_what_is_renumbered_after_a_note_is_found(queue: Queue, store: Mad
     ):
         pass
     own = int(await queue.value("SELECT max(xid::text::bigint) FROM queue_message WHERE ordering_key = 'b' AND xid < %s::text::xid8", FAR))
-    _, found = await store.find_heads(["b"], [KeyBound(Position(own, 0), ())], held=[])
+    _, found = await store.find_heads(["b"], [KeyBound(Position(own, 0), ())], running=[], held=[])
     assert 2 == found["b"].position.xid
     assert 0 < await queue.value("SELECT renumbered_to FROM queue_message_cluster")
 

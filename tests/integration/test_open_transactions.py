@@ -60,7 +60,7 @@ async def pages(queue: Queue, store: MadeStore, ranges: list[Range], bound: KeyB
         "scan left": (names.scan("left"), values | {"walk": PAGE}, ALWAYS | IN_ORDER),
         "list keys": (names["list_keys"], values | {"walk": PAGE, **ranges_of(ranges)}, BY_INDEX),
         "look": (names["look"], values | {"walk": LOOK, "pending": literal([]), "lanes_pending": literal([])}, BY_INDEX),
-        "find heads": (names["find_heads"], values | probe(["k", "other"], [bound] * 2, []), BY_INDEX),
+        "find heads": (names["find_heads"], values | probe(["k", "other"], [bound] * 2, [], []), BY_INDEX),
     }  # fmt: skip
     return {name: (await explain(queue.connection, *one)).pages for name, one in asked.items()}
 

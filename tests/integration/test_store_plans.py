@@ -88,7 +88,7 @@ async def asked(queue: Queue, store: Store, name: str, passed: int, after: str) 
     look = {**at("head", head), **at("lanes_head", head), "pending": literal([xid]), "lanes_pending": literal([xid])}
     others = {
         "list_keys": ranges_of(ranges), "look": look, "free_expired": at_all(positions),
-        "find_heads": probe(keys, [NOWHERE] * len(keys), []),
+        "find_heads": probe(keys, [NOWHERE] * len(keys), [], []),
     }  # fmt: skip
     return store._statements[name], values | scan | others[name]
 

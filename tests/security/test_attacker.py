@@ -100,16 +100,19 @@ class Victim:
         """Send some messages and wait until they have come, again and again until a monotonic time.
 
         Raises:
-            TimeoutError: one is late.
+            AssertionError: one is late.
         """
         while time.monotonic() < end:
             numbers = [await self._send(connection) for _ in range(BURST)]
             owed = numbers[-1:] if self.kind == "coalesced" else numbers
             self.owed += owed
-            async with asyncio.timeout(WITHIN + DELAY):
-                while not self._seen.issuperset(owed):
-                    self._more.clear()
-                    await self._more.wait()
+            try:
+                async with asyncio.timeout(WITHIN + DELAY):
+                    while not self._seen.issuperset(owed):
+                        self._more.clear()
+                        await self._more.wait()
+            except TimeoutError:
+                pytest.fail(f"{self.kind}: {[*{*owed} - self._seen]} of {numbers} did not come within {WITHIN + DELAY:g} s; {load()}")
 
     async def _send(self, connection: psycopg.AsyncConnection[Any]) -> int:
         self._sent += 1
@@ -132,6 +135,11 @@ class Victim:
                 raise
             await connection.execute(statement, {**columns, "id": uuid4()})
         return self._sent
+
+
+def load() -> str:
+    """How busy the machine is: on one that does much else, lateness says little."""
+    return f"{os.getloadavg()[0]:.1f} processes wanted its {os.cpu_count()} cores"
 
 
 @asynccontextmanager

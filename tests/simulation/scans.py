@@ -110,10 +110,11 @@ def find_heads(database: Database, tx: Transaction, values: Values) -> Found:
     for place, xid in zip(numbers(values["late_places"]), numbers(values["late_xids"]), strict=True):
         if database.ended(xid):
             late.setdefault(place, []).append(xid)
+    ended = [xid for xid in numbers(values["running"]) if database.ended(xid)]
     renumbered = [RENUMBERED] if database.order and database.order[0][0] == RENUMBERED else []
     found: Found = []
     for place, (key, start) in enumerate(zip(values["keys"], bounds, strict=True), 1):
-        head = _head(database, key, start, late.get(place, []) + renumbered)
+        head = _head(database, key, start, [*late.get(place, []), *(xid for xid in ended if xid < start[0]), *renumbered])
         if head is not None:
             ready = head.is_due(database.now()) and head.exchange not in values["except"] and key not in database.parked
             found.append((place, *head.at, head.lane, ready, head.exchange, head.locked_by is not None, head.attempts))

@@ -122,7 +122,7 @@ class FakeClaims:
         return Listed({key: (lane, ABOVE) for key, lane in keys.items()}, "90:90:", None)
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """Return the heads that the test gave, of any other key one that is ready."""
         self.asked.append("find_heads")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -29,9 +29,9 @@ def _small() -> Iterator[None]:
         yield
 
 
-def seen_from(bound: KeyBound, visible: set[Position]) -> Position | None:
+def seen_from(bound: KeyBound, running: Sequence[int], visible: set[Position]) -> Position | None:
     """What the statement finds."""
-    return min((at for at in visible if at >= bound.start or at.xid in bound.late), default=None)
+    return min((at for at in visible if at >= bound.start or at.xid in {*bound.late, *running}), default=None)
 
 
 @given(STEPS)
@@ -46,7 +46,7 @@ def test_a_look_from_the_bound_on_finds_the_head_of_the_whole_key(steps: list[tu
         elif step == "look":
             [bound] = bounds.of(["k"])
             head = min(visible, default=None)
-            assert head == seen_from(bound, visible)
+            assert head == seen_from(bound, bounds.running, visible)
             heads = {"k": A_HEAD._replace(position=head)} if head else {}
             bounds.learn(["k"], heads, Snapshot(next_xid, frozenset(running)))
         elif step == "settle":
@@ -105,9 +105,24 @@ def test_a_long_transaction_does_not_hold_a_bound_down() -> None:
     head = {"k": A_HEAD._replace(position=Position(100, 7))}
 
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 150})))
-    assert [KeyBound(Position(100, 7), (50,))] == bounds.of(["k"])
+    assert ([KeyBound(Position(100, 7), ())], [50, 150]) == (bounds.of(["k"]), bounds.running)
     bounds.learn(["k"], head, Snapshot(200, frozenset({50, 99, 150})))
-    assert [KeyBound(Position(99, 0), (50,))] == bounds.of(["k"])
+    assert ([KeyBound(Position(99, 0), ())], [50, 99, 150]) == (bounds.of(["k"]), bounds.running)
+    bounds.learn(["other"], {}, Snapshot(200, frozenset({150})))
+    assert ([KeyBound(Position(99, 0), (50,))], [150]) == (bounds.of(["k"]), bounds.running)
+
+
+def test_late_transactions_take_room_from_keys() -> None:
+    """What bounds remember of them counts in bytes, and makes room again where a bound is learned anew."""
+    bounds = KeyBounds(most_bytes=40)
+    bounds.learn(["a"], {}, Snapshot(100, frozenset({1, 2})))
+    bounds.learn(["b"], {}, Snapshot(100, frozenset({1, 2})))
+    assert NOWHERE not in bounds.of(["a", "b"])
+    bounds.learn(["c"], {}, Snapshot(100, frozenset({1})))
+    assert [True, False, False] == [bound == NOWHERE for bound in bounds.of(["a", "b", "c"])]
+    bounds.learn(["b"], {}, Snapshot(100, frozenset()))
+    bounds.learn(["d"], {}, Snapshot(100, frozenset({1, 2})))
+    assert [True, False, False, False] == [bound == NOWHERE for bound in bounds.of(["a", "b", "c", "d"])]
 
 
 def test_a_message_that_was_seen_below_a_bound_makes_the_key_looked_at_whole() -> None:

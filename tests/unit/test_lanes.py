@@ -111,11 +111,11 @@ class Noting(FakeClaims):
         self.bounds: list[Sequence[KeyBound]] = []
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """As any."""
         self.bounds.append(bounds)
-        return await super().find_heads(keys, bounds, held=held)
+        return await super().find_heads(keys, bounds, running=running, held=held)
 
 
 def test_what_a_scan_has_found_below_a_bound_corrects_it() -> None:

@@ -48,14 +48,14 @@ async def test_heads_are_told_by_their_keys(attempts: int, trusted: bool) -> Non
     ]
     bounds = [KeyBound(Position(0, 0), ()), KeyBound(FIFTY, (30, 31)), KeyBound(SIXTY, (32,))]
 
-    found = await played.store.find_heads(["a", "b", "c"], bounds, held=["audit"])
+    found = await played.store.find_heads(["a", "b", "c"], bounds, running=[40, 41], held=["audit"])
 
     first = ScanFinding("blocked", FIFTY, "orders", "b", 5, trusted=True)
     assert ("20:20:", {"b": first, "c": ScanFinding("suspect", SIXTY, "audit", "c", 6, trusted)}) == found
-    late = {"late_places": "{2,2,3}", "late_xids": "{30,31,32}"}
+    late = {"late_places": "{2,2,3}", "late_xids": "{30,31,32}", "running": "{40,41}"}
     own = {"keys": ["a", "b", "c"], "except": ["audit"], "now": None, "from_xids": "{0,50,60}", "from_seqs": "{0,1,2}"}
     assert [{**own, **late}] == played.values
-    assert ("21:21:", {}) == await played.store.find_heads([], [], held=[])
+    assert ("21:21:", {}) == await played.store.find_heads([], [], running=[], held=[])
     assert {("claim", "find_heads")} == set(played.asked)
 
 

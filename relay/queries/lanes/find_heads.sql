@@ -1,5 +1,6 @@
 -- The head of each of these ordering keys: its lowest message in any state, looked for from the key's bound on and, below it, in the
--- transactions that were running when the bound was learned and have ended since. Dead index entries below the bound are not walked, and
+-- transactions that were running when the bound was learned and have ended since. Those that ran when heads were looked for last are given once
+-- for all keys: a transaction that runs longer than a bound is known was below it from the beginning. Dead index entries below the bound are not walked, and
 -- messages with another cluster's higher ids are left to their conversion. Where there are messages that were renumbered (sql/0024, their
 -- transaction is 2), any key may have one below its bound; up to which number there are is noted each minute (sql/0042).
 -- Goes past transactions that are running, and looks for nothing of one that was rolled back.
@@ -13,17 +14,22 @@ WITH asked AS MATERIALIZED (
     SELECT xid AS after_xid, coalesce(lead(xid) OVER (ORDER BY xid), pg_snapshot_xmax(pg_current_snapshot())) AS to_xid
     FROM (SELECT '0'::xid8 AS xid UNION ALL SELECT pg_snapshot_xip(pg_current_snapshot())) AS point
     ORDER BY xid
+), ended AS MATERIALIZED (
+    SELECT xid FROM unnest(%(running)s::text::xid8[]) AS running (xid)
+    WHERE CASE WHEN pg_visible_in_snapshot(xid, pg_current_snapshot()) THEN pg_xact_status(xid) IS DISTINCT FROM 'aborted' END
 ), late AS MATERIALIZED (
-    SELECT asked.ordering_key, asked.place, ended.xid
+    SELECT asked.ordering_key, asked.place, below.xid
     FROM (
         SELECT place, xid FROM unnest(%(late_places)s::text::int[], %(late_xids)s::text::xid8[]) AS running (place, xid)
         WHERE CASE WHEN pg_visible_in_snapshot(xid, pg_current_snapshot()) THEN pg_xact_status(xid) IS DISTINCT FROM 'aborted' END
+        UNION ALL
+        SELECT place, xid FROM ended JOIN asked ON ended.xid < asked.from_xid
         UNION ALL
         SELECT place, '2' FROM asked
         WHERE (SELECT true FROM @schema@.queue_message WHERE xid = '2'
                AND seq <= (SELECT coalesce(max(renumbered_to), 9223372036854775807) FROM @schema@.queue_message_cluster)
                ORDER BY xid DESC, seq DESC LIMIT 1)
-    ) AS ended
+    ) AS below
     JOIN asked USING (place)
 ), found AS (
     SELECT asked.place, asked.ordering_key, first.*

@@ -30,7 +30,7 @@ async def measure(stage: Stage) -> Figures:
 
 
 async def _look(one: Session, name: str, bound: KeyBound) -> Figures:
-    statement, values = Statements("public")["find_heads"], probe(["one"], [bound], [])
+    statement, values = Statements("public")["find_heads"], probe(["one"], [bound], [], [])
     await one.run(statement, values)  # which plans it
     one.spent()
     one.counting = True
