@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from relay.claims.cursor import Snapshot
@@ -17,9 +17,11 @@ from relay.message import START, Position
 from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
-"""Keys whose bounds are kept, the last seen ones; for any other the whole key is looked at."""
-MOST_BYTES = 16 << 20
-"""Bytes of these keys and of what their bounds remember."""
+"""Keys whose bounds are kept, and as many with many messages; for any other the whole key is looked at."""
+OFTEN = 64
+"""Looks for a head after which a key's bound is kept apart from those of new keys."""
+MOST_BYTES = 8 << 20
+"""Bytes of these keys and of what their bounds remember, and as many."""
 NEAR = 16
 """Transactions so close below a head are not told apart: the bound goes below them, which costs few dead entries and saves a look at
 each of them."""
@@ -39,14 +41,52 @@ class KeyBound(NamedTuple):
 NOWHERE = KeyBound(START, ())
 
 
-class KeyBounds:
-    """The bounds of the keys seen last."""
+class _Known(NamedTuple):
+    """A bound, and how often the key's head was looked for: about as many of its messages were settled below."""
 
-    def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
+    bound: KeyBound
+    looks: int
+
+
+class _Tier:
+    """Bounds of some keys, as many as fit; those used last stand behind."""
+
+    def __init__(self, most: int, most_bytes: int, drop: Callable[[OrderedDict[str, _Known]], str]) -> None:
         self._most = most
         self._most_bytes = most_bytes
+        self._drop = drop
         self._size = 0
-        self._known: OrderedDict[str, KeyBound] = OrderedDict()
+        self.known: OrderedDict[str, _Known] = OrderedDict()
+
+    def put(self, key: str, known: _Known) -> None:
+        """Keep a bound, and drop others that do not fit beside it."""
+        self.known[key] = known
+        self._size += _size(key, known.bound)
+        while len(self.known) > self._most or self._size > self._most_bytes:
+            self.pop(self._drop(self.known))
+
+    def pop(self, key: str) -> _Known | None:
+        """Forget a key; return what was known of it."""
+        known = self.known.pop(key, None)
+        self._size -= 0 if known is None else _size(key, known.bound)
+        return known
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self.known.clear()
+        self._size = 0
+
+
+class KeyBounds:
+    """The bounds of the keys seen last, and apart from these of the keys with the most messages.
+
+    To look for the head of a key without its bound walks all that was settled of it, where an old snapshot keeps vacuum from
+    removing that. So many new keys must not push out those for which this takes long.
+    """
+
+    def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
+        self._seldom = _Tier(most, most_bytes, drop=lambda known: next(iter(known)))
+        self._often = _Tier(most, most_bytes, drop=lambda known: min(known, key=lambda key: known[key].looks))
         self._running: dict[int, int] = {}
 
     @property
@@ -56,7 +96,7 @@ class KeyBounds:
 
     def of(self, keys: Sequence[str]) -> list[KeyBound]:
         """The bound of each key, without the late transactions that `running` names for all keys."""
-        return [self._without_running(self._known.get(key, NOWHERE)) for key in keys]
+        return [self._without_running(self._bound_of(key)) for key in keys]
 
     def learn(self, keys: Sequence[str], heads: Mapping[str, ScanFinding], snapshot: Snapshot) -> None:
         """Take over what a statement saw that looked for the heads of `keys` by their bounds.
@@ -72,26 +112,28 @@ class KeyBounds:
         running = self.running
         nothing = _bound(Position(snapshot.xmax, 0), running)
         for key in keys:
-            self._forget(key)
-            self._known[key] = _bound(heads[key].position, running) if key in heads else nothing
-            self._size += _size(key, self._known[key])
-        while len(self._known) > self._most or self._size > self._most_bytes:
-            self._forget(next(iter(self._known)))
+            known = self._pop(key)
+            looks = 1 if known is None else known.looks + 1
+            bound = _bound(heads[key].position, running) if key in heads else nothing
+            (self._often if looks >= OFTEN else self._seldom).put(key, _Known(bound, looks))
 
     def seen(self, key: str, position: Position) -> None:
         """A scan has seen a message of this key: a bound above it is wrong."""
-        if key in self._known and position < self._known[key].start:
-            self._forget(key)
+        if position < self._bound_of(key).start:
+            self._pop(key)
 
     def forget(self) -> None:
         """Know nothing: the connection is new, and a failover may have lowered the xid counter."""
-        self._known.clear()
+        self._seldom.clear()
+        self._often.clear()
         self._running = {}
-        self._size = 0
 
-    def _forget(self, key: str) -> None:
-        bound = self._known.pop(key, None)
-        self._size -= 0 if bound is None else _size(key, bound)
+    def _pop(self, key: str) -> _Known | None:
+        return self._seldom.pop(key) or self._often.pop(key)
+
+    def _bound_of(self, key: str) -> KeyBound:
+        known = self._often.known.get(key) or self._seldom.known.get(key)
+        return NOWHERE if known is None else known.bound
 
     def _without_running(self, bound: KeyBound) -> KeyBound:
         return KeyBound(bound.start, tuple(xid for xid in bound.late if xid not in self._running))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relay.claims import key_bounds as module
 from relay.claims.cursor import Snapshot
-from relay.claims.key_bounds import NOWHERE, KeyBound, KeyBounds
+from relay.claims.key_bounds import NOWHERE, OFTEN, KeyBound, KeyBounds
 from relay.claims.key_queue import KeyQueue
 from relay.message import START, Position
 from tests.support.fakes import A_HEAD
@@ -70,6 +70,19 @@ def test_only_the_keys_seen_last_are_remembered() -> None:
     assert [KeyBound(Position(50, 0), ()), NOWHERE, KeyBound(Position(50, 0), ())] == bounds.of(["a", "b", "c"])
     bounds.forget()
     assert [NOWHERE] == bounds.of(["a"])
+
+
+def test_new_keys_do_not_push_out_the_bound_of_one_with_many_messages() -> None:
+    """Where too many have many messages, the one with the fewest goes."""
+    bounds = KeyBounds(most=2)
+    for key, looks in (("hot", OFTEN + 2), ("warm", OFTEN), ("a", OFTEN - 1), ("b", 1), ("c", 1)):
+        for _ in range(looks):
+            bounds.learn([key], {}, Snapshot(50, frozenset()))
+    assert [False, False, True, False, False] == [bound == NOWHERE for bound in bounds.of(["hot", "warm", "a", "b", "c"])]
+
+    for _ in range(OFTEN + 1):
+        bounds.learn(["new"], {}, Snapshot(50, frozenset()))
+    assert [False, True, False] == [bound == NOWHERE for bound in bounds.of(["hot", "warm", "new"])]
 
 
 def test_long_keys_leave_room_for_fewer() -> None:
