@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from relay.claims.backlog import Backlog
-from relay.claims.key_bounds import KeyBound
+from relay.claims.cursor import Snapshot
+from relay.claims.key_bounds import KeyBound, KeyBounds
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.rate_limits import RateLimits
 from relay.message import START, SUCCESS, GiveBack, Outcome, Position, Range, Retry
@@ -116,6 +117,15 @@ class Noting(FakeClaims):
         """As any."""
         self.bounds.append(bounds)
         return await super().find_heads(keys, bounds, running=running, held=held)
+
+
+def test_hundreds_of_open_transactions_do_not_hold_a_bound_down() -> None:
+    """As many sessions as a large server has may have written something and not committed."""
+    bounds = KeyBounds()
+
+    bounds.learn(["k"], {}, Snapshot(5000, frozenset(range(1, 251))))
+
+    assert [KeyBound(Position(5000, 0), ())] == bounds.of(["k"])
 
 
 def test_what_a_scan_has_found_below_a_bound_corrects_it() -> None:
