@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 
 class RelayError(Exception):
     """Base of every error that the relay raises on purpose."""
@@ -71,9 +73,17 @@ class UnreachableError(PipelineError):
 
 
 class ConflictError(PipelineError):
-    """Another export was faster; nothing of this one is in the lake."""
+    """Another job was faster; nothing of what this one was about to commit is in the lake."""
 
     exit_code = 6
+
+
+class StoppedError(PipelineError):
+    """A signal has stopped the job behind a commit."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{signal.Signals(number).name} stopped it.")
+        self.exit_code = 128 + number
 
 
 class LakeError(PipelineError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -61,8 +62,8 @@ class Job:
                 return
         raise AssertionError(said)
 
-    def interrupted(self, number: signal.Signals) -> None:
-        """Send the signal; it ends with its exit code, and with one line on the error output."""
+    def interrupted(self, number: signal.Signals) -> str:
+        """Send the signal; it ends with its exit code, and with one line on the error output. Returns its output."""
         assert self._process is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -71,8 +72,9 @@ class Job:
         errors = self._process.stderr.read()
         assert 128 + number == self._process.returncode, (self._process.returncode, errors)
         # A JVM that was still on its way ends once it has arrived; it has the output open until then.
-        assert "" == self._process.stdout.read()
+        said = self._process.stdout.read()
         assert [f"Stopped by {number.name}: nothing half-done counts, and the next run goes on from there."] == errors.splitlines()
+        return said
 
     def close(self) -> None:
         """End what still runs."""
@@ -113,13 +115,15 @@ def waits(url: str, condition: str) -> None:
 def test_an_export_that_is_interrupted_while_rows_travel_goes_on_the_next_time(
     number: signal.Signals, job: Job, database_url: str, lake: Lake, exported: Export
 ) -> None:
-    """What was committed stays, nothing else is read by anybody."""
+    """What was committed stays and is the result, nothing else is read by anybody."""
     fill(database_url)
-    job.start("export", "--batch-rows", "5000")
+    job.start("export", "--batch-rows", "5000", "--json")
     job.read_until(" exported, ")
     waits(database_url, "state = 'active' AND query LIKE 'COPY %'")
-    job.interrupted(number)
+    done = json.loads(job.interrupted(number))
 
+    assert (lake.dataset("archive").count_rows(), 128 + number) == (done["rows"], done["exit_code"])
+    assert done["failure"].endswith(f" the next run continues from there: {number.name} stopped it.")
     assert 0 == strangers(database_url, lake)
     exported()
     assert (ROWS, 0, 0, 0) == compare(database_url, lake)
@@ -133,7 +137,7 @@ def test_a_job_that_is_interrupted_while_spark_starts_has_done_nothing(
     fill(database_url)
     process = job.start("export")
     poll(lambda: javas(process.pid) != [], seconds=120)
-    job.interrupted(number)
+    assert "" == job.interrupted(number)
 
     assert lake.open("archive") is None
     poll(lambda: javas(process.pid) == [], seconds=60)
@@ -145,13 +149,43 @@ def test_metrics_that_are_interrupted_are_counted_the_next_time(job: Job, databa
     exported()
     job.start("metrics")
     job.read_until("messages to count")
-    job.interrupted(signal.SIGINT)
+    assert "" == job.interrupted(signal.SIGINT)
 
     done = job.start("metrics")
     done.communicate(timeout=200)
     with psycopg.connect(database_url) as connection:
         [found] = connection.execute("SELECT sum(published)::int FROM queue_message_stats_day").fetchall()
     assert (0, (ROWS,)) == (done.returncode, found)
+
+
+def test_a_run_that_is_interrupted_prints_the_steps_before(job: Job, database_url: str) -> None:
+    """The export is done, and the metrics are named as what was stopped."""
+    fill(database_url)
+    job.start("run", "--json")
+    job.read_until("messages to count")
+    found = json.loads(job.interrupted(signal.SIGTERM))
+
+    assert (["export", "failed"], ROWS) == (list(found), found["export"]["rows"])
+    assert {"step": "metrics", "error": "SIGTERM stopped it.", "exit_code": 143} == found["failed"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_replay_that_is_interrupted_says_what_it_has_enqueued(
+    number: signal.Signals, job: Job, database_url: str, database: Database, lake: Lake
+) -> None:
+    """Its ledger has as many, and a result's sentence is printed for a person too."""
+    fill(database_url)
+    exporting.export(lake, database)
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        job.start("replay", "--exchange", "exchange-1", "--job", "again", "--rate", "5")
+        poll(lambda: owner.execute("SELECT count(*) > 2 FROM queue_message_replay_ledger").fetchone() == (True,), seconds=120)
+        said = job.interrupted(number).splitlines()
+        [[enqueued]] = owner.execute("SELECT count(*) FROM queue_message_replay_ledger").fetchall()
+
+    assert f"{enqueued} messages enqueued" == said[-1]
+    [failure] = [line.removeprefix("failure").strip() for line in said if line.startswith("failure")]
+    sentence = f"{enqueued} messages enqueued, and the next run continues from there: {number.name} stopped it."
+    assert f"The replay was cut short: {sentence}" == failure
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -165,7 +199,7 @@ def test_a_verification_that_is_interrupted_leaves_no_statement_behind(
         holder.execute("LOCK TABLE queue_message_archive_20240502 IN ACCESS EXCLUSIVE MODE")
         job.start("verify")
         waits(database_url, "wait_event_type = 'Lock'")
-        job.interrupted(number)
+        assert "" == job.interrupted(number)
         waits(database_url, "NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
 
     assert {"verified"} == {one.state for one in verify.run(lake=lake, database=database, say=lambda _line: None).partitions}

@@ -212,3 +212,17 @@ def test_a_run_ends_with_an_export_that_was_cut_short(
     found = cli.json("pipeline", "run")
     assert (0, 1, None) == (found["export"]["rows"], found["metrics"]["days"], found["failed"])
     assert jobs.whole()
+
+
+def test_a_person_reads_once_why_a_run_was_cut_short(
+    cli: Cli, jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, proxy: CuttingProxy
+) -> None:
+    """The export says it; the run names the step besides."""
+    archived({}, {})
+    behind_commit(Cut(asked(through, "commit_export"), answered=True, away=True))
+    cli.env |= {"RELAY_LAKE_URL": jobs.lake.place.url, "RELAY_PIPELINE_DATABASE_URL": proxy.url(jobs.url)}
+
+    assert "2 rows exported in 1 batch\n" == cli("pipeline", "run", code=4)
+
+    assert 1 == cli.stderr.count("was cut short: 2 rows in 1 file are in the lake")
+    assert "export failed." == cli.stderr.splitlines()[-1]

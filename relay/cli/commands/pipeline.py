@@ -73,7 +73,7 @@ def export(
         return
     with workplace() as place, spark("export", master) as session:
         result = _export(place, session, batch_rows=batch_rows, adopt=adopt, new_lake=new_lake, register=register)
-    finish(result, as_json=as_json, words=_exported)
+        finish(result, as_json=as_json, words=_exported)
 
 
 @app.command()
@@ -94,7 +94,7 @@ def metrics(
         place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
         days = [day.date() for day in again or ()]
         result = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges, again=days)
-    finish(result, as_json=as_json, words=_computed)
+        finish(result, as_json=as_json, words=_computed)
 
 
 @app.command()
@@ -122,7 +122,7 @@ def compact(
         from relay.pipeline.compact import job  # noqa: PLC0415 - see relay.cli.main
 
         result = job.run(lake=place.lake, database=place.database, say=say, spark=session, retention_hours=vacuum_hours)
-    finish(result, as_json=as_json, words=lambda done: f"{count(len(done.days), 'day')} compacted, {count(done.removed, 'file')} removed")
+        finish(result, as_json=as_json, words=_compacted)
 
 
 @app.command()
@@ -209,7 +209,7 @@ def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -
         from relay.pipeline.export import again as job  # noqa: PLC0415 - see relay.cli.main
 
         result = job.run(lake=place.lake, database=place.database, spark=session, say=say, days=[day.date() for day in days])
-    finish(result, as_json=as_json, words=lambda done: f"{count(done.added, 'row')} added to {count(len(done.days), 'day')}")
+        finish(result, as_json=as_json, words=lambda done: f"{count(done.added, 'row')} added to {count(len(done.days), 'day')}")
 
 
 def _metrics(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
@@ -230,6 +230,10 @@ def _exported(done: Any) -> str:
 
 def _computed(done: Any) -> str:
     return f"{count(done.days, 'day')} computed, {count(done.windows, 'window')} written"
+
+
+def _compacted(done: Any) -> str:
+    return f"{count(len(done.days), 'day')} compacted, {count(done.removed, 'file')} removed"
 
 
 def _verified(done: Any) -> str:

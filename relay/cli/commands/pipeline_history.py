@@ -106,7 +106,7 @@ def replay(
 
         selection = wanted.selection(place)
         done = work.run(lake=place.lake, database=place.database, say=say, selection=selection, job=job, **asdict(sending))
-    finish(done, as_json=as_json, words=_replayed)
+        finish(done, as_json=as_json, words=_replayed)
 
 
 def reconcile(*, comparison: ReconcileComparison, master: Master = None, as_json: Json = False) -> None:

@@ -77,7 +77,7 @@ class _Watch:
         if not self.caught:
             self.caught = number
             _hush()
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
 
     def _listen(self) -> None:
         first = 0.0

@@ -102,7 +102,10 @@ def say(line: str) -> None:
 
 
 def finish(result: Any, *, as_json: bool, words: Callable[[Any], str]) -> None:
-    """Print what a job came to, and end with its exit code where it found something wrong."""
+    """Print what a job came to, and end with its exit code where it found something wrong.
+
+    A job that a signal may cut short calls this within its `workplace`, whose end is then the end of the process.
+    """
     if as_json:
         show_json(plain(result))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -10,16 +11,20 @@ import typer
 from relay.cli.common.output import show_json
 from relay.cli.common.pipeline_context import plain
 from relay.cli.common.support import REFUSED, complain
-from relay.errors import RelayError
+from relay.errors import RelayError, StoppedError
 
 
 class FailedStep(NamedTuple):
-    """The step that ended the run early, why in one sentence, and the run's exit code; `unknown` is an error that relay does not know."""
+    """The step that ended the run early, why in one sentence, and the run's exit code.
+
+    `unknown` is an error that relay does not know; `said` is whether the step has said the sentence itself.
+    """
 
     step: str
     sentence: str
     exit_code: int
     unknown: Exception | None = None
+    said: bool = False
 
     @classmethod
     def of(cls, step: str, error: Exception) -> Self:
@@ -37,6 +42,9 @@ def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], F
     """Run the steps in order up to the first that raises or was cut short; return the results by name, and that failure.
 
     A step that was cut short behind a commit has a result as well, whose `failure` says why.
+
+    Raises:
+        KeyboardInterrupt: a signal before anything was done.
     """
     done: dict[str, Any] = {}
     for name, step in steps.items():
@@ -44,8 +52,12 @@ def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], F
             done[name] = step()
         except Exception as error:  # noqa: BLE001 - an error that is not known must not hide what was done either
             return done, FailedStep.of(name, error)
+        except KeyboardInterrupt as error:
+            if not done:
+                raise
+            return done, FailedStep.of(name, StoppedError(error.args[0] if error.args else signal.SIGINT))
         if failure := getattr(done[name], "failure", None):
-            return done, FailedStep(name, failure, done[name].exit_code)
+            return done, FailedStep(name, failure, done[name].exit_code, said=True)
     return done, None
 
 
@@ -60,7 +72,7 @@ def show_steps(done: Mapping[str, Any], failed: FailedStep | None, *, as_json: b
         return
     if failed.unknown:
         raise failed.unknown
-    complain(f"{failed.step} failed{_after([name for name in done if name != failed.step])}: {failed.sentence}")
+    complain(f"{failed.step} failed{_after([name for name in done if name != failed.step])}{'' if failed.said else f': {failed.sentence}'}")
     raise typer.Exit(failed.exit_code)
 
 

@@ -6,13 +6,15 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
 from relay.pipeline.compact.merge import Merge
 from relay.pipeline.compact.packing import FULL, Pack, packs
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import delete_written
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
@@ -37,13 +39,19 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files of the table before and after, days that were rewritten, and files that the vacuum removed, those of the numbers too."""
+    """Files of the table before and after, days that were rewritten, and files that the vacuum removed, those of the numbers too.
+
+    `failure` is why it was cut short after days were rewritten: these are as they should be, and `files_after` leaves out what other
+    jobs have added. `exit_code` is that of the failure.
+    """
 
     days: tuple[date, ...]
     files_before: int
     files_after: int
     removed: int
     seconds: float
+    failure: str | None = None
+    exit_code: int = 0
 
 
 def run(
@@ -72,6 +80,9 @@ def run(
         LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
+        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
+
+    No file was rewritten then. Once some are, each of these is part of the result.
     """
     if retention_hours < LEAST_RETENTION:
         raise PipelineError(
@@ -80,31 +91,63 @@ def run(
     begin = time.monotonic()
     (today,) = database.one("read_today", {"now": now})
     before = len(lake.check_files(TABLE))
-    days = _compact(lake, packs(files(lake.opened(TABLE)), today, full), Carrier(spark, say, database.connections), say)
-    removed = sum(_vacuum(lake, name, retention_hours) for name in (TABLE, *VACUUMED))
-    say(f"{many(removed, 'file')} removed that no version needs")
-    return Compacted(days, before, len(files(lake.opened(TABLE))), removed, time.monotonic() - begin)
+    job = _Compaction(lake, Carrier(spark, say, database.connections), say, before)
+    job.carry_out(packs(files(lake.opened(TABLE)), today, full), retention_hours)
+    return job.result(begin)
 
 
-def _compact(lake: Lake, todo: Sequence[Pack], carrier: Carrier, say: Progress) -> tuple[date, ...]:
-    """The days that were rewritten. What was committed before a failure stays."""
-    for first in range(0, len(todo), AT_ONCE):
-        some = todo[first : first + AT_ONCE]
-        _rewrite(lake, some, carrier)
-        for line in _lines(some):
-            say(line)
-    return tuple(dict.fromkeys(pack.day for pack in todo))
+@dataclass
+class _Compaction:
+    """One compaction on its way."""
 
+    lake: Lake
+    carrier: Carrier
+    say: Progress
+    before: int
+    done: list[Pack] = field(default_factory=list)
+    removed: int = 0
+    after: int | None = None
+    guard: CommitGuard = field(default_factory=CommitGuard)
 
-def _rewrite(lake: Lake, some: Sequence[Pack], carrier: Carrier) -> None:
-    """Write one file for each pack, and put it in the place of the others; no row changes by that."""
-    merge = Merge(lake.place, TABLE, schema_of(lake.opened(TABLE)), f"part-{uuid.uuid4()}")
-    try:
-        written = list(carrier.each(merge, some))
-    except BaseException:
-        delete_written(lake.place, TABLE, merge.name)
-        raise
-    lake.replace(TABLE, written, [file for pack in some for file in pack.files])
+    def carry_out(self, todo: Sequence[Pack], retention_hours: int) -> None:
+        """All of it, or up to what cuts it short once files are rewritten."""
+        with self.guard.kept():
+            for first in range(0, len(todo), AT_ONCE):
+                self._rewrite(some := todo[first : first + AT_ONCE])
+                for line in _lines(some):
+                    self.say(line)
+            for name in (TABLE, *VACUUMED):
+                self.removed += _vacuum(self.lake, name, retention_hours)
+            self.say(f"{many(self.removed, 'file')} removed that no version needs")
+            self.after = len(files(self.lake.opened(TABLE)))
+
+    def result(self, begin: float) -> Compacted:
+        """The summary of what is done."""
+        days = tuple(dict.fromkeys(pack.day for pack in self.done))
+        fewer = sum(len(pack.files) - 1 for pack in self.done)
+        return Compacted(
+            days=days,
+            files_before=self.before,
+            files_after=self.before - fewer if self.after is None else self.after,
+            removed=self.removed,
+            seconds=time.monotonic() - begin,
+            failure=self.guard.failure("compaction", f"files of {many(len(days), 'day')} are rewritten", say=self.say),
+            exit_code=self.guard.exit_code,
+        )
+
+    def _rewrite(self, some: Sequence[Pack]) -> None:
+        """Write one file for each pack, and put it in the place of the others; no row changes by that."""
+        merge = Merge(self.lake.place, TABLE, schema_of(self.lake.opened(TABLE)), f"part-{uuid.uuid4()}")
+        try:
+            written = list(self.carrier.each(merge, some))
+        except BaseException:
+            delete_written(self.lake.place, TABLE, merge.name)
+            raise
+        self.lake.replace(TABLE, written, [file for pack in some for file in pack.files], then=partial(self._count, some))
+
+    def _count(self, some: Sequence[Pack]) -> None:
+        self.done += some
+        self.guard.committed = True
 
 
 def _lines(some: Sequence[Pack]) -> Iterator[str]:

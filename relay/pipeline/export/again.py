@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from relay.errors import LakeError, UnreachableError
+from relay.errors import LakeError, PipelineError
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import added_columns, damage, epoch, witness
@@ -51,7 +51,7 @@ class Added:
     """What became of the days; `added` are the rows that the lake lacked, `unseen` is why the lake was not seen afterwards.
 
     `failure` is why it was cut short after a commit: rows of `unfinished` days were added, or not, and were not compared then.
-    `exit_code` is 5 where a day differs, else that of the look or of the loss.
+    `exit_code` is a signal's, else 5 where a day differs, else that of the failure or of the look.
     """
 
     days: tuple[Day, ...]
@@ -84,7 +84,7 @@ def run(
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError, PipelineError: as `relay.pipeline.export.job.run`.
 
-    The loss of a server behind a commit is part of the result, as of an export's.
+    Behind a commit each of them is part of the result, as of an export's.
     """
     begin = time.monotonic()
     cluster = clusters.primary(database)
@@ -100,7 +100,7 @@ def run(
         for day in chosen:
             found.append(job.add(day))
             say(_line(found[-1]))
-    look = witness.run_afterwards(lake, database, say, spark)
+    look = witness.run_behind(job.guard, lake, database, say, spark)
     return Added(
         days=tuple(found),
         added=sum(one.rows for one in job.written),
@@ -108,7 +108,7 @@ def run(
         unseen=look.failure,
         unfinished=tuple(chosen[len(found) :]),
         failure=job.failure(),
-        exit_code=witness.DIFFERS if any(one.difference for one in found) else job.guard.exit_code or look.exit_code,
+        exit_code=witness.exit_code_of(job.guard, look, differs=any(one.difference for one in found)),
     )
 
 
@@ -126,10 +126,11 @@ class _Again:
         if self.guard.error is None:
             return None
         noted = None
-        with suppress(UnreachableError):
-            noted = not epoch.read(self.commits.database).pending
+        if not self.guard.stopped:
+            with suppress(PipelineError):
+                noted = not epoch.read(self.commits.database).pending
         rows, files = sum(one.rows for one in self.written), sum(len(one.files) for one in self.written)
-        return self.guard.failure("export", in_lake(rows, files), noted=noted, say=self.say)
+        return self.guard.failure("export", in_lake(rows, files, noted=noted), say=self.say)
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
@@ -153,8 +154,7 @@ class _Again:
                 raise LakeError(f"PostgreSQL has dropped the day {file.day}, of which {words}: put it back from a copy of the lake.")
             self.say(f"{file.day}: {words}: its rows are taken from PostgreSQL again")
         if damaged:
-            self.commits.forget(handle, list(damaged))
-            self.guard.committed = True
+            self.commits.forget(handle, list(damaged), then=self._note)
 
     def _is_dropped(self, day: date) -> bool:
         database = self.commits.database
@@ -171,12 +171,17 @@ class _Again:
         written = self._copied(
             handle, partition, [RowRange(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short]
         )
-        self.written.append(written)
-        self.guard.committed = self.guard.committed or bool(written.files)
         new = tuple(file.path for file in written.files)
         # The others are the same, and stay so.
         later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
         return written.rows, together(next(later) if what.differs else what for what in found)
+
+    def _count(self, written: CopiedRange) -> None:
+        self.written.append(written)
+        self._note()
+
+    def _note(self) -> None:
+        self.guard.committed = True
 
     def _handle(self) -> DeltaTable:
         """The table of this server's lake as it is now, if it still is as it was prepared."""
@@ -200,7 +205,8 @@ class _Again:
         values = {"results": results, "since": str(partition.since), "last": str(partition.last)}
         database = self.commits.database
         [(oldest,)] = database.fetch("read_oldest_xid", partition.values()) or [(0,)]
-        return self.commits.make(database, handle, Copied("read_range", cuts, offset_of(handle), int(oldest), values), always=False)
+        copied = Copied("read_range", cuts, offset_of(handle), int(oldest), values)
+        return self.commits.make(database, handle, copied, then=self._count, always=False)
 
 
 def _line(one: Day) -> str:

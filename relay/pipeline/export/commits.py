@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -27,6 +28,8 @@ from relay.pipeline.source.ranges import RowRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Count = Callable[[CopiedRange], object]
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,10 @@ class Commits:
     spark: Callable[[], SparkSession]
     columns: Sequence[ArchiveColumn]
 
-    def make(self, source: Database, handle: DeltaTable, copied: Copied, *, always: bool = True) -> CopiedRange:
+    def make(self, source: Database, handle: DeltaTable, copied: Copied, *, then: Count, always: bool = True) -> CopiedRange:
         """Copy rows from `source` and commit them through the handle that all of it was planned by; without rows only `always`.
+
+        `then` counts what was committed: a signal waits for it.
 
         Raises:
             ConflictError: another export was faster.
@@ -67,21 +72,29 @@ class Commits:
         written = distribute.copy(self.spark(), self._reading(source, handle, copied), self.database.connections)
         if not (written.files or always):
             return written
-        self._commit(handle, copied.end, written.files)
+        self._commit(handle, copied.end, written.files, then=partial(then, written))
         return written
 
-    def forget(self, handle: DeltaTable, files: Sequence[LoggedFile]) -> None:
-        """Commit that these files are no part of the table any more; errors as `make`."""
-        self._commit(handle, offset_of(handle), (), files)
+    def forget(self, handle: DeltaTable, files: Sequence[LoggedFile], *, then: Callable[[], object]) -> None:
+        """Commit that these files are no part of the table any more; `then` and errors as of `make`."""
+        self._commit(handle, offset_of(handle), (), files, then=then)
 
-    def _commit(self, handle: DeltaTable, end: int, added: Sequence[DataFile], removed: Sequence[LoggedFile] = ()) -> None:
+    def _commit(
+        self,
+        handle: DeltaTable,
+        end: int,
+        added: Sequence[DataFile],
+        removed: Sequence[LoggedFile] = (),
+        *,
+        then: Callable[[], object],
+    ) -> None:
         try:
             check_same(self.cluster, clusters.read(self.database))
             epoch = link.begin(self.database, handle, epoch_of(handle))
         except BaseException:
             self.lake.discard(TABLE, added)
             raise
-        self.lake.commit(handle, TABLE, added, offsets=[(OFFSET, end), (EPOCH, epoch)], removed=removed)
+        self.lake.commit(handle, TABLE, added, offsets=[(OFFSET, end), (EPOCH, epoch)], removed=removed, then=then)
 
     def _reading(self, source: Database, handle: DeltaTable, copied: Copied) -> Reading:
         select = source.statement(copied.statement).decode().replace("%%", "%")
@@ -98,5 +111,5 @@ class Commits:
             schema=schema_of(handle),
             name=f"part-{uuid.uuid4()}",
             cuts=tuple(copied.cuts),
-            known=known_from(handle, self.lake.place, copied.position),
+            known=known_from(handle, copied.position),
         )

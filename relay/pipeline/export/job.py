@@ -5,24 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake import DeltaTable
 
 from relay.errors import PipelineError
-from relay.pipeline.export import distribute
+from relay.pipeline.export import beginning, distribute
 from relay.pipeline.export import skipped_rows as left_out
 from relay.pipeline.export.commits import Commits, Copied
+from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.export.skipped_rows import SkippedRange, SkippedRows
 from relay.pipeline.lake import epoch, witness
 from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.epoch import LakeEpoch, offset_of
-from relay.pipeline.lake.target_table import Prepared, announce, check_lake, check_prepared, prepare, take_over, tie
+from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.lake.target_table import Prepared, check_prepared, prepare, take_over
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source import replica
 from relay.pipeline.source.cluster import Cluster
-from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.source.ranges import STEP, ExportBatch, batch_of, cuts, whole
 from relay.pipeline.source.replica import Replica
@@ -45,8 +46,8 @@ class Exported:
     rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
     waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files, `unseen` is why the lake was
     not seen afterwards. `noted` is whether PostgreSQL has noted `end`. `failure` is why the export was cut short after a commit: all that
-    is counted here is in the lake. What PostgreSQL does not answer then is None. `exit_code` is 5 where files are lost, else that of the
-    look or of the loss.
+    is counted here is in the lake. What PostgreSQL does not answer, or is not asked after a signal, is None. `exit_code` is a signal's,
+    else 5 where files are lost, else that of the failure or of the look.
     """
 
     rows: int
@@ -96,15 +97,16 @@ def run(
 
     Raises:
         ConflictError: another export was faster.
-        UnreachableError: PostgreSQL or the object store does not answer, and nothing was committed yet.
-        LakeError, PipelineError: the lake is none of this archive's, or something was refused; committed batches stay.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        LakeError, PipelineError: the lake is none of this archive's, or something was refused.
+        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    A look at the lake that fails when all is committed is part of the result, and so is the loss of a server behind a commit.
+    Nothing was committed then. Behind a commit each of these is part of the result, and so is a look at the lake that fails.
     """
-    to_register = register and _is_to_be_registered(database)
+    to_register = register and beginning.is_to_be_registered(database)
     handle, known = epoch.both(lake, database)
     cluster = clusters.primary(database)
-    adopted = _adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
+    adopted = beginning.adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
     if handle is None or adopted:
         spark()  # what cannot be filled is not made, and an adoption that cannot begin leaves the lake to whom it followed
     prepared = prepare(lake, handle, database.columns(), cluster, adopted=adopted)
@@ -112,42 +114,9 @@ def run(
     if standby:
         say(str(standby))
     job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
-    _tie(lake, database, cluster, prepared, new_lake=new_lake)
+    beginning.tie_both(lake, database, cluster, prepared, new_lake=new_lake)
     job.carry_out(register=to_register)
-    return job.result(witness.run_afterwards(lake, database, say, spark))
-
-
-def _adopted(
-    lake: Lake, database: Database, handle: DeltaTable | None, known: LakeEpoch, cluster: Cluster, *, adopt: bool, new_lake: bool
-) -> tuple[str, ...]:
-    """What the lake says otherwise than this server, and is to follow it in; PipelineError where nobody said that it should."""
-    if new_lake:
-        if handle is not None and offset_of(handle):
-            raise epoch.refusal("there", known, lake.place.url, handle)
-        return ()
-    found, error = check_lake(handle, cluster, known, lake.place.url)
-    if error and not (adopt and handle):
-        raise epoch.distrust(database, error)
-    return found
-
-
-def _tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared, *, new_lake: bool) -> None:
-    """Let lake and server know each other; the lake follows nobody while an adoption is under way."""
-    if prepared.adopted:
-        announce(lake, cluster)
-    if prepared.adopted or new_lake:
-        epoch.follow(database, lake.opened(TABLE))
-    tie(lake, database, cluster, prepared)
-
-
-def _is_to_be_registered(database: Database) -> bool:
-    """Asked before anything is done, so that a missing permission costs nothing."""
-    registered, allowed = database.one("may_register", {"schema": database.schema})
-    if not (registered or allowed):
-        raise PipelineError(
-            "The pipeline's login may not register an export: let an operator run `relay config set export_registered true`."
-        )
-    return not registered
+    return job.result()
 
 
 class _Told(NamedTuple):
@@ -183,7 +152,7 @@ class _Export:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, *, register: bool) -> None:
-        """All of it, up to the loss of a server behind a commit."""
+        """All of it, or up to what cuts it short behind a commit."""
         with self.guard.kept():
             self.work()
             if self.prepared.adopted:
@@ -197,12 +166,14 @@ class _Export:
             rate = self.rows / max(time.monotonic() - self.began, 0.001)
             self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
 
-    def result(self, look: witness.LookResult) -> Exported:
+    def result(self) -> Exported:
         """The summary, with what the lake looked like afterwards."""
+        look = witness.run_behind(self.guard, self.lake, self.database, self.say, self.spark)
         told = _Told()
-        with self.guard.kept():
-            told = self._ask()
-        failure = self.guard.failure("export", in_lake(self.rows, self.files), noted=told.noted, say=self.say)
+        if not self.guard.stopped:
+            with self.guard.kept():
+                told = self._ask()
+        failure = self.guard.failure("export", in_lake(self.rows, self.files, noted=told.noted), say=self.say)
         return Exported(
             rows=self.rows,
             files=self.files,
@@ -221,7 +192,7 @@ class _Export:
             unseen=look.failure,
             noted=told.noted,
             failure=failure,
-            exit_code=witness.DIFFERS if look.damaged else self.guard.exit_code or look.exit_code,
+            exit_code=witness.exit_code_of(self.guard, look, differs=bool(look.damaged)),
         )
 
     def _ask(self) -> _Told:
@@ -284,12 +255,15 @@ class _Export:
         commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns)
         # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
         position = batch.start if self.prepared.begin is None else self.prepared.begin
-        written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position))
+        written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position), then=partial(self._count, batch))
+        if written.rows + written.known < batch.rows + foreign:
+            self._name_left_out(batch, foreign)
+
+    def _count(self, batch: ExportBatch, written: CopiedRange) -> None:
+        """What was committed is part of the result from now on."""
         self.guard.committed = True
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
-        if written.rows + written.known < batch.rows + foreign:
-            self._name_left_out(batch, foreign)
 
     def _name_left_out(self, batch: ExportBatch, foreign: int) -> None:
         """Say which rows were counted and cannot be in the lake, if it was not retention that deleted some dead messages meanwhile."""

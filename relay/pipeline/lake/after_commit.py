@@ -1,12 +1,13 @@
-"""What a job has committed to the lake stays, and is part of its result, though PostgreSQL or the object store is lost afterwards."""
+"""What a job has committed stays, and is part of its result, whatever cuts the job short afterwards: a loss, a conflict, a signal."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from relay.errors import UnreachableError
+from relay.errors import PipelineError, StoppedError
 from relay.pipeline.text import many
 
 _NOTED = {
@@ -18,38 +19,44 @@ _NOTED = {
 
 @dataclass
 class CommitGuard:
-    """Keeps the first loss behind a commit, so that the job can end with a result; `committed` is whether there was any commit."""
+    """Keeps the first error behind a commit, so that the job can end with a result; `committed` is whether there was any commit."""
 
     committed: bool = False
-    error: UnreachableError | None = None
+    error: PipelineError | None = None
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """End the block at a loss; UnreachableError where nothing was committed before it."""
+        """End the block at an error or a signal; PipelineError, KeyboardInterrupt where nothing was committed before it."""
         try:
             yield
-        except UnreachableError as error:
+        except PipelineError as error:
             if not self.committed:
                 raise
             self.error = self.error or error
+        except KeyboardInterrupt as error:
+            if not self.committed:
+                raise
+            self.error = StoppedError(error.args[0] if error.args else signal.SIGINT)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was a signal: the process has little time left, and asks nobody any more."""
+        return isinstance(self.error, StoppedError)
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing was lost."""
+        """0 where nothing went wrong."""
         return self.error.exit_code if self.error else 0
 
-    def failure(self, job: str, committed: str, *, noted: bool | None, say: Callable[[str], None]) -> str | None:
-        """Say what was lost in one sentence, and return it; it has what is in the lake, and whether PostgreSQL knows of that.
-
-        None where nothing was lost.
-        """
+    def failure(self, job: str, done: str, *, say: Callable[[str], None]) -> str | None:
+        """Say what cut the job short in one sentence, with what is done, and return it; None where nothing went wrong."""
         if self.error is None:
             return None
-        sentence = f"The {job} was cut short: {committed}; {_NOTED[noted]}, and the next run continues from there: {self.error}"
+        sentence = f"The {job} was cut short: {done}, and the next run continues from there: {self.error}"
         say(sentence)
         return sentence
 
 
-def in_lake(rows: int, files: int) -> str:
-    """What an export has committed, as a part of that sentence."""
-    return f"{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake"
+def in_lake(rows: int, files: int, *, noted: bool | None) -> str:
+    """What an export has committed, as a part of that sentence, and whether PostgreSQL knows of it."""
+    return f"{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake; {_NOTED[noted]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, d
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.errors import sentence, sentences
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.signals import deferred
 from relay.pipeline.source.columns import DAY
 
 if TYPE_CHECKING:
@@ -106,10 +107,11 @@ class Lake:
         *,
         offsets: Sequence[Offset] = (),
         removed: Sequence[LoggedFile] = (),
+        then: Callable[[], object] = lambda: None,
     ) -> None:
         """Make written files part of the table, and others none of it, in one commit through a handle that was not loaded since.
 
-        The offsets are committed with them. What cannot be committed is removed again.
+        The offsets are committed with them. What cannot be committed is removed again. `then` counts the commit: a signal waits for it.
 
         Raises:
             ConflictError: somebody committed an offset of the same application, or changed the table, since the handle was loaded.
@@ -118,22 +120,32 @@ class Lake:
         """
         self._check(handle, table, files)
         actions: list[AddAction | RemoveAction] = [*(file.action() for file in files), *(file.removal() for file in removed)]
-        try:
-            _write(handle, actions, offsets, alone=bool(removed))
-        except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
-            self._refused(handle, table, files, error)
+        with deferred():
+            try:
+                _write(handle, actions, offsets, alone=bool(removed))
+            except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
+                self._refused(handle, table, files, error)
+            then()
 
-    def replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile]) -> None:
-        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile.
+    def replace(
+        self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile], *, then: Callable[[], object] = lambda: None
+    ) -> None:
+        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile; `then` as of `commit`.
 
         Raises:
             ConflictError: one of the others is no part of the table any more; nothing was changed.
             LakeError: a file is not what it should be, or the commit was refused.
             UnreachableError: the object store does not answer.
         """
+        self._check(self.opened(table), table, files)
+        with deferred():
+            self._replace(table, files, removed)
+            then()
+
+    def _replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile]) -> None:
+        """Commit until it is in the table; errors as `replace`."""
         actions: list[AddAction | RemoveAction] = [file.action(data_change=False) for file in files]
         actions += [file.removal(data_change=False) for file in removed]
-        self._check(self.opened(table), table, files)
         while True:
             handle = self.opened(table)
             there = set(_paths(handle))
@@ -141,7 +153,7 @@ class Lake:
                 return  # the answer to an earlier try was lost
             if not {file.path for file in removed} <= there:
                 delete_files(self.place, table, files)
-                raise ConflictError("Another job rewrote the same files: nothing of this one is in the lake; run it again.")
+                raise ConflictError("Another job rewrote the same files: nothing of this batch is in the lake; run it again.")
             try:
                 _write(handle, actions, (), alone=True, metadata=REPLACED)
             except Exception as error:
@@ -169,7 +181,7 @@ class Lake:
         delete_files(self.place, table, files)
         if now.version() > handle.version():
             raise ConflictError(
-                "Another export was faster: nothing of this one is in the lake; the next run goes on from there."
+                "Another export was faster: nothing of this batch is in the lake; the next run goes on from there."
             ) from error
         raise sentence(error, self.place) from error
 

@@ -140,7 +140,7 @@ def begin(database: Database, handle: DeltaTable, epoch: int | None) -> int:
     values = {"lake": str(handle.metadata().id), "epoch": epoch, "next": following}
     [[begun]] = database.fetch("begin_export", values)
     if not begun:
-        raise ConflictError("Another export was faster: nothing of this one is in the lake; the next run goes on from there.")
+        raise ConflictError("Another export was faster: nothing of this batch is in the lake; the next run goes on from there.")
     return following
 
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline.lake import damage, epoch
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import sizes
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import LoggedFile, files
@@ -115,6 +116,21 @@ def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None
     except PipelineError as error:
         say(f"the lake was not seen after the commit: {error}")
         return LookResult(failure=str(error), exit_code=error.exit_code)
+
+
+def run_behind(guard: CommitGuard, lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
+    """As `run_afterwards`, but nothing is looked at behind a signal, which may come meanwhile as well; errors as `CommitGuard.kept`."""
+    if not guard.stopped:
+        with guard.kept():
+            return run_afterwards(lake, database, say, spark)
+    return LookResult(failure=str(guard.error), exit_code=guard.exit_code)
+
+
+def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
+    """That of a job with a look behind its commits: a signal's, else 5 where something differs, else what went wrong first."""
+    if guard.stopped or not differs:
+        return guard.exit_code or look.exit_code
+    return DIFFERS
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from relay.pipeline.metrics import aggregate, file_choice, lake_sink, lake_state
 from relay.pipeline.metrics import top_keys as named_keys
 from relay.pipeline.metrics.file_choice import CountingTerms, DayTotals, FileChoice
 from relay.pipeline.metrics.top_keys import Limits
+from relay.pipeline.signals import deferred
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.tasks import failure
 from relay.pipeline.text import many
@@ -85,9 +86,10 @@ def run(
     Raises:
         PipelineError: Spark, the lake or PostgreSQL refused.
         ConflictError: another run was faster, or a day ended while its new files were counted.
-        UnreachableError: PostgreSQL or the object store does not answer, and no day was computed yet.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    The loss of a server after that is part of the result.
+    No day was computed then. Once a day is, each of these is part of the result.
     """
     began = time.monotonic()
     limits = Limits(top_exchanges, top_keys)
@@ -160,7 +162,7 @@ class _Metrics:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self) -> None:
-        """All of it, up to the loss of a server once a day is done."""
+        """All of it, or up to what cuts it short once a day is done."""
         with self.guard.kept():
             self.compute()
             self.copied = _copy(self.lake, self.database, self.say)
@@ -171,7 +173,19 @@ class _Metrics:
         for counts in self.work.groups():
             self.say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
             numbers = _compute(self.lake, counts, self.spark, self.target_ms, self.limits)
-            self.windows += _write(self.lake, self.database, self.work, counts, numbers)
+            self._write(counts, numbers)
+
+    def _write(self, counts: Sequence[FileChoice], numbers: dict[str, pa.Table]) -> None:
+        """The lake's table of days comes last, after PostgreSQL: whatever fails before, the days stay due."""
+        replace = partial(lake_sink.replace, self.lake, days=[count.day for count in counts], archive_version=self.work.version or 0)
+        with postgres_sink.replacing(self.database, [count.day for count in counts], numbers) as written:
+            today = self.work.today()
+            _check_open(counts, today)
+            for grain in ("window", "hour"):
+                replace(grain, numbers[grain])
+        with deferred():
+            replace("day", numbers["day"], though_equal=self.work.closes(counts, today))
+            self.windows += written
             self.done += counts
             self.guard.committed = True
 
@@ -187,7 +201,9 @@ class _Metrics:
             last_day=max(days, default=None),
             archive_version=self.work.version,
             seconds=round(time.monotonic() - self.began, 3),
-            failure=self.guard.failure("metrics", f"the numbers of {many(len(days), 'day')} are in the lake", noted=True, say=self.say),
+            failure=self.guard.failure(
+                "job metrics", f"the numbers of {many(len(days), 'day')} are in the lake and in PostgreSQL", say=self.say
+            ),
             exit_code=self.guard.exit_code,
         )
 
@@ -222,18 +238,6 @@ def _sentences(counts: Sequence[FileChoice]) -> Iterator[None]:
         raise PipelineError(
             f"Spark could not count the messages of {_named(counts)}: see its logs and run this again ({words})."
         ) from error
-
-
-def _write(lake: Lake, database: Database, work: _Work, counts: Sequence[FileChoice], numbers: dict[str, pa.Table]) -> int:
-    """The lake's table of days comes last, after PostgreSQL: whatever fails before, the days stay due."""
-    replace = partial(lake_sink.replace, lake, days=[count.day for count in counts], archive_version=work.version or 0)
-    with postgres_sink.replacing(database, [count.day for count in counts], numbers) as written:
-        today = work.today()
-        _check_open(counts, today)
-        for grain in ("window", "hour"):
-            replace(grain, numbers[grain])
-    replace("day", numbers["day"], though_equal=work.closes(counts, today))
-    return written
 
 
 def _check_open(counts: Iterable[FileChoice], today: date) -> None:

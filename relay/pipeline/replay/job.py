@@ -11,9 +11,11 @@ import psycopg
 
 from relay.errors import PipelineError
 from relay.message import LONGEST_JOB, SHOWN
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.replay.lake_source import LakeSource
 from relay.pipeline.replay.selection import Selection
+from relay.pipeline.signals import deferred
 from relay.pipeline.source.database import GONE, Database
 from relay.pipeline.text import many
 
@@ -48,7 +50,11 @@ class ReplayCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`, the last by a limit, a dry run or another run."""
+    """What came of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`, the last by a limit, a dry run or another run.
+
+    `failure` is why it was cut short after messages were enqueued: `enqueued` are then those that are known to be. `exit_code` is that of
+    the failure, or 1 if a message was refused.
+    """
 
     job: str
     dry_run: bool
@@ -60,11 +66,8 @@ class Replayed:
     counts: tuple[ReplayCount, ...]
     refusals: tuple[ReplayRefusal, ...]
     seconds: float
-
-    @property
-    def exit_code(self) -> int:
-        """1 if a message was refused, so that a script hears of it."""
-        return 1 if self.refused else 0
+    failure: str | None = None
+    exit_code: int = 0
 
 
 def run(
@@ -98,7 +101,10 @@ def run(
     Raises:
         PipelineError: the filter is empty, an id of it is not in the lake, a bad argument, or PostgreSQL refused.
         LakeError: there is no archive in the lake, or it cannot be read.
-        UnreachableError: PostgreSQL or the object store does not answer; run the job again, it goes on.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
+
+    Nothing was enqueued then. Once something is, each of these is part of the result; run the job again, it goes on.
     """
     if selection.is_everything:
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
@@ -113,7 +119,7 @@ def run(
     say(_beginning(source, todo))
     work = _Work(database, say, job, same_id=same_id, found=source.found, todo=todo)
     if not dry_run:
-        work.go(source.rows(todo), rate)
+        work.carry_out(source.rows(todo), rate)
     return work.replayed(source, dry_run=dry_run, seconds=time.monotonic() - began)
 
 
@@ -153,14 +159,19 @@ class _Work:
         self._began = self._said = time.monotonic()
         self.tried = self.enqueued = self.refused = 0
         self.refusals: list[ReplayRefusal] = []
+        self._guard = CommitGuard()
 
-    def go(self, rows: Iterator[Row], rate: float | None) -> None:
+    def carry_out(self, rows: Iterator[Row], rate: float | None) -> None:
+        """All of it, or up to what cuts it short once something is enqueued."""
+        with self._guard.kept():
+            self._go(rows, rate)
+
+    def _go(self, rows: Iterator[Row], rate: float | None) -> None:
         """Enqueue as many as are to do, at most `rate` a second counted from the beginning."""
         most = BATCH if rate is None else max(1, int(min(BATCH, rate / BATCHES_A_SECOND)))
         batches = _batches(rows, lambda: min(most, self._todo - self.enqueued))
         while self._left and (batch := next(batches, None)):
             self._enqueue(batch)
-            self.tried += len(batch)
             self._tell()
             if rate is not None:
                 time.sleep(max(0.0, self._began + self.enqueued / rate - time.monotonic()))
@@ -173,16 +184,18 @@ class _Work:
     def replayed(self, source: LakeSource, *, dry_run: bool, seconds: float) -> Replayed:
         """What came of it; a dry run counts what is to do."""
         counts = source.counts(self._todo if dry_run else self.tried)
+        failure = self._guard.failure("replay", f"{many(self.enqueued, 'message')} enqueued", say=self._say)
         return Replayed(
             self._job, dry_run, source.found + source.done_before, source.done_before, self.enqueued, self.refused,
             source.found - self.enqueued - self.refused, tuple(ReplayCount(*key, messages) for key, messages in sorted(counts.items())),
-            tuple(self.refusals), seconds,
+            tuple(self.refusals), seconds, failure, self._guard.exit_code or (1 if self.refused else 0),
         )  # fmt: skip
 
     def _enqueue(self, rows: Sequence[Row]) -> None:
         """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""
         try:
-            self.enqueued += len(self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
+            with deferred():
+                self._count(rows, self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
         except PipelineError as error:
             words = self._words(error.__cause__)
             if words is None:
@@ -194,6 +207,10 @@ class _Work:
             self._enqueue(rows[:middle])
             self._enqueue(rows[middle:])
 
+    def _count(self, rows: Sequence[Row], enqueued: Sequence[object]) -> None:
+        self.tried, self.enqueued = self.tried + len(rows), self.enqueued + len(enqueued)
+        self._guard.committed = self.enqueued > 0
+
     def _words(self, error: BaseException | None) -> str | None:
         """Why one of the messages is refused; None where that is no fault of its own, and its neighbours would not pass without it."""
         if not isinstance(error, psycopg.Error) or error.sqlstate is None or error.sqlstate.startswith(GONE):
@@ -203,7 +220,7 @@ class _Work:
         return found
 
     def _refuse(self, row: Row, words: str) -> None:
-        self.refused += 1
+        self.refused, self.tried = self.refused + 1, self.tried + 1
         if len(self.refusals) < SHOWN:
             self.refusals.append(ReplayRefusal(row["xid"], row["seq"], row["id"], row["exchange"], words))
             self._say(f"Message {row['id']} was refused: {words}")
