@@ -15,8 +15,9 @@ import pytest
 from relay.errors import LakeError, PipelineError
 from relay.pipeline.export import again
 from relay.pipeline.lake import damage, witness
-from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def checked(lake: Lake) -> FooterCheck:
+    """What the lake's files must be."""
+    return FooterCheck(lake.place, schema_of(lake.opened(TABLE)))
+
+
 def found(lake: Lake) -> dict[str, str]:
     """What is wrong with the lake's files as this process reads them, by path."""
     carrier = Carrier(None, lambda _line: None, most=1)
-    return {file.path: words for file, words in damage.unreadable(lake.place, files(lake.opened(TABLE)), carrier)}
+    return {file.path: words for file, words in damage.unreadable(checked(lake), files(lake.opened(TABLE)), carrier)}
 
 
 @contextmanager
@@ -55,8 +61,9 @@ def test_a_file_that_cannot_be_opened_for_too_many_others_is_not_damaged(lake: L
     export(lake, database)
     every, carrier = files(lake.opened(TABLE)), Carrier(None, lambda _line: None, most=1)
 
+    check = checked(lake)
     with no_more_files(), pytest.raises(LakeError, match="Too many open files"):
-        list(damage.unreadable(lake.place, every, carrier))
+        list(damage.unreadable(check, every, carrier))
 
     assert {} == found(lake)
 
@@ -69,8 +76,9 @@ def test_a_file_that_a_store_refuses_is_not_damaged(
     export(bucket, database)
     every, carrier = files(bucket.opened(TABLE)), Carrier(None, lambda _line: None, most=1)
 
+    check = checked(bucket)
     with object_store.knowing_nobody(), pytest.raises(LakeError, match="refuses access"):
-        list(damage.unreadable(bucket.place, every, carrier))
+        list(damage.unreadable(check, every, carrier))
 
     assert {} == found(bucket)
 
@@ -95,8 +103,10 @@ def test_a_file_that_is_missing_or_cannot_be_decoded_is_damaged(
     [file] = files(lake.opened(TABLE))
     spoil(Path(lake.place.url, TABLE, file.path))
 
-    assert f"The file archive/{file.path} of the lake" in found(lake)[file.path]
-    assert "is missing or damaged: put it back from a copy" in found(lake)[file.path]
+    words = found(lake)[file.path]
+    assert words.startswith(f"the file archive/{file.path} of the lake {lake.place.url} is missing or damaged: put it back from a copy, ")
+    assert "cannot be read" not in words
+    assert ")" == words[-1]
 
 
 @pytest.fixture

@@ -191,9 +191,9 @@ def test_who_is_slower_says_so_and_the_next_run_repairs_what_is_half_there(
     numbers = aggregate.merge(aggregate.count(table(ROWS), target_ms=1000), seconds=metrics.SPANS[grain])
     read, others = lake_sink._read, list[bool]()
 
-    def overtaken(handle: Any, days: Any) -> pa.Table:
-        found = read(handle, days)
-        if handle.table_uri.rstrip("/").endswith(f"stats_{grain}") and not others:
+    def overtaken(lake: Any, grain_: str, handle: Any, days: Any) -> pa.Table:
+        found = read(lake, grain_, handle, days)
+        if grain_ == grain and not others:
             others.append(True)
             lake_sink.replace(lake, grain, numbers, days, archive_version=1)
         return found

@@ -54,7 +54,7 @@ def test_spark_reads_what_is_due(spoiled: Lake, database: Database, spark: Spark
     found = witness.run(spoiled, database, lambda _line: None, lambda: spark)
 
     assert (FILES, FILES) == (found.files, found.read)
-    assert "cannot be read" in found.damage["queue_message_archive_20240501"]
+    assert "is missing or damaged" in found.damage["queue_message_archive_20240501"]
     assert 1 == len(spark.sparkContext.statusTracker().getJobIdsForGroup("turn"))
 
 
@@ -71,7 +71,7 @@ def test_without_spark_they_are_read_one_after_the_other(spoiled: Lake, database
     found = witness.run(spoiled, database, said.append, start)
 
     assert FILES == found.read
-    assert "cannot be read" in found.damage["queue_message_archive_20240501"]
+    assert "is missing or damaged" in found.damage["queue_message_archive_20240501"]
     assert (start is missing) == any("PySpark is missing" in line for line in said)
 
 
@@ -120,9 +120,9 @@ def test_a_second_look_reads_only_what_the_first_has_not_read_well(
     looks: list[int] = []
     unreadable, listed = damage.unreadable, data_files.sizes
 
-    def counted(place: Any, there: Any, carrier: Any) -> Any:
+    def counted(check: Any, there: Any, carrier: Any) -> Any:
         looks.append(len(there))
-        return unreadable(place, there, carrier)
+        return unreadable(check, there, carrier)
 
     def list_and_export(*words: Any) -> dict[str, int]:
         found = listed(*words)

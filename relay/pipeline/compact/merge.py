@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from relay.errors import DamagedError, LakeError
+from relay.errors import LakeError
 from relay.pipeline.compact.packing import Pack
 from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of
+from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.range_writer import complete
 from relay.pipeline.text import many
@@ -38,7 +39,8 @@ class Merge:
         """Write the rows of all files of the pack to one that nobody reads before it is committed.
 
         Raises:
-            LakeError: a file is missing, damaged or has other rows than it was committed with; the new one is removed.
+            DamagedError: a file is missing, damaged or another one than the table names; the new one is removed.
+            LakeError: this process cannot reach it.
             UnreachableError: the object store does not answer.
         """
         # Spark may run a task twice at once: each has a file of its own.
@@ -53,13 +55,8 @@ class Merge:
 
     def _rows(self, pack: Pack) -> Iterator[pa.RecordBatch]:
         for file in pack.files:
-            try:
-                for batch in batches_of(self.place, self.table, file.path):
-                    yield complete(batch, self.schema)
-            except DamagedError:
-                raise  # it names the file
-            except LakeError as error:
-                raise LakeError(f"The file {file.path} cannot be read: {error}") from error
+            for batch in batches_of(self.place, self.table, file.path, FooterCheck(self.place, self.schema).of(file)):
+                yield complete(batch, self.schema)
 
 
 def _checked(pack: Pack, written: Sequence[DataFile]) -> DataFile:

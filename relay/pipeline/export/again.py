@@ -17,9 +17,10 @@ from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import added_columns, damage, epoch, witness
 from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
-from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.lake.target_table import Prepared, check_prepared, linked, prepare, tie
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.database import Database
@@ -148,10 +149,11 @@ class _Again:
             LakeError: PostgreSQL has dropped such a day, or a file cannot be reached; nothing is forgotten then.
         """
         handle = self._handle()
-        damaged = damage.of_files(self.commits.lake.place, [file for file in files(handle) if file.day in days], self._carrier())
+        check = FooterCheck(self.commits.lake.place, schema_of(handle))
+        damaged = damage.of_files(check, [file for file in files(handle) if file.day in days], self._carrier())
         for file, words in damaged.items():
             if file.day and self._is_dropped(file.day):
-                raise LakeError(f"PostgreSQL has dropped the day {file.day}, of which {words}: put it back from a copy of the lake.")
+                raise LakeError(f"PostgreSQL has dropped the day {file.day}, which a copy of the lake alone may have: {words}.")
             self.say(f"{file.day}: {words}: its rows are taken from PostgreSQL again")
         if damaged:
             self.commits.forget(handle, list(damaged), then=self._note)

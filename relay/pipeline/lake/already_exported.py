@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from relay.pipeline.lake.data_files import scanning
 from relay.pipeline.lake.delta_log import files
-from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.source.columns import TABLE
 
 _IDENTITY = ["xid", "seq"]
 _COLUMNS = [*_IDENTITY, "archived_xid", "archived_at"]
@@ -20,7 +21,7 @@ _COLUMNS = [*_IDENTITY, "archived_xid", "archived_at"]
 
 @dataclass
 class AlreadyExported:
-    """Files of the lake that may hold rows of a batch; `differing` counts those of the last look that are not the same row."""
+    """Files of the archive that may hold rows of a batch; `differing` counts those rows of the last look that are not the same."""
 
     paths: Sequence[str]
     differing: int = 0
@@ -29,6 +30,7 @@ class AlreadyExported:
         """The rows whose identity (xid, seq) the lake does not have; files and row groups are left out by their statistics.
 
         Raises:
+            DamagedError: a file is missing or cannot be decoded.
             LakeError, UnreachableError: the lake cannot be read.
         """
         rows = pa.table({**{name: batch.column(name) for name in _COLUMNS}, "place": pa.array(range(batch.num_rows), pa.int64())})
@@ -40,13 +42,13 @@ class AlreadyExported:
     def _in_lake(self, place: LakeLocation, rows: pa.Table) -> pa.Table:
         bounds = pc.min_max(rows["xid"])
         between = (pc.field("xid") >= bounds["min"]) & (pc.field("xid") <= bounds["max"])
-        with sentences(place):
-            found = ds.dataset(list(self.paths), filesystem=place.filesystem(), format="parquet")
+        root = place.path(place.table(TABLE))
+        with scanning(place, TABLE, self.paths):
+            found = ds.dataset([f"{root}/{path}" for path in self.paths], filesystem=place.filesystem(), format="parquet")
             return found.to_table(columns=_COLUMNS, filter=between)
 
 
-def known_from(handle: DeltaTable, place: LakeLocation, position: int) -> AlreadyExported | None:
+def known_from(handle: DeltaTable, position: int) -> AlreadyExported | None:
     """The lake's files with rows whose `archived_xid` is not below `position`; None, as in every usual export, without any."""
-    root = place.path(place.table("archive"))
-    paths = [f"{root}/{file.path}" for file in files(handle) if file.newest is None or file.newest >= position]
+    paths = [file.path for file in files(handle) if file.newest is None or file.newest >= position]
     return AlreadyExported(paths) if paths else None

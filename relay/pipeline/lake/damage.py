@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from relay.errors import DamagedError, LakeError, PipelineError
 from relay.pipeline.lake.data_files import rows_of, sizes
 from relay.pipeline.lake.delta_log import LoggedFile
-from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.spark.items import Carrier
-from relay.pipeline.text import many
 
 
 def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tuple[LoggedFile, str]]:
@@ -23,8 +22,8 @@ def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tupl
             yield file, f"the file {file.path} has {size:,} bytes of {file.size:,}"
 
 
-def unreadable(place: LakeLocation, there: Sequence[LoggedFile], carrier: Carrier) -> Iterator[tuple[LoggedFile, str]]:
-    """Files that have not all their rows, and that in words; each is read whole, with the checksums of its pages.
+def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier) -> Iterator[tuple[LoggedFile, str]]:
+    """Files that are not what the table names, and that in words; each is read whole, with the checksums of its pages.
 
     This process reads again what a task could not read: the trouble may be the task's own.
 
@@ -33,48 +32,49 @@ def unreadable(place: LakeLocation, there: Sequence[LoggedFile], carrier: Carrie
         LakeError: this process cannot reach a file either, which says nothing of its bytes.
         PipelineError: Spark could not run it, or its tasks cannot read what this process reads.
     """
-    for file, trouble in zip(there, carrier.each(_Reading(place), there), strict=True):
+    for file, trouble in zip(there, carrier.each(_Reading(check), there), strict=True):
         if trouble:
-            yield file, _confirmed(place, file, trouble)
+            yield file, _confirmed(check, file, trouble)
 
 
-def of_files(place: LakeLocation, there: Iterable[LoggedFile], carrier: Carrier) -> dict[LoggedFile, str]:
+def of_files(check: FooterCheck, there: Iterable[LoggedFile], carrier: Carrier) -> dict[LoggedFile, str]:
     """All of these files that are lost or damaged, and how; errors as `sizes` and `unreadable`."""
     there = list(there)
-    wrong = dict(lost(there, sizes(place, TABLE))) if there else {}
-    return wrong | dict(unreadable(place, [file for file in there if file not in wrong], carrier))
+    wrong = dict(lost(there, sizes(check.place, TABLE))) if there else {}
+    return wrong | dict(unreadable(check, [file for file in there if file not in wrong], carrier))
 
 
 @dataclass(frozen=True)
 class _Reading:
     """Reads files. Small, and travels to the tasks."""
 
-    place: LakeLocation
+    check: FooterCheck
 
     def __call__(self, file: LoggedFile) -> str | None:
-        """Why a file could not be read here with all its rows; None where it could."""
+        """Why a file could not be read here as the table names it; None where it could."""
         try:
-            return _flaw(self.place, file)
+            return _flaw(self.check, file)
         except LakeError as error:
             return str(error)
 
 
-def _flaw(place: LakeLocation, file: LoggedFile) -> str | None:
-    """What is wrong with a file; None where it has all its rows.
+def _flaw(check: FooterCheck, file: LoggedFile) -> str | None:
+    """What is wrong with a file, in the sentence that each reader has for it, as a clause; None where it is as the table names it.
 
     Raises:
         LakeError, UnreachableError: this process cannot reach it.
     """
     try:
-        rows = rows_of(place, TABLE, file.path)
+        rows_of(check.place, TABLE, file.path, check.of(file))
     except DamagedError as error:
-        return f"the file {file.path} cannot be read: {error}"
-    return None if rows == file.rows else f"the file {file.path} has {many(rows, 'row')} of {file.rows:,}"
+        words = str(error).removesuffix(".")
+        return words[0].lower() + words[1:]
+    return None
 
 
-def _confirmed(place: LakeLocation, file: LoggedFile, trouble: str) -> str:
+def _confirmed(check: FooterCheck, file: LoggedFile, trouble: str) -> str:
     """What is wrong with a file that a task could not read; errors as `unreadable`."""
-    if words := _flaw(place, file):
+    if words := _flaw(check, file):
         return words
     raise PipelineError(
         f"The file {file.path} could not be read, and this process then read it well: see that each of Spark's hosts reaches the lake,"

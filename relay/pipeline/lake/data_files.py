@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from relay.errors import LakeError
+from relay.pipeline.lake import footers
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import opened_file
+from relay.pipeline.lake.parquet_file import OpenedFile, opened_file
 from relay.pipeline.source.columns import DAY, without_day
 
 _BIG = frozenset({"content", "body"})
@@ -32,6 +32,8 @@ FOOTERS_AT_ONCE = 16
 """An object store answers each request late, and many at a time."""
 _BUFFER, _BYTES_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 32 << 20, 8192
 """What is held of a file that is read back: contents and bodies may be of megabytes."""
+Look = Callable[[OpenedFile], object]
+"""What is made of a footer."""
 
 
 @dataclass(frozen=True)
@@ -175,20 +177,18 @@ def check_footers(place: LakeLocation, table: str, schema: pa.Schema, files: Ite
     Raises:
         LakeError: a file is not what it was said to be.
     """
-    root, expected = place.path(place.table(table)), _types(without_day(schema))
+    root = place.path(place.table(table))
 
     def check(file: DataFile) -> None:
         with opened_file(place, f"{root}/{file.path}") as opened:
-            right = _types(opened.schema) == expected and opened.metadata.num_rows == file.rows
-        if not right:
-            raise LakeError(f"The file {file.path} of the table {table} is not of its schema: nothing was committed; run this again.")
+            words = footers.difference(opened, schema, file.rows, new=True)
+        if words:
+            raise LakeError(
+                f"The file {file.path} of the table {table} is not of its schema ({words}): nothing was committed; run this again."
+            )
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         deque(pool.map(check, files), maxlen=0)
-
-
-def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
-    return {field.name: field.type for field in schema}
 
 
 def sizes(place: LakeLocation, table: str) -> dict[str, int]:
@@ -200,11 +200,16 @@ def sizes(place: LakeLocation, table: str) -> dict[str, int]:
 
 
 @contextmanager
-def scanning(place: LakeLocation, table: str, dataset: ds.Dataset) -> Iterator[None]:
-    """Turn errors of a table's data set into one sentence, as `sentences`; the file that cannot be read is looked for, and named.
+def scanning(place: LakeLocation, table: str, paths: Iterable[str]) -> Iterator[None]:
+    """Turn errors of a data set of a table's files into one sentence, as `sentences`; the file that cannot be read is named.
+
+    Args:
+        place: root of the lake.
+        table: its name.
+        paths: of the files, relative to the table; each is read whole after an error.
 
     Raises:
-        DamagedError: a file of the data set is missing or cannot be decoded.
+        DamagedError: one of the files is missing or cannot be decoded.
         UnreachableError: the object store does not answer.
         LakeError: anything else.
     """
@@ -212,25 +217,27 @@ def scanning(place: LakeLocation, table: str, dataset: ds.Dataset) -> Iterator[N
         with sentences(place):
             yield
     except LakeError:
-        for path in dataset.files:
+        for path in paths:
             rows_of(place, table, path)
         raise
 
 
-def rows_of(place: LakeLocation, table: str, path: str) -> int:
+def rows_of(place: LakeLocation, table: str, path: str, check: Look | None = None) -> int:
     """Read a file whole and return how many rows it has; errors as `batches_of`."""
-    return sum(batch.num_rows for batch in batches_of(place, table, path))
+    return sum(batch.num_rows for batch in batches_of(place, table, path, check))
 
 
-def batches_of(place: LakeLocation, table: str, path: str) -> Iterator[pa.RecordBatch]:
-    """A file's rows, some at a time, with the checksums of its pages where it was written with any.
+def batches_of(place: LakeLocation, table: str, path: str, check: Look | None = None) -> Iterator[pa.RecordBatch]:
+    """A file's rows, some at a time, with the checksums of its pages where it was written with any; `check` looks at its footer before.
 
     Raises:
-        DamagedError: it is missing, or its bytes cannot be decoded.
+        DamagedError: it is missing, or its bytes cannot be decoded; or as `check` does.
         LakeError: this process cannot read it.
         UnreachableError: the object store does not answer.
     """
     with opened_file(place, f"{place.path(place.table(table))}/{path}", buffer_size=_BUFFER, checksums=True) as file:
+        if check:
+            check(file)
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
         at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))

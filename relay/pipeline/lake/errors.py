@@ -129,7 +129,7 @@ def _judged(error: Exception, line: str, place: LakeLocation) -> tuple[type[Pipe
 def _names(text: str, place: LakeLocation) -> dict[str, str]:
     """What the sentence of a damaged file calls it, if the text names it, and its place."""
     root = place.path(place.url)
-    found = re.search(rf"{re.escape(root)}/(.+?\.[a-z]+)\b", text)
+    found = re.search(rf"{re.escape(root)}/(.+?(?:\.[a-z]+)+)\b", text)
     file = f"The file {found[1]}" if found else f"The file {text}" if text == root else "A file"
     return {"file": file, "place": place.name, "setting": place.setting}
 

@@ -14,7 +14,7 @@ from relay.pipeline.lake.stored_file import stored_file
 
 
 class OpenedFile:
-    """The footer and the rows of a file.
+    """The footer and the rows of a file, which is named by its path in the lake's file system.
 
     Raises:
         DamagedError: bytes cannot be decoded.
@@ -24,7 +24,7 @@ class OpenedFile:
 
     def __init__(self, place: LakeLocation, path: str, file: pq.ParquetFile) -> None:
         self._place = place
-        self._path = path
+        self.path = path
         self._file = file
         self.metadata: pq.FileMetaData = file.metadata
         self.schema: pa.Schema = file.schema_arrow
@@ -32,7 +32,7 @@ class OpenedFile:
     def batches(self, rows: int, *, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """So many rows at a time, of some row groups and of the columns that the file has of these; without either of all of them."""
         there = None if columns is None else [name for name in columns if name in self.schema.names]
-        with decoding(self._place, self._path):
+        with decoding(self._place, self.path):
             yield from self._file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
 
 

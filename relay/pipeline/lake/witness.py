@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from relay.errors import ConflictError, LakeError, PipelineError
 from relay.pipeline.lake import damage, epoch
 from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import sizes
-from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.lake.target_table import linked
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
@@ -150,14 +152,14 @@ class _Looker:
         """Find what is wrong with the version of the table that the handle holds."""
         turn = _Turn._make(self.database.one("read_turn"))
         with sentences(self.lake.place):
-            there, lake = files(handle), str(handle.metadata().id)
+            there, lake, schema = files(handle), str(handle.metadata().id), schema_of(handle)
         known = {name: _Known(rows, damaged) for name, rows, damaged in self.database.fetch("list_seen_days", {"lake": lake})}
         rows = Counter[str]()
         for file in there:
             rows[partition_of(file.day)] += file.rows
         wrong = self._lost(there, rows, known)
         chosen = _chosen(turn, there, known, wrong)
-        for file, words in self._unreadable(chosen):
+        for file, words in self._unreadable(chosen, schema):
             wrong[partition_of(file.day)].append(words)
         found = {name: _sentence(every) for name, every in sorted(wrong.items())}
         return _Look(LakeLook(len(there), len(chosen), found), turn.now, rows)
@@ -178,10 +180,10 @@ class _Looker:
                 wrong[name].append(f"its log names {many(rows[name], 'row')} of {before.rows:,}")
         return wrong
 
-    def _unreadable(self, chosen: Sequence[LoggedFile]) -> list[tuple[LoggedFile, str]]:
+    def _unreadable(self, chosen: Sequence[LoggedFile], schema: pa.Schema) -> list[tuple[LoggedFile, str]]:
         """What is wrong with those of the files that no look has read well yet."""
         unread = [file for file in chosen if file not in self.well]
-        found = list(damage.unreadable(self.lake.place, unread, self.carrier))
+        found = list(damage.unreadable(FooterCheck(self.lake.place, schema), unread, self.carrier))
         self.well.update(set(unread).difference(file for file, _ in found))
         return found
 

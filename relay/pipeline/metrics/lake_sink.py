@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from relay.errors import ConflictError, LakeError
+from relay.pipeline.lake.data_files import scanning
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.errors import sentence, sentences
@@ -30,8 +31,7 @@ def numbers_by_day(lake: Lake) -> dict[date, DayTotals]:
     *others, handle = (lake.open(_table(grain)) for grain in _GRAINS)
     if handle is None or None in others:
         return {}
-    with sentences(lake.place):
-        found = handle.to_pyarrow_dataset().to_table(columns=[*stats.RESULTS, DAY.name])
+    found = _scanned(lake, "day", handle, [*stats.RESULTS, DAY.name])
     counted = pa.table({DAY.name: found[DAY.name], "messages": stats.messages(found)}).group_by(DAY.name).aggregate([("messages", "sum")])
     written = {day: min(file.written for file in files if file.written) for day, files in files_by_day(handle).items()}
     pairs = zip(counted[DAY.name].to_pylist(), counted["messages_sum"].to_pylist(), strict=True)
@@ -49,13 +49,12 @@ def bases(lake: Lake, days: Iterable[date]) -> dict[date, Base]:
     except LakeError:  # its log was cleaned up, or the archive is another one
         return {}
     files = {} if archive is None else files_by_day(archive)
-    with sentences(lake.place):
-        return {day: Base(_read(handle, [day]), files.get(day, [])) for day in days}
+    return {day: Base(_read(lake, "window", handle, [day]), files.get(day, [])) for day in days}
 
 
 def read(lake: Lake, grain: str, days: Iterable[date]) -> pa.Table:
     """Numbers of some days, in the order of `stats.merge`; errors as `Lake.open`."""
-    return _read(lake.opened(_table(grain)), days)
+    return _read(lake, grain, lake.opened(_table(grain)), days)
 
 
 def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, archive_version: int, though_equal: bool = False) -> bool:
@@ -72,9 +71,8 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
     handle = lake.open(_table(grain)) or lake.create(_table(grain), SCHEMA)
     if archive_version < (handle.transaction_version(APPLICATION) or 0) <= _newest(lake):
         raise ConflictError(_FASTER)
-    with sentences(lake.place):
-        if not though_equal and _read(handle, days).equals(numbers):
-            return False
+    if not though_equal and _read(lake, grain, handle, days).equals(numbers):
+        return False
     try:
         # The handle is the one that was compared: whoever committed since then makes this one fail.
         write_deltalake(
@@ -101,7 +99,14 @@ def _table(grain: str) -> str:
     return f"stats_{grain}"
 
 
-def _read(handle: DeltaTable, days: Iterable[date]) -> pa.Table:
-    chosen = handle.to_pyarrow_dataset(file_pruning_predicate=[(DAY.name, "in", sorted(days))])
-    found = chosen.to_table(columns=stats.SCHEMA.names).cast(stats.SCHEMA)
+def _read(lake: Lake, grain: str, handle: DeltaTable, days: Iterable[date]) -> pa.Table:
+    found = _scanned(lake, grain, handle, stats.SCHEMA.names, days).cast(stats.SCHEMA)
     return found.take(pc.sort_indices(found, sort_keys=[(name, "ascending") for name in stats.KEY])).combine_chunks()
+
+
+def _scanned(lake: Lake, grain: str, handle: DeltaTable, columns: list[str], days: Iterable[date] | None = None) -> pa.Table:
+    """Columns of a table, of some days alone where they are given; DamagedError names a file that cannot be read."""
+    with sentences(lake.place):
+        chosen = handle.to_pyarrow_dataset(file_pruning_predicate=None if days is None else [(DAY.name, "in", sorted(days))])
+    with scanning(lake.place, _table(grain), chosen.files):
+        return chosen.to_table(columns=columns)

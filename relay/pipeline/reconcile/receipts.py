@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from pyarrow import csv, fs
 from pyarrow import json as json_lines
 
 from relay.errors import PipelineError
-from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.errors import damaged, sentences
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.parquet_file import opened_file
+from relay.pipeline.lake.stored_file import StoredFile, stored_file
 from relay.pipeline.source.adbc import connected
 from relay.pipeline.source.columns import INSTANT
 from relay.pipeline.source.database import Database, rendered
@@ -75,7 +77,7 @@ def read_file(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     """Receipts of one file, checked.
 
     Raises:
-        DamagedError: it is missing, or no Parquet file though it is called one.
+        DamagedError: it is missing, no Parquet file though it is called one, or cannot be unpacked.
         PipelineError: a receipt has no id, or a time that is none or has no zone.
     """
     try:
@@ -111,8 +113,7 @@ class _Files:
     paths: tuple[str, ...]
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        with sentences(self.place):
-            yield from read_file(self.place, self.paths[number])
+        yield from read_file(self.place, self.paths[number])
 
 
 def _spans(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -143,12 +144,24 @@ def _parquet(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
 
 def _csv(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     options = csv.ConvertOptions(column_types=_TEXT, include_columns=SCHEMA.names, include_missing_columns=True)
-    yield from csv.open_csv(place.filesystem().open_input_stream(path), convert_options=options)
+    with _text(place, path) as stored:
+        yield from csv.open_csv(stored, convert_options=options)
 
 
 def _json(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     options = json_lines.ParseOptions(explicit_schema=pa.schema(_TEXT), unexpected_field_behavior="ignore")
-    yield from json_lines.open_json(place.filesystem().open_input_stream(path), parse_options=options)
+    with _text(place, path) as stored:
+        yield from json_lines.open_json(stored, parse_options=options)
+
+
+@contextmanager
+def _text(place: LakeLocation, path: str) -> Iterator[StoredFile | pa.CompressedInputStream]:
+    """A file of text, unpacked; DamagedError where it is missing or cannot be unpacked, other errors as of `stored_file`."""
+    with stored_file(place, path) as stored:
+        try:
+            yield pa.CompressedInputStream(stored, "gzip") if path.lower().endswith(".gz") else stored
+        except OSError as error:
+            raise damaged(error, place, path) from error
 
 
 _BATCHES: dict[str, Callable[[LakeLocation, str], Iterator[pa.RecordBatch]]] = {"parquet": _parquet, "csv": _csv, "json": _json}

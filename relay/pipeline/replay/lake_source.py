@@ -58,7 +58,7 @@ class LakeSource:
         columns = {name: pc.field(name) for name in ("xid", "seq", "id", "replay_of", "archived_at", "archived_xid", "exchange", "result")}
         columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body")
         batches, done_before, missing = [], 0, {each.lower() for each in selection.ids}
-        with scanning(lake.place, "archive", dataset):
+        with scanning(lake.place, "archive", dataset.files):
             scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
             for batch in scanner.to_batches():
                 missing.difference_update(batch["id"].to_pylist() if missing else ())
@@ -88,7 +88,7 @@ class LakeSource:
             columns=list(COLUMNS), filter=_around(piece), batch_size=max(1, min(4096, PIECE_BYTES // largest)), batch_readahead=1,
             fragment_readahead=1, fragment_scan_options=_GENTLE,
         )  # fmt: skip
-        with scanning(self._place, "archive", self._dataset):
+        with scanning(self._place, "archive", self._dataset.files):
             for batch in scanner.to_batches():
                 mine = [number for number, position in enumerate(_positions(batch)) if position in places]
                 for row in batch.take(pa.array(mine, pa.int64())).to_pylist():

@@ -55,7 +55,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     at = ds.field("archived_at")
     within = (at >= pa.scalar(span.since, INSTANT)) & (at < pa.scalar(span.until, INSTANT))
-    with scanning(lake.place, "archive", dataset):
+    with scanning(lake.place, "archive", dataset.files):
         for batch in dataset.to_batches(columns=list(columns), filter=within if only is None else within & only):
             if batch.num_rows:
                 yield batch

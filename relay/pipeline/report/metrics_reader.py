@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from relay.errors import LakeError
+from relay.pipeline.lake.data_files import scanning
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.errors import sentences
 from relay.pipeline.metrics import aggregate, histogram
 from relay.pipeline.report.groups import Dead, Hours, KeyFigures
 from relay.pipeline.report.model import Counts, ExchangeFigures, Figures, Latency, Moment, Numbers, ReportSpan
@@ -77,7 +77,7 @@ def _batches(lake: Lake, table: str, span: ReportSpan) -> Iterator[pa.RecordBatc
             f"The table {table} of {lake.place.url} lacks {', '.join(sorted(missing))}: remove it and run `relay pipeline metrics`."
         )
     within = (ds.field("start") >= pa.scalar(span.since, INSTANT)) & (ds.field("start") < pa.scalar(span.until, INSTANT))
-    with sentences(lake.place):
+    with scanning(lake.place, table, dataset.files):
         for batch in dataset.to_batches(columns=aggregate.SCHEMA.names, filter=within):
             if batch.num_rows:
                 yield batch.cast(aggregate.SCHEMA)

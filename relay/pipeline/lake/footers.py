@@ -1,0 +1,71 @@
+"""What a data file's footer says, rows, columns and types, held against what the table says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from relay.pipeline.lake.delta_log import LoggedFile
+from relay.pipeline.lake.errors import damaged
+from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_file import OpenedFile
+from relay.pipeline.source.columns import DAY, without_day
+from relay.pipeline.text import many
+
+
+@dataclass(frozen=True)
+class FooterCheck:
+    """Looks at files of a table as they are read. Small, and travels to the tasks.
+
+    Args:
+        place: root of the lake.
+        schema: of the table, as its log says.
+    """
+
+    place: LakeLocation
+    schema: pa.Schema
+
+    def of(self, logged: LoggedFile) -> Callable[[OpenedFile], None]:
+        """What compares an opened file with what the log names; it raises DamagedError where it is another one."""
+
+        def check(file: OpenedFile) -> None:
+            if words := difference(file, self.schema, logged.rows):
+                raise damaged(ValueError(words), self.place, file.path)
+
+        return check
+
+
+def difference(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool = False) -> str | None:
+    """How a file differs from the table; None where it does not.
+
+    A file may be older than a column that may be null, and another program may have written the same kind of value in another width of
+    offsets or unit of time. A `new` file of this package may not.
+    """
+    return next(_differences(file, without_day(schema), rows, new=new), None)
+
+
+def _differences(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool) -> Iterator[str]:
+    if file.metadata.num_rows != rows:
+        yield f"it has {many(file.metadata.num_rows, 'row')}, and the table's log says {rows:,}"
+    there = {field.name: field.type for field in file.schema}
+    for field in schema:
+        if (found := there.pop(field.name, None)) is None:
+            if new or not field.nullable:
+                yield f"it has no column {field.name}"
+        elif found != field.type and (new or _kind(found) != _kind(field.type)):
+            yield f"its column {field.name} is {found}, and the table's {field.type}"
+    there.pop(DAY.name, None)
+    yield from (f"it has a column {name}, and the table none" for name in there)
+
+
+def _kind(type_: pa.DataType) -> object:
+    """What a type comes to for a reader of the table."""
+    if pa.types.is_dictionary(type_):
+        return _kind(type_.value_type)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return "string"
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return "binary"
+    return f"timestamp {type_.tz}" if pa.types.is_timestamp(type_) else type_
