@@ -74,6 +74,22 @@ def test_a_day_is_exported_again(pipeline: Cli, archived: Archived) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("command", ["metrics", "run"])
+def test_so_many_exchanges_are_named_as_are_asked_for(pipeline: Cli, archived: Archived, database_url: str, command: str) -> None:
+    """Those with the most messages of the day; none at all is wrong usage."""
+    archived(*({"archived_at": WHEN, "exchange": name, "routing_key": "paid"} for name in "aaabbc"))
+    pipeline("pipeline", "export")
+    assert "--top-exchanges" in pipeline.refused("pipeline", command, "--top-exchanges", "0", code=2)
+
+    pipeline("pipeline", command, "--top-exchanges", "1")
+
+    with psycopg.connect(database_url) as connection:
+        found = connection.execute("SELECT exchange, routing_key, published FROM queue_message_stats_day ORDER BY published").fetchall()
+    assert [("a", "paid", 3), ("*other*", "*other*", 3)] == sorted(found, reverse=True)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_receipts_decide_about_reconciliation(pipeline: Cli, archived: Archived, database_url: str, tmp_path: Path) -> None:
     """Without any it is refused unless asked for, when everything is lost and the exit code is 5; with those of the consumers it is 0."""
     archived({"archived_at": WHEN, "exchange": "orders"})
