@@ -22,6 +22,8 @@ PAGE, CLUSTERS = (docs.ROOT / "docs" / name for name in ("pipeline.md", "pipelin
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 """Least and greatest number of crontab's fields."""
 ENTRY = "/opt/relay/entry.py"
+SCHEDULED = ("run", "compact", "reconcile")
+"""What the crontab does, line by line."""
 
 
 def example(name: str) -> str:
@@ -60,7 +62,7 @@ def test_the_crontab_has_schedules_and_settings() -> None:
     """Five fields each, and no percent sign, which cron would take for the end of the line."""
     variables, jobs = crontab()
 
-    assert jobs
+    assert [True] * 3 == [f"relay pipeline {name} " in command for name, (_, command) in zip(SCHEDULED, jobs, strict=True)]
     assert all(is_schedule(schedule.split()) for schedule, _ in jobs)
     assert settings_of(variables) <= docs.variables()
     assert [] == [command for _, command in jobs if re.search(r"(?<!\\)%", command)]
@@ -82,7 +84,7 @@ def by_cron(relay: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("code", [0, 5])
-@pytest.mark.parametrize("job", range(2))
+@pytest.mark.parametrize("job", range(3))
 def test_a_line_of_the_crontab_is_silent_unless_something_is_wrong(relay: Path, job: int, code: int) -> None:
     """A shell runs it: nothing is printed after success, all of it after a failure, and the exit code is the command's."""
     (relay / "code").write_text(str(code))
