@@ -85,6 +85,13 @@ class StoppedError(PipelineError):
         super().__init__(f"{signal.Signals(number).name} stopped it.")
         self.exit_code = 128 + number
 
+    @classmethod
+    def behind(cls, error: BaseException | None) -> StoppedError | None:
+        """The signal that an error comes of, None without any: Spark's JVM may die of it too, and hide it behind errors of its own."""
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__cause__ or error.__context__
+        return None if error is None else cls(error.args[0] if error.args else signal.SIGINT)
+
 
 class LakeError(PipelineError):
     """The lake is not what this job needs: missing, of another form, not writable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from relay.cli.common.pipeline_steps import run_steps
 from relay.errors import PipelineError, UnreachableError
+from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from tests.pipeline.conftest import Archived
 from tests.support.cli import Cli
@@ -90,3 +92,35 @@ def test_an_error_that_is_not_known_is_named_by_its_type_alone() -> None:
 
     assert failed is not None
     assert {"step": "export", "error": "An error that relay does not know (ZeroDivisionError).", "exit_code": 1} == failed.plain()
+
+
+class Dying:
+    """Ends as Spark's own blocks do where its JVM has got the signal too."""
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """The connection is gone."""
+        raise ConnectionError
+
+
+def hidden() -> Any:
+    """A signal that only the context of an error tells of."""
+    try:
+        with Dying():
+            raise KeyboardInterrupt(signal.SIGTERM)
+    except ConnectionError as error:
+        raise PipelineError("Spark could not run the job.") from error
+
+
+def test_a_signal_behind_another_error_is_a_signal() -> None:
+    """For the run's failed step, and for a job that it cuts short behind a commit."""
+    _, failed = run_steps({"export": lambda: None, "metrics": hidden})
+    guard = CommitGuard(committed=True)
+    with guard.kept():
+        hidden()
+
+    assert failed is not None
+    assert {"step": "metrics", "error": "SIGTERM stopped it.", "exit_code": 143} == failed.plain()
+    assert (True, 143) == (guard.stopped, guard.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -23,11 +22,11 @@ class FailedStep(NamedTuple):
     step: str
     sentence: str
     exit_code: int
-    unknown: Exception | None = None
+    unknown: BaseException | None = None
     said: bool = False
 
     @classmethod
-    def of(cls, step: str, error: Exception) -> Self:
+    def of(cls, step: str, error: BaseException) -> Self:
         """A step that raised; a foreign error is named by its type, for its text may hold a payload."""
         if isinstance(error, RelayError):
             return cls(step, str(error), error.exit_code)
@@ -50,12 +49,11 @@ def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], F
     for name, step in steps.items():
         try:
             done[name] = step()
-        except Exception as error:  # noqa: BLE001 - an error that is not known must not hide what was done either
-            return done, FailedStep.of(name, error)
-        except KeyboardInterrupt as error:
-            if not done:
+        except (Exception, KeyboardInterrupt) as error:
+            stopped = StoppedError.behind(error)
+            if isinstance(error, KeyboardInterrupt) and not done:
                 raise
-            return done, FailedStep.of(name, StoppedError(error.args[0] if error.args else signal.SIGINT))
+            return done, FailedStep.of(name, stopped or error)
         if failure := getattr(done[name], "failure", None):
             return done, FailedStep(name, failure, done[name].exit_code, said=True)
     return done, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,14 +28,12 @@ class CommitGuard:
         """End the block at an error or a signal; PipelineError, KeyboardInterrupt where nothing was committed before it."""
         try:
             yield
-        except PipelineError as error:
+        except (PipelineError, KeyboardInterrupt) as error:
             if not self.committed:
                 raise
-            self.error = self.error or error
-        except KeyboardInterrupt as error:
-            if not self.committed:
-                raise
-            self.error = StoppedError(error.args[0] if error.args else signal.SIGINT)
+            found = StoppedError.behind(error) or self.error or error
+            assert isinstance(found, PipelineError), "an interrupt is a StoppedError"
+            self.error = found
 
     @property
     def stopped(self) -> bool:
