@@ -50,6 +50,10 @@ class NewConnectionError(StoreError):
     """The connection is another one than before, perhaps to another server: positions from before may be wrong there."""
 
 
+class WrongDirectionError(StoreError):
+    """The schema holds an inbox where an outbox is asked for, or an outbox where an inbox is."""
+
+
 class BrokerError(RelayError):
     """The broker did not answer or refused the connection; waiting may help."""
 

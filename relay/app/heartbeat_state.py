@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 from relay.claims.intake import Intake
 from relay.engine.window import Window
+from relay.observability.health import Health
 from relay.ports import LivePublisher
 
 
-def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, window: Window, reasons: Mapping[str, str]) -> Mapping[str, object]:
+def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, window: Window, health: Health) -> Mapping[str, object]:
     """The relay's state, as JSON takes it."""
     return {
         "broker": "up" if publisher.ready else "down or blocked",
-        "reasons": dict(reasons),
+        "reasons": health.reasons,
         "listen": listen,
         "in_flight": window.messages,
         "pending_transactions": intake.streams.pending,
@@ -23,4 +24,5 @@ def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, window: W
         "limited": sorted(intake.limits.names),
         "behind": intake.behind,
         "silent": {exchange: round(seconds, 1) for exchange, seconds in publisher.silent().items() if seconds > 1},
+        "notes": health.notes,
     }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
-from relay.engine.loop import Engine
-from relay.engine.window import Window
+from relay.app.relay import Relay
 
 
-async def idle(seconds: float, *, window: Window, engine: Engine, away: Callable[[], bool]) -> None:
-    """Return after so many seconds in which nothing was in flight and no server `away`, and not while a claim may bring something."""
+async def leave_when_idle(seconds: float, relay: Relay) -> None:
+    """Leave after so many seconds in which nothing was in flight and no server away, and not while a claim may bring something."""
+    window, engine = relay.base.window, relay.engine
     taken, busy_at = window.taken, time.monotonic()
     while time.monotonic() - busy_at < seconds or engine.claiming:
         await asyncio.sleep(min(max(seconds / 10, 0.01), 0.5))
-        if away() or window.messages or window.taken > taken:
+        away = not relay.publisher.ready or "database" in relay.base.health.reasons
+        if away or window.messages or window.taken > taken:
             taken, busy_at = window.taken, time.monotonic()
+    relay.shutdown.end("idle")

@@ -1,29 +1,76 @@
-"""What every process that runs for long has: a loop, secrets that are read anew, pages for probes and scrapes."""
+"""What every process that runs for long has: a log, a loop, signals, pages for probes and scrapes, a wait for the database."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from relay import events
+from relay.aio import pause, unless
+from relay.app.shutdown import Shutdown
 from relay.config.settings import Settings
+from relay.errors import StoreError
 from relay.net.secret_url import Secret
 from relay.observability.http_server import HttpServer
-from relay.observability.logs import configure
+from relay.observability.logs import LogSink, configure
 from relay.observability.metrics import Metrics
 
+T = TypeVar("T")
 
-def run_on_loop(settings: Settings, serve: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Log as the settings say, and run to the end on the quickest loop there is; return the exit code."""
+
+def log_of(settings: Settings) -> LogSink:
+    """Log as the settings say."""
     configure(level=settings.log_level, log_format=settings.log_format)
+    return LogSink()
+
+
+def run_on_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on the quickest loop there is."""
     if sys.platform == "win32":
-        return asyncio.run(serve())
+        return asyncio.run(main)
     import uvloop  # noqa: PLC0415 - not on Windows
 
-    return uvloop.run(serve())
+    return uvloop.run(main)
+
+
+async def serve(
+    run: Callable[[], Awaitable[None]], *, shutdown: Shutdown, http: HttpServer | None, log: LogSink, emit: events.Sink
+) -> None:
+    """Run to the end, with pages if there are any; SIGTERM and SIGINT begin the shutdown."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, shutdown.signalled, signal.Signals(number).name)
+    async with AsyncExitStack() as stack:
+        if http is not None:
+            port = await http.start()
+            stack.push_async_callback(http.aclose)
+            emit(events.HttpUp(http.host, port))
+        await run()
+    log.flush()
+
+
+def abandon(log: LogSink, in_flight: int) -> NoReturn:
+    """End although a server hangs in the middle of an answer: nobody may have to kill the process. What is in flight is not lost."""
+    log(events.Abandoned(in_flight))
+    log.flush()
+    os._exit(1)
+
+
+async def reach(look: Callable[[], Awaitable[bool]], *, stop: asyncio.Event, emit: events.Sink) -> bool:
+    """Return what a first look at the database says as soon as that answers; False if the process is to end before."""
+    attempt = 0
+    while not stop.is_set():
+        try:
+            return await look()
+        except StoreError as error:
+            attempt += 1
+            emit(events.DatabaseDown(str(error), attempt))
+            await unless(stop, asyncio.sleep(pause(attempt, first=0.4)))
+    return False
 
 
 def secret_of(settings: Settings, name: str, emit: events.Sink) -> Secret:
@@ -35,8 +82,7 @@ def secret_of(settings: Settings, name: str, emit: events.Sink) -> Secret:
     )
 
 
-async def serve_http(
-    stack: AsyncExitStack,
+def http_of(
     settings: Settings,
     *,
     metrics: Metrics,
@@ -44,14 +90,10 @@ async def serve_http(
     listen: Callable[[], str],
     alive: Callable[[], bool],
     notes: Callable[[], Mapping[str, str]],
-    emit: events.Sink,
-) -> None:
-    """Serve /metrics, /livez and /readyz until the stack unwinds, if the settings name a port; the arguments are those of `HttpServer`."""
+) -> HttpServer | None:
+    """/metrics, /livez and /readyz, if the settings name a port; the arguments are those of `HttpServer`."""
     if settings.http_port is None:
-        return
-    server = HttpServer(
+        return None
+    return HttpServer(
         host=settings.http_host, port=settings.http_port, metrics=metrics.page, reasons=reasons, listen=listen, alive=alive, notes=notes
     )
-    port = await server.start()
-    stack.push_async_callback(server.aclose)
-    emit(events.HttpUp(settings.http_host, port))

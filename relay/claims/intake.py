@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -49,6 +50,7 @@ class Intake:
         poll_interval: float,
         share: FloodControl | None = None,
         strangers: UnconfirmedExchanges | None = None,
+        put_back: asyncio.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -60,6 +62,8 @@ class Intake:
         self.stranded = 0
         """Stranded messages that were claimed since this was read last."""
         self._strangers = strangers
+        self._put_back = put_back or asyncio.Event()
+        """A claim has put messages back, due at once."""
         self.streams = Streams(store, share, self.limits, strangers)
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
@@ -83,7 +87,7 @@ class Intake:
         for source in list(self._turns):
             if source.look_at > self._clock():
                 continue
-            batch, unfinished = await source.claim(room, room_bytes)
+            batch, unfinished = await self._ask(source, room, room_bytes)
             source.came_up(self._clock(), self._poll_interval, again=unfinished or batch is not None)
             self._mind(source, batch)
             if batch:
@@ -182,6 +186,15 @@ class Intake:
         self._after = PAST
         self.hint()
         self.hint_waiting()
+
+    async def _ask(self, source: PollBackoff, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
+        """Claim; what that puts back, even where it fails, is looked for at once."""
+        try:
+            return await source.claim(room, room_bytes)
+        finally:
+            if self._put_back.is_set():
+                self._put_back.clear()
+                self.hint_waiting()
 
     async def _look(self) -> None:
         """One cheap look instead of one for each source; only those with something to find are asked."""

@@ -20,7 +20,20 @@ FULL_ENOUGH = 0.5
 
 
 class Engine:
-    """Moves messages from the queue to the archive until it is told to stop."""
+    """Moves messages from the queue to the archive until it is told to stop.
+
+    Args:
+        intake: where batches come from.
+        publisher: sends them.
+        settler: writes what became of them.
+        wakeup: has writers notify while there is nothing to do.
+        window: bounds what is in flight.
+        policy: says how often and how long to try.
+        batch_size: messages of one claim, at the most.
+        nudged: set when something has changed that a sleep must not outlast.
+        emit: takes events.
+
+    """
 
     def __init__(
         self,
@@ -32,6 +45,7 @@ class Engine:
         window: Window,
         policy: Callable[[], RetryPolicy],
         batch_size: int,
+        nudged: asyncio.Event,
         emit: events.Sink,
     ) -> None:
         self._intake = intake
@@ -40,7 +54,7 @@ class Engine:
         self._window = window
         self._batch_size = batch_size
         self._stopping = asyncio.Event()
-        self._nudged = asyncio.Event()
+        self._nudged = nudged
         self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
         self._flight = InFlight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
         self._ended = False
@@ -69,15 +83,6 @@ class Engine:
         self.stop()
         self._claimer.cut()
         self._flight.cut()
-
-    def hint(self) -> None:
-        """Messages may have been inserted: look at once."""
-        self._intake.hint()
-        self._nudged.set()
-
-    def nudge(self) -> None:
-        """Something has changed: do not sleep past it."""
-        self._nudged.set()
 
     @property
     def running(self) -> bool:

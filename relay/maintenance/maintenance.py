@@ -10,6 +10,7 @@ from relay import events
 from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.engine.policy import Controls
+from relay.errors import WrongDirectionError
 from relay.maintenance.lock_renewer import LockRenewer
 from relay.maintenance.periodic_tasks import PeriodicTask, PeriodicTasks
 from relay.maintenance.renumbering import TASK, ForeignStore, Renumbering
@@ -48,7 +49,11 @@ class MaintenanceStore(ForeignStore, Protocol):
         """The state of the queue, for metrics."""
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy; return what operators hold, limit or have scheduled."""
+        """Read the database's policy; return what operators hold, limit or have scheduled.
+
+        Raises:
+            WrongDirectionError: the schema holds something else by now.
+        """
 
     async def run_schedules(self) -> tuple[int, float | None]:
         """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
@@ -80,6 +85,7 @@ class Maintenance:
         gauges: Callable[[Mapping[str, float | None]], None],
         emit: events.Sink,
         nudge: Callable[[], None],
+        wrong_direction: Callable[[], None],
     ) -> None:
         self._store = store
         self._intake = intake
@@ -89,6 +95,7 @@ class Maintenance:
         self._gauges = gauges
         self._emit = emit
         self._nudge = nudge
+        self._wrong_direction = wrong_direction
         self._paused: list[str] = []
         self._limits: Mapping[str, float] = {}
         self._relays = 0
@@ -135,7 +142,12 @@ class Maintenance:
         )
 
     async def _refresh_policy(self) -> None:
-        controls = await self._store.refresh_policy()
+        try:
+            controls = await self._store.refresh_policy()
+        except WrongDirectionError:
+            # Claim nothing more. Who is started anew waits and says why.
+            self._wrong_direction()
+            raise
         self._paused = controls.paused
         # One that is missed keeps its part until it is missed again: after an outage the first to be back would take the whole limit.
         relays, self._relays = max(self._relays, controls.relays), controls.relays

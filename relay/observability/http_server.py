@@ -66,7 +66,7 @@ class HttpServer:
         alive: Callable[[], bool],
         notes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self._host = host
+        self.host = host
         self._port = port
         self._pages = Pages(metrics)
         self._reasons = reasons
@@ -103,7 +103,7 @@ class HttpServer:
     async def _bind(self) -> socket.socket:
         bound = None
         try:
-            [(family, _, _, _, address), *_] = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            [(family, _, _, _, address), *_] = await asyncio.get_running_loop().getaddrinfo(self.host, self._port, type=socket.SOCK_STREAM)
             bound = socket.socket(family, socket.SOCK_STREAM)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
@@ -111,14 +111,14 @@ class HttpServer:
         except OSError as error:
             if bound is not None:
                 bound.close()
-            where = f"{self._host} port {self._port}"
+            where = f"{self.host} port {self._port}"
             raise SettingsError(f"Cannot listen on {where} ({error.strerror}): change RELAY_HTTP_HOST or RELAY_HTTP_PORT.") from error
         return bound
 
     def _app(self, bound: socket.socket) -> Starlette:
         only_here = is_here(bound.getsockname()[0])
         return Starlette(
-            middleware=[Middleware(_Here, name=self._host)] if only_here else [],
+            middleware=[Middleware(_Here, name=self.host)] if only_here else [],
             routes=[
                 Route("/metrics", self._answer_metrics, methods=["GET"]),
                 Route("/livez", self._answer_livez, methods=["GET"]),

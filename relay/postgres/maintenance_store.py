@@ -36,12 +36,10 @@ class PostgresMaintenance:
         needs: int,
         adopt: Callable[[Policy, Mapping[str, str]], None],
         direction: str = "outbox",
-        astray: Callable[[], None] = lambda: None,
         contracts: Callable[[list[tuple[Any, ...]]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._direction = direction
-        self._astray = astray
         self._contracts = contracts
         self._contracts_read = ""
         self._needs = needs
@@ -98,7 +96,12 @@ class PostgresMaintenance:
         return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy and hand it on; return what operators hold, limit or have scheduled."""
+        """Read the database's policy and hand it on; return what operators hold, limit or have scheduled.
+
+        Raises:
+            WrongDirectionError: the schema holds what is not this process's to move.
+            StoreError: the policy could not be read, or is not known to this relay.
+        """
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
         try:
@@ -106,7 +109,6 @@ class PostgresMaintenance:
         except ValueError as error:
             raise StoreError(f"The database's policy is not known to this relay ({error}): install a newer outbox-relay.") from error
         if not is_of(self._direction, settings):
-            self._astray()
             raise other_way(self._direction)
         self._adopt(policy, settings)
         await self._refresh_contracts("".join(value for kind, _, value in rows if kind == "contracts"))

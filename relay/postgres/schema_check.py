@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relay.errors import StoreError
+from relay.errors import StoreError, WrongDirectionError
 
 _OTHER_WAY = {
     "outbox": "The schema holds an inbox, and a relay would publish again what was received: name the outbox's schema (RELAY_SCHEMA).",
@@ -29,6 +29,6 @@ def is_of(direction: str, settings: Mapping[str, str]) -> bool:
     return settings.get("direction", "outbox") == direction
 
 
-def other_way(direction: str) -> StoreError:
+def other_way(direction: str) -> WrongDirectionError:
     """What to tell who came for a schema of this direction and was given one of the other."""
-    return StoreError(_OTHER_WAY[direction])
+    return WrongDirectionError(_OTHER_WAY[direction])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
 from pydantic import SecretStr
 
 from relay import events
-from relay.app.outbox import Relay
+from relay.app.outbox import compose
 from relay.config.settings import Settings
 from relay.testing.statements import statement
 
@@ -22,49 +21,6 @@ LOOK_SECONDS: Final = 0.25
 """Seconds between two looks when nothing is heard of the relay."""
 NAME: Final = "relay.testing"
 _LOG: Final = logging.getLogger(NAME)
-
-
-class InTest(Relay):
-    """A relay whose events a test hears."""
-
-    def __init__(self, settings: Settings, heard: Callable[[events.Event], None]) -> None:
-        self._heard = heard
-        super().__init__(settings)
-
-    async def serve(self) -> int:
-        """Run until told to stop."""
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._store.aclose)
-            if await self._enter():
-                await self._work(stack)
-                await self._leave()
-        return 0
-
-    def look(self) -> None:
-        """Look at everything that may be due, at once."""
-        self._intake.hint_waiting()
-        self._hint()
-
-    def leave(self) -> None:
-        """Drain and end."""
-        self._signalled("test")
-
-    @property
-    def holds(self) -> int:
-        """Messages claimed and not settled, as far as it knows."""
-        return self._window.messages
-
-    async def reconnect(self) -> None:
-        """Forget what the last connection to the broker has taught, unless something is in flight on it; connect without a pause."""
-        if not self.holds:
-            await self._publisher.aclose()
-            await self._publisher.start()
-
-    def _sinks(self) -> Sequence[events.Sink]:
-        return (self._metrics.sink, self._health.sink, self._heard)
-
-    def _abandon(self) -> None:
-        """Whoever runs it waits no longer than it likes."""
 
 
 class Run:
@@ -87,8 +43,9 @@ class Run:
         self._changed = asyncio.Event()
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._troubles: list[str] = []
-        self._relay = InTest(self._settings, self._heard)
-        self._task: asyncio.Task[int] | None = None
+        # Whoever runs it waits no longer than it likes, so nothing is abandoned.
+        self._relay = compose(self._settings, self._heard, lambda _: None)
+        self._task: asyncio.Task[None] | None = None
         self._database: psycopg.AsyncConnection[Any] | None = None
         self.relay_id = 0
         """What `locked_by` holds of it."""
@@ -100,8 +57,8 @@ class Run:
             AssertionError: it does not get that far.
         """
         self._database = await psycopg.AsyncConnection.connect(self._settings.conninfo, autocommit=True)
-        self._task = asyncio.create_task(self._relay.serve(), name=NAME)
-        waits = (self._started, asyncio.ensure_future(self._relay._publisher.wait_ready()))  # noqa: SLF001 - its own class
+        self._task = asyncio.create_task(self._relay.run(), name=NAME)
+        waits = (self._started, asyncio.ensure_future(self._relay.publisher.wait_ready()))
         try:
             async with asyncio.timeout(seconds):
                 for wait in waits:
@@ -121,7 +78,7 @@ class Run:
         task = self._task
         if task is not None:
             if not task.done():
-                self._relay.leave()
+                self._relay.shutdown.signalled("test")
             await self._end(task)
 
     async def kill(self) -> None:
@@ -132,14 +89,15 @@ class Run:
                 await self._end(self._task)
 
     async def forget(self) -> None:
-        """Begin anew with the broker, without a pause, unless something is in hand."""
-        if self._task is not None:
-            await self._relay.reconnect()
+        """Forget what the last connection to the broker has taught, unless something is in flight on it; connect without a pause."""
+        if self._task is not None and not self._held:
+            await self._relay.publisher.aclose()
+            await self._relay.publisher.start()
 
     async def look(self) -> None:
-        """Look at everything that may be due."""
+        """Look at everything that may be due, at once."""
         if self._task is not None:
-            self._relay.look()
+            self._look()
 
     async def drained(self, seconds: float) -> None:
         """Return when nothing is due and nothing in hand.
@@ -154,17 +112,27 @@ class Run:
                     self._changed.clear()
                     self._alive()
                     left = await self._due()
-                    if not (left or self._relay.holds):
+                    if not (left or self._held):
                         return
-                    self._relay.look()
+                    self._look()
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
         except TimeoutError:
             raise AssertionError(
-                f"After {seconds:g} seconds {max(left, self._relay.holds)} due or in the relay's hands.{self._trouble()}"
+                f"After {seconds:g} seconds {max(left, self._held)} due or in the relay's hands.{self._trouble()}"
             ) from None
 
-    async def _end(self, task: asyncio.Task[int]) -> None:
+    def _look(self) -> None:
+        self._relay.intake.hint_waiting()
+        self._relay.intake.hint()
+        self._relay.base.nudged.set()
+
+    @property
+    def _held(self) -> int:
+        """Messages claimed and not settled, as far as the relay knows."""
+        return self._relay.base.window.messages
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
         self._task = None
         try:
             await task

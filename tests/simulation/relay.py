@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from typing import Any, cast
 
 from pydantic import SecretStr
 
 from relay import events
-from relay.amqp.publishing.publisher import RabbitPublisher
-from relay.app.outbox import GRACE, Relay
+from relay.app.outbox import compose
+from relay.app.shutdown import GRACE
 from relay.config.settings import Settings
 from relay.message import Position
-from relay.postgres.wakeup import Listener
 from tests.simulation.clock import Process, SimulatedLoop, Time
 from tests.simulation.server import Client, FakeSession, Server
 
@@ -50,9 +48,6 @@ class Silence:
         if "report this as a bug" in (sentence := getattr(event, "error", "")):
             asyncio.get_running_loop().call_exception_handler({"message": sentence})
 
-    def flush(self) -> None:
-        """Nothing was held back."""
-
 
 class Uncounted:
     """Stands for `relay.observability.metrics.Metrics`, which nobody reads here."""
@@ -62,8 +57,7 @@ class Uncounted:
 
 
 STAND_INS: dict[str, object] = {
-    "relay.app.outbox.LogSink": Silence,
-    "relay.app.outbox.Metrics": Uncounted,
+    "relay.app.base.Metrics": Uncounted,
     "relay.postgres.store.PAGE": SCAN,
     "relay.postgres.store.MAX_FINDINGS": 8,
     "relay.postgres.store.LOOK": WALK,
@@ -75,64 +69,19 @@ STAND_INS: dict[str, object] = {
 """By what they stand for."""
 
 
-class App(Relay):
-    """The relay, with what stands at its borders taken from the world."""
+class App:
+    """The relay, with what stands at its borders taken from the world; no signals, no HTTP, and nothing is abandoned."""
 
     def __init__(self, name: str, url: str, sessions: list[FakeSession], clock: Time) -> None:
-        self._clock = clock
-        super().__init__(SETTINGS.model_copy(update={"name": name, "amqp_url": SecretStr(url)}))
-        self.store = cast("Any", self._store)
+        settings = SETTINGS.model_copy(update={"name": name, "amqp_url": SecretStr(url)})
+        self.relay = compose(settings, Silence(), lambda _: None, clock=clock.monotonic)
+        self.store = cast("Any", self.relay.base.store)
         self.store._claims, self.store._settles, self.store._control = self.store._sessions = sessions
         self.store._claiming._session, self.store._settling._session, self.store._settling._control = self.store._sessions
-        self.intake = cast("Any", self._intake)
-        self.intake._clock = self.intake.suspects._clock = self.intake.limits.clock = clock.monotonic
+        self.intake = cast("Any", self.relay.intake)
         self.intake.backlog._most = self.intake.lanes.backlog._most = self.intake.lanes.keys._most = 2 * SCAN
         self.intake.suspects.backlog._most = SUSPECTS
-        self.intake.streams._share._clock = clock.monotonic
-
-    async def serve(self) -> int:
-        """Run as the command does, but for its signals and HTTP."""
-        async with AsyncExitStack() as stack:
-            if await self._enter():
-                await self._work(stack)
-                await self._leave()
-        return 0
-
-    def signal(self) -> None:
-        """Hear a SIGTERM."""
-        self._signalled("SIGTERM")
-
-    @property
-    def kept(self) -> int:
-        """What it leaves under its locks: written, not confirmed when the drain ended, or never settled."""
-        return self._window.messages + (self._engine.kept if self._engine else 0)
-
-    def _make_publisher(self) -> RabbitPublisher:
-        url = self._settings.amqp_url.get_secret_value()
-        clock = self._clock.monotonic
-        return RabbitPublisher(
-            urls=[url],
-            name=self._settings.name,
-            encoder=self._encoders.make,
-            checks=self._gate,
-            emit=self._emit,
-            open_channels=3,
-            clock=clock,
-        )
-
-    def _make_listener(self) -> Listener:
-        return Listener(
-            conninfo="",
-            schema="public",
-            name=self._settings.name,
-            mode=lambda: self._policy.notify,
-            on_hint=self._hint,
-            emit=self._emit,
-            clock=self._clock.monotonic,
-        )
-
-    def _abandon(self) -> None:
-        """Its time to stop is over: the world looks for that itself."""
+        cast("Any", self.relay.publisher)._open_channels = 3
 
 
 class SimulatedRelay:
@@ -181,7 +130,7 @@ class SimulatedRelay:
     @property
     def kept(self) -> int:
         """What it leaves under its locks."""
-        return self._app.kept
+        return self._app.relay.kept
 
     @property
     def unheard(self) -> bool:
@@ -192,7 +141,7 @@ class SimulatedRelay:
         """SIGTERM: the first one drains, the second one cuts."""
         self.stops += 1
         self.stopping_at = self.stopping_at or self._loop.time()
-        self._loop.call_soon(self._app.signal, context=self.process.context)
+        self._loop.call_soon(self._app.relay.shutdown.signalled, "SIGTERM", context=self.process.context)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -201,7 +150,7 @@ class SimulatedRelay:
 
     async def _main(self) -> None:
         try:
-            await self._app.serve()
+            await self._app.relay.run()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - the world tells of it

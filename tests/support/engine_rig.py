@@ -27,6 +27,7 @@ class Rig:
         self.wakeup = FakeWakeup(looks=looks)
         self.window = Window(window=window, window_bytes=window_bytes)
         self.told: list[events.Event] = []
+        self.nudged = asyncio.Event()
         self.engine = Engine(
             intake=self.intake,
             publisher=self.publisher,
@@ -35,6 +36,7 @@ class Rig:
             window=self.window,
             policy=RetryPolicy,
             batch_size=BATCH,
+            nudged=self.nudged,
             emit=self.told.append,
         )
 

@@ -15,7 +15,8 @@ import pytest
 from pydantic import SecretStr
 
 from relay import events
-from relay.app.outbox import Relay
+from relay.app.outbox import compose
+from relay.app.relay import Relay
 from relay.config.settings import Settings
 from relay.errors import BrokerError
 from relay.events import broker
@@ -166,22 +167,23 @@ async def test_the_last_line_of_a_relay_in_order_says_that_it_stopped(
 ) -> None:
     """After what was held back; connections that it closes itself are nothing to tell of, but an end without order is."""
     away = f"127.0.0.1:{unused_tcp_port}"
-    relay = Relay(Settings(database_url=SecretStr(f"postgresql://{away}/x"), amqp_url=SecretStr(f"amqp://{away}"), http_port=None))
+    settings = Settings(database_url=SecretStr(f"postgresql://{away}/x"), amqp_url=SecretStr(f"amqp://{away}"), http_port=None)
 
-    async def enter() -> bool:
+    async def enter(_: Relay) -> bool:
         return True
 
-    async def work(stack: AsyncExitStack) -> None:
-        stack.callback(relay._emit, events.Abandoned(0))
-        stack.callback(relay._emit, broker.BrokerDown("closing", 3))
+    async def work(relay: Relay, stack: AsyncExitStack) -> None:
+        stack.callback(relay.base.emit, events.Abandoned(0))
+        stack.callback(relay.base.emit, broker.BrokerDown("closing", 3))
         for attempt in (1, 2):
-            relay._emit(broker.BrokerDown("refused", attempt))
+            relay.base.emit(broker.BrokerDown("refused", attempt))
 
-    monkeypatch.setattr(relay, "_enter", enter)
-    monkeypatch.setattr(relay, "_work", work)
+    monkeypatch.setattr(Relay, "_enter", enter)
+    monkeypatch.setattr(Relay, "_work", work)
     stream = configured()
+    log = logs.LogSink()
 
-    assert 0 == await relay.serve()
+    await compose(settings, log, lambda _: None).serve(log)
 
     assert ["broker_down", "broker_down", "stopped", "abandoned"] == [line["event"] for line in lines(stream)]
 

@@ -198,7 +198,7 @@ async def parts_of(monkeypatch: pytest.MonkeyPatch, reports: Reports) -> list[in
     upkeep: Any = reports
     work = Maintenance(
         store=upkeep, intake=intake, scrub=Scrubs(), lock_renewer=renewer(Window(window=1, window_bytes=1), Renewals(), []), state=dict,
-        gauges=lambda _: None, emit=lambda _: None, nudge=lambda: None,
+        gauges=lambda _: None, emit=lambda _: None, nudge=lambda: None, wrong_direction=lambda: None,
     )  # fmt: skip
     await run_until(reports.read, work.run())
     return parts
@@ -231,6 +231,7 @@ class Rig:
         self.work = Maintenance(
             store=upkeep, intake=self.intake, scrub=self.scrub, lock_renewer=renewer(Window(window=1, window_bytes=1), Renewals(), []),
             state=dict, gauges=lambda _: None, emit=lambda _: None, nudge=self._nudge,
+            wrong_direction=lambda: None,
         )  # fmt: skip
 
     def _nudge(self) -> None:
