@@ -7,21 +7,21 @@ from relay.amqp.consuming.prefetch import PrefetchWindow
 
 def test_as_many_come_as_the_setting_says_while_they_fit() -> None:
     """Whatever their sizes."""
-    hold = PrefetchWindow(most=1000, most_bytes=1000)
-    assert [False] * 4 == [hold.take(tag, 250) for tag in range(1, 5)]
-    assert (1000, 1000) == (hold.prefetch, hold.bytes)
-    hold.settle(3)
-    assert 250 == hold.bytes
+    window = PrefetchWindow(most=1000, most_bytes=1000)
+    assert [False] * 4 == [window.take(tag, 250) for tag in range(1, 5)]
+    assert (1000, 1000) == (window.prefetch, window.bytes)
+    window.settle(3)
+    assert 250 == window.bytes
 
 
 def test_too_much_lowers_the_number_to_what_fits_of_the_largest() -> None:
     """By half at the least, and never below one."""
-    hold = PrefetchWindow(most=1000, most_bytes=1000)
-    assert [False, False, False, True] == [hold.take(tag, 300) for tag in range(1, 5)]
-    assert 3 == hold.prefetch
-    hold.forget()
-    assert [False, True] == [hold.take(1, 5000), hold.take(2, 1)]
-    assert 1 == hold.prefetch
+    window = PrefetchWindow(most=1000, most_bytes=1000)
+    assert [False, False, False, True] == [window.take(tag, 300) for tag in range(1, 5)]
+    assert 3 == window.prefetch
+    window.forget()
+    assert [False, True] == [window.take(1, 5000), window.take(2, 1)]
+    assert 1 == window.prefetch
 
 
 def test_one_message_is_never_too_much() -> None:
@@ -31,15 +31,15 @@ def test_one_message_is_never_too_much() -> None:
 
 def test_the_number_doubles_when_nothing_is_here_and_twice_as_many_would_fit() -> None:
     """Up to the setting's; not while a doubling would not fit, nor while something is here."""
-    hold = PrefetchWindow(most=10, most_bytes=1000)
+    window = PrefetchWindow(most=10, most_bytes=1000)
     for tag in (1, 2):
-        hold.take(tag, 900)
-    hold.forget()
+        window.take(tag, 900)
+    window.forget()
     told = []
     for tag in range(1, 40):
-        hold.take(tag, 100 if tag > 3 else 900)
-        hold.settle(tag)
-        told.append(hold.prefetch)
+        window.take(tag, 100 if tag > 3 else 900)
+        window.settle(tag)
+        told.append(window.prefetch)
     assert [1, 2, 4, 8] == sorted(set(told))[:4]
     assert [1, 1, 1, 2] == told[:4]
     assert 8 == told[-1]
