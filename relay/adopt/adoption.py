@@ -9,7 +9,7 @@ from psycopg.rows import DictRow
 
 from relay.adopt.ddl import Chosen, Script
 from relay.adopt.layout import AdoptError, MissingError, mapping, read
-from relay.adopt.missing_table import Gone, is_gone
+from relay.adopt.missing_table import MissingTable, is_missing
 from relay.adopt.source_table import a_name, ask, find, must_fit, must_suit_view
 from relay.postgres.operator_session import OWNER, OperatorSession
 
@@ -154,7 +154,7 @@ class Adoption:
             raise AdoptError(f"{self.row['source']} is in the phase {self.row['phase']!r}; `relay adopt {verb}` comes after {phase!r}.")
 
 
-def adoptions(console: OperatorSession) -> list[Adoption | Gone]:
+def adoptions(console: OperatorSession) -> list[Adoption | MissingTable]:
     """Every table that is watched or led away."""
     return [_adoption(console, row) for row in console.rows("list_adoptions")]
 
@@ -167,12 +167,12 @@ def find_adoption(console: OperatorSession, name: str) -> Adoption:
         AdoptError: there is more than one, or the table is gone.
     """
     found = find_any(console, name)
-    if isinstance(found, Gone):
+    if isinstance(found, MissingTable):
         raise AdoptError(f"{found.row['source']} is gone: rename it back, or, if it was dropped, let `relay adopt back` forget it.")
     return found
 
 
-def find_any(console: OperatorSession, name: str) -> Adoption | Gone:
+def find_any(console: OperatorSession, name: str) -> Adoption | MissingTable:
     """The same, where the table may be gone; errors as `find_adoption`."""
     with console.transaction(needs=OWNER), a_name(name):
         found = _parts(console, name)
@@ -184,8 +184,8 @@ def find_any(console: OperatorSession, name: str) -> Adoption | Gone:
     return _adoption(console, matching[0])
 
 
-def _adoption(console: OperatorSession, row: Mapping[str, Any]) -> Adoption | Gone:
-    return Gone(console, row) if is_gone(console, row) else Adoption(console, row)
+def _adoption(console: OperatorSession, row: Mapping[str, Any]) -> Adoption | MissingTable:
+    return MissingTable(console, row) if is_missing(console, row) else Adoption(console, row)
 
 
 def _parts(console: OperatorSession, name: str) -> list[str]:

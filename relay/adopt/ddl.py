@@ -108,15 +108,15 @@ class Script:
         table, chosen = self._table, self._chosen
         own = chosen.layout.own
         schema, name = self._source
-        aside = name.encode()[:55].decode(errors="ignore") + "_adopted"
-        names = {"source": _identifier(schema, name), "kept": table.written, "view_kept": _identifier(schema, aside)}
+        renamed = name.encode()[:55].decode(errors="ignore") + "_adopted"
+        names = {"source": _identifier(schema, name), "kept": table.written, "view_kept": _identifier(schema, renamed)}
         texts = {**names, "layout": chosen.layout.name, "options": json.dumps(dict(chosen.options)), "by": chosen.by}
         return {
             **{f"@{place}@": written for place, written in names.items()},
             **{f"@{place}_literal@": _literal(text) for place, text in texts.items()},
             **{f"@{verb}@": _identifier(function_name(names["source"], verb)) for verb in VERBS},
             "@schema@": _identifier(self._schema),
-            "@aside@": _identifier(aside),
+            "@aside@": _identifier(renamed),
             "@name@": _identifier(name),
             "@own@": own_rows(table, own, self._schema) if own else "",
             "@own_column@": _identifier(own or ""),

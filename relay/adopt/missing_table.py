@@ -13,7 +13,7 @@ from relay.adopt.source_table import ask
 from relay.postgres.operator_session import OWNER, OperatorSession
 
 
-def is_gone(console: OperatorSession, row: Mapping[str, Any]) -> bool:
+def is_missing(console: OperatorSession, row: Mapping[str, Any]) -> bool:
     """Whether the table that was adopted has not the name that the database remembers, though another one may have it."""
     found = _named(console, row)
     return found is None or not found["here"]
@@ -26,7 +26,7 @@ def _named(console: OperatorSession, row: Mapping[str, Any]) -> DictRow | None:
         return next(iter(ask(console, "name_adopted", kept=row["kept"], schema=console.schema, function=function)), None)
 
 
-class Gone:
+class MissingTable:
     """What is left of it.
 
     Args:

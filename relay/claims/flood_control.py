@@ -93,5 +93,5 @@ class FloodControl:
         if not (self._window_bytes and size):
             return portion
         portion = min(portion, max(most // PORTION // size, 1))
-        held = self._size_in_flight(exchange)
-        return portion if not held or held + portion * size <= most else self._window + 1
+        in_flight = self._size_in_flight(exchange)
+        return portion if not in_flight or in_flight + portion * size <= most else self._window + 1

@@ -25,7 +25,7 @@ PAST = "-infinity"
 class IntakeStore(LaneStore, Protocol):
     """What the sources ask of the database."""
 
-    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
+    async def look(self, *, fresh: Cursor, after: str, paused: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
         """Say in one statement where something may be due; locks nothing.
 
         Raises:
@@ -200,7 +200,7 @@ class Intake:
         """One cheap look instead of one for each source; only those with something to find are asked."""
         streams, lanes = self.streams, self.lanes
         seen = await self._store.look(
-            fresh=streams.main, after=self._after, held=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
+            fresh=streams.main, after=self._after, paused=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
         )  # fmt: skip
         # The look sees nothing of the keys that wait for limits: they stand below the head of the lanes.
         ordered = seen.ordered or self.limits.until(self.lanes.backlog.throttled) == 0.0

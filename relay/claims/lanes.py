@@ -45,7 +45,7 @@ class LaneStore(ClaimStore, Protocol):
         """Keys of fresh messages in these ranges and lanes, after a walk over so many messages at the most."""
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """The heads of these keys by their bounds, each a key, suspect or blocked, and the snapshot that shows them.
 
@@ -176,7 +176,7 @@ class Lanes:
         keys = self.keys.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
-        snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), running=self._bounds.running, held=paused)
+        snapshot, heads = await self._store.find_heads(keys, self._bounds.of(keys), running=self._bounds.running, paused=paused)
         self._bounds.learn(keys, heads, Snapshot.parse(snapshot))
         mine = [head for head in heads.items() if head[1].lane in self._owned]
         admitted = dict(self._limits.admit((head for head in mine if head[1].kind == "key"), lambda head: head[1].exchange))

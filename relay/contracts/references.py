@@ -22,7 +22,7 @@ SINGLE: Final = frozenset(
 """Keywords that hold one schema."""
 _SEVERAL: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"dependencies", "dependentSchemas", "patternProperties", "properties"})
-ASIDE: Final = frozenset({"$defs", "definitions"})
+DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 """Keywords whose schemas hold where something refers to them."""
 
 
@@ -57,7 +57,7 @@ class References:
         if len(found) != 1 or found[0] is None:
             raise UnclearReferenceError(reference)
         if isinstance(found[0], Mapping) and id(found[0]) not in self._bases:
-            self._add_aside(found[0], place, reference)
+            self._add_unlisted(found[0], place, reference)
         return found[0]
 
     def _add(self, document: Any, base: str) -> None:
@@ -71,7 +71,7 @@ class References:
                     if isinstance(name := schema.get(keyword), str):
                         self._anchors.setdefault((base, name), []).append(schema)
                         self._dynamic[name] += keyword == "$dynamicAnchor"
-                left += [(below, base) for below in below(schema, aside=True)]
+                left += [(below, base) for below in below(schema, definitions=True)]
 
     def _based(self, schema: Mapping[str, Any], base: str) -> str:
         address = schema.get("$id")
@@ -82,21 +82,21 @@ class References:
         self._resources.setdefault(base, []).append(schema)
         return base
 
-    def _add_aside(self, schema: Mapping[str, Any], base: str, reference: str) -> None:
+    def _add_unlisted(self, schema: Mapping[str, Any], base: str, reference: str) -> None:
         """A schema where none stands by a keyword, such as in a keyword of one's own: addresses and anchors there are nobody's."""
         if any(isinstance(found.get(name), str) for found in objects(schema) for name in ("$id", "$anchor", "$dynamicAnchor")):
             raise UnclearReferenceError(reference)
         self._add(schema, base)
 
 
-def below(schema: Mapping[str, Any], *, aside: bool = False) -> Iterator[Any]:
+def below(schema: Mapping[str, Any], *, definitions: bool = False) -> Iterator[Any]:
     """Schemas that stand right below one, with those that hold only where something refers to them if so wanted."""
     for keyword, value in schema.items():
         if keyword in SINGLE:
             yield value
         elif keyword in _SEVERAL and isinstance(value, list):
             yield from value
-        elif (keyword in _NAMED or (aside and keyword in ASIDE)) and isinstance(value, Mapping):
+        elif (keyword in _NAMED or (definitions and keyword in DEFINITIONS)) and isinstance(value, Mapping):
             yield from value.values()
 
 

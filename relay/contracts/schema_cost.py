@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from relay.contracts.references import ASIDE, SINGLE, References, below
+from relay.contracts.references import DEFINITIONS, SINGLE, References, below
 
 HEAVIEST: Final = 1_000_000
 """Schemas that stand below one, each counted as often as a reference leads to it: some tens of milliseconds for one value."""
@@ -51,7 +51,8 @@ class _Scale:
 
 def _named(schema: Mapping[str, Any]) -> int:
     """Keywords that hold several things, and the names that they hold."""
-    several = [value for name, value in schema.items() if name not in _NO_SCHEMAS | ASIDE | SINGLE and isinstance(value, list | Mapping)]
+    others = _NO_SCHEMAS | DEFINITIONS | SINGLE
+    several = [value for name, value in schema.items() if name not in others and isinstance(value, list | Mapping)]
     return len(several) + sum(sum(1 for _ in _names(value)) for value in several)
 
 

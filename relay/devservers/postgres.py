@@ -107,7 +107,7 @@ class Postgres(Server):
         poll(lambda: process.poll() is not None or self._takes_connections(), seconds=_START_SECONDS)
         if process.poll() is None:
             return True
-        self._gone()
+        self._forget()
         return False
 
     def _takes_connections(self) -> bool:

@@ -135,7 +135,7 @@ class Server(ABC):
     def crash(self) -> None:
         """Kill the server with all its processes at one blow."""
         kill_family(self._running())
-        self._gone()
+        self._forget()
 
     def freeze(self) -> None:
         """Stop every process of the server from running: it hangs, its connections stay."""
@@ -196,9 +196,9 @@ class Server(ABC):
             self.thaw()
             send([self._process.pid], number)
             self._process.wait(timeout=60)
-            self._gone()
+            self._forget()
 
-    def _gone(self) -> None:
+    def _forget(self) -> None:
         self._process = None
         if self._keeper is not None:
             self._keeper.forget(self._name)

@@ -110,7 +110,7 @@ class RabbitMQ(Server):
         for process in (self._process, self._names):
             if process is not None:
                 kill_family(process)
-        self._gone()
+        self._forget()
         self._names = None
 
     def _found(self, command: list[str]) -> list[str]:

@@ -85,7 +85,7 @@ class LogSink:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next: dict[type[events.Event], float] = {}
-        self._held: dict[type[events.Event], tuple[events.Event, int, str]] = {}
+        self._suppressed: dict[type[events.Event], tuple[events.Event, int, str]] = {}
         """Of each kind the last event that was held back, how many before it, and when it came."""
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
@@ -104,25 +104,25 @@ class LogSink:
         elif self._ended and event.level != "error":
             # What components say of connections that they close themselves.
             return
-        if self._held:
-            self._tell_held(self._clock(), but=kind)
+        if self._suppressed:
+            self._report_suppressed(self._clock(), but=kind)
         if event.level == "none":
             return
         values = _values(event)
         if kind in FLOODS:
             if not self._may_speak(kind):
-                self._hold(event)
+                self._suppress(event)
                 return
-            if kind in self._held:
-                values["suppressed"] = self._held.pop(kind)[1] + 1
+            if kind in self._suppressed:
+                values["suppressed"] = self._suppressed.pop(kind)[1] + 1
         self._logger.log(LEVELS[event.level], name_of(kind), **values)
 
-    def _hold(self, event: events.Event) -> None:
+    def _suppress(self, event: events.Event) -> None:
         """Keep the event for its second's end, of which a timer tells where a loop runs."""
         kind = type(event)
-        self._held[kind] = (
+        self._suppressed[kind] = (
             event,
-            self._held[kind][1] + 1 if kind in self._held else 0,
+            self._suppressed[kind][1] + 1 if kind in self._suppressed else 0,
             datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         )
         if self._timer is None:
@@ -131,13 +131,13 @@ class LogSink:
 
     def _tell_in_time(self) -> None:
         self._timer = None
-        self._tell_held(self._clock())
-        if self._held:
+        self._report_suppressed(self._clock())
+        if self._suppressed:
             self._timer = asyncio.get_running_loop().call_later(GAP / 10, self._tell_in_time)
 
     def flush(self) -> None:
         """Tell at once what was held back: before the end."""
-        self._tell_held(float("inf"))
+        self._report_suppressed(float("inf"))
 
     def _may_speak(self, kind: type[events.Event]) -> bool:
         now, cause = self._clock(), SAME_CAUSE.get(kind, kind)
@@ -146,10 +146,10 @@ class LogSink:
         self._next[cause] = now + GAP
         return True
 
-    def _tell_held(self, now: float, but: type[events.Event] | None = None) -> None:
-        for kind in [kind for kind in self._held if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
+    def _report_suppressed(self, now: float, but: type[events.Event] | None = None) -> None:
+        for kind in [kind for kind in self._suppressed if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
             self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
-            event, before, came = self._held.pop(kind)
+            event, before, came = self._suppressed.pop(kind)
             values = _values(event) | ({"suppressed": before} if before else {}) | {"timestamp": came}
             self._logger.log(LEVELS[kind.level], name_of(kind), **values)
 

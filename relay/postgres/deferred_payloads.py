@@ -85,8 +85,8 @@ class DeferredPayloads:
             rows = await self._session.fetch(self._statements["read_payload"], values)
             return Piece._make(rows[0]) if rows else None
 
-        async def renew(held: Sequence[Claim]) -> bool:
-            return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in held]) == len(held)
+        async def renew(claims: Sequence[Claim]) -> bool:
+            return await self._locks.renew(batch, [(claim.xid, claim.seq) for claim in claims]) == len(claims)
 
         most = self._policy().max_body_bytes
         return Fetcher(

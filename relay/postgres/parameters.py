@@ -70,12 +70,12 @@ def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
     return Page(findings, Position(xid, seq) if cut else None, first, time if cut else past)
 
 
-def probe(keys: Sequence[str], bounds: Sequence[KeyBound], running: Sequence[int], held: Sequence[str]) -> dict[str, object]:
+def probe(keys: Sequence[str], bounds: Sequence[KeyBound], running: Sequence[int], paused: Sequence[str]) -> dict[str, object]:
     """Parameters of a look for the heads of keys."""
     late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
     positions = at_all([bound.start for bound in bounds])
     return {
-        "keys": list(keys), "except": list(held), "now": None, "from_xids": positions["xids"], "from_seqs": positions["seqs"],
+        "keys": list(keys), "except": list(paused), "now": None, "from_xids": positions["xids"], "from_seqs": positions["seqs"],
         "late_places": literal([place for place, _ in late]), "late_xids": literal([xid for _, xid in late]), "running": literal(running),
     }  # fmt: skip
 

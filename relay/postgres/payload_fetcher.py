@@ -136,7 +136,7 @@ class Fetcher:
         self._leaving = leaving
         self._until = self._renew_at = since + half
         self._taken_over = False
-        self._held: list[Claim] = []
+        self._locked: list[Claim] = []
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int]) -> Completed:
         """Fetch one payload at least, however large it is and long it takes, so that the next claim comes to others.
@@ -144,7 +144,7 @@ class Fetcher:
         Further ones come while there is room and half of the lock is not over; up to the first that cannot be had.
         """
         done = Completed([], [], [], None, None)
-        self._held = [*claims]
+        self._locked = [*claims]
         self._room -= memory_of([claim for index, claim in enumerate(claims) if index not in left])
         begun = False
         for index, claim in enumerate(claims):
@@ -154,7 +154,7 @@ class Fetcher:
                 done.back.append(claim)
             else:
                 begun, done = True, await self._one(done, claim)
-        self._held = done.whole
+        self._locked = done.whole
         await self._renew_in_time()
         return done
 
@@ -170,7 +170,7 @@ class Fetcher:
             done.back.append(claim)
         else:
             done.lost.append(claim)
-            self._held.remove(claim)
+            self._locked.remove(claim)
         return done
 
     async def _whole(self, claim: Claim) -> Claim | None:
@@ -205,11 +205,11 @@ class Fetcher:
 
     async def _renew_in_time(self) -> None:
         """Keep all that is held, if half of the lock is over; a renewal that did not get through is tried again after the next piece."""
-        if self._taken_over or not self._held or time.monotonic() < self._renew_at:
+        if self._taken_over or not self._locked or time.monotonic() < self._renew_at:
             return
         began = time.monotonic()
         with suppress(StoreError):
-            self._taken_over = not await self._renew(self._held)
+            self._taken_over = not await self._renew(self._locked)
             self._renew_at = began + self._half
 
 

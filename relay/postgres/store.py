@@ -229,10 +229,10 @@ class Store:
         return Listed(keys, snapshot, None if xid is None else Position(xid, seq))
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """See `relay.claims.lanes.LaneStore`."""
-        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, running, held), by_position=True)
+        rows = await self._claims.fetch(self._statements["find_heads"], probe(keys, bounds, running, paused), by_position=True)
         policy = self._policy()
         heads: dict[str, ScanFinding] = {}
         for place, xid, seq, lane, ready, exchange, suspect, attempts, _ in rows:
@@ -242,10 +242,10 @@ class Store:
                 heads[key] = ScanFinding(kind, Position(xid, seq), exchange, key, lane, trusted(attempts, policy))
         return rows[0][-1], heads
 
-    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
+    async def look(self, *, fresh: Cursor, after: str, paused: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
         """See `relay.claims.intake.IntakeStore`."""
         values = {
-            **at("head", fresh.head), "pending": literal(fresh.late), "after": after, "held": list(held), "walk": LOOK, "now": None,
+            **at("head", fresh.head), "pending": literal(fresh.late), "after": after, "held": list(paused), "walk": LOOK, "now": None,
             **at("lanes_head", ordered.head), "lanes_pending": literal(ordered.late), "lanes": list(lanes),
         }  # fmt: skip
         [row] = await self._claims.fetch(self._statements["look"], values, by_position=True)

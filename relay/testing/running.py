@@ -90,7 +90,7 @@ class Run:
 
     async def forget(self) -> None:
         """Forget what the last connection to the broker has taught, unless something is in flight on it; connect without a pause."""
-        if self._task is not None and not self._held:
+        if self._task is not None and not self._in_flight:
             await self._relay.publisher.aclose()
             await self._relay.publisher.start()
 
@@ -112,14 +112,14 @@ class Run:
                     self._changed.clear()
                     self._alive()
                     left = await self._due()
-                    if not (left or self._held):
+                    if not (left or self._in_flight):
                         return
                     self._look()
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
         except TimeoutError:
             raise AssertionError(
-                f"After {seconds:g} seconds {max(left, self._held)} due or in the relay's hands.{self._trouble()}"
+                f"After {seconds:g} seconds {max(left, self._in_flight)} due or in the relay's hands.{self._trouble()}"
             ) from None
 
     def _look(self) -> None:
@@ -128,7 +128,7 @@ class Run:
         self._relay.base.nudged.set()
 
     @property
-    def _held(self) -> int:
+    def _in_flight(self) -> int:
         """Messages claimed and not settled, as far as the relay knows."""
         return self._relay.base.window.messages
 

@@ -41,7 +41,7 @@ async def test_a_look_says_where_something_may_be_due(place: Place) -> None:
     store = await place.store()
 
     async def seen() -> QueueLook:
-        return await store.look(fresh=Cursor(), after="-infinity", held=["audit"], lanes=EVERYWHERE, ordered=Cursor())
+        return await store.look(fresh=Cursor(), after="-infinity", paused=["audit"], lanes=EVERYWHERE, ordered=Cursor())
 
     assert QueueLook(fresh=False, ordered=False, waiting=False) == await seen()
     await place.insert(ordering_key="k")
@@ -72,7 +72,7 @@ async def test_the_head_of_a_key_says_what_it_is(place: Place) -> None:
     lanes = await store.keep_lanes()
 
     async def head(*held: str) -> ScanFinding:
-        _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, running=[], held=held)
+        _, heads = await store.find_heads(["k", "none"], [NOWHERE] * 2, running=[], paused=held)
         return heads.pop("k")
 
     one = await head()

@@ -156,12 +156,12 @@ async def pages_of_heads(queue: Queue, store: MadeStore, lanes: Lanes) -> int:
     """Pages that it takes to list new messages of keys, to find the heads of all keys, and to claim those."""
     keys = [f"k{n}" for n in range(KEYS)]
     bounds, owned = lanes._bounds.of(keys), await store.keep_lanes()
-    _, heads = await store.find_heads(keys, bounds, running=lanes._bounds.running, held=[])
+    _, heads = await store.find_heads(keys, bounds, running=lanes._bounds.running, paused=[])
     claim, where = wanted_of(At([head.position for head in heads.values() if head.kind != "blocked"], "ordered", owned))
     listing = ranges_of(lanes.cursor.ranges()) | {"walk": PAGE, "lanes": list(owned)}
     asked = (
         (store._statements["list_keys"], listing),
-        (store._statements["find_heads"], probe(keys, bounds, lanes._bounds.running, held=[])),
+        (store._statements["find_heads"], probe(keys, bounds, lanes._bounds.running, paused=[])),
         (store._statements.claim(claim), claiming(store) | where),
     )
     return sum([(await explain(queue.connection, *one)).pages for one in asked])

@@ -24,7 +24,7 @@ async def _pages(queue: Queue, store: MadeStore, *keys: str) -> int:
 
 
 async def _heads(store: MadeStore, *keys: str) -> set[str]:
-    _, found = await store.find_heads(keys, [NOWHERE] * len(keys), running=[], held=[])
+    _, found = await store.find_heads(keys, [NOWHERE] * len(keys), running=[], paused=[])
     return {*found}
 
 
@@ -59,7 +59,7 @@ async def test_what_is_renumbered_after_a_note_is_found(queue: Queue, store: Mad
     ):
         pass
     own = int(await queue.value("SELECT max(xid::text::bigint) FROM queue_message WHERE ordering_key = 'b' AND xid < %s::text::xid8", FAR))
-    _, found = await store.find_heads(["b"], [KeyBound(Position(own, 0), ())], running=[], held=[])
+    _, found = await store.find_heads(["b"], [KeyBound(Position(own, 0), ())], running=[], paused=[])
     assert 2 == found["b"].position.xid
     assert 0 < await queue.value("SELECT renumbered_to FROM queue_message_cluster")
 

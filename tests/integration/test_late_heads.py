@@ -25,7 +25,7 @@ async def writer(queue: Queue) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 
 async def look(store: MadeStore, bounds: KeyBounds, key: str) -> int | None:
     """Look for the head of a key by its bound, and learn from that; return the head's transaction."""
-    snapshot, heads = await store.find_heads([key], bounds.of([key]), running=bounds.running, held=[])
+    snapshot, heads = await store.find_heads([key], bounds.of([key]), running=bounds.running, paused=[])
     bounds.learn([key], heads, Snapshot.parse(snapshot))
     return heads[key].position.xid if key in heads else None
 

@@ -122,12 +122,12 @@ class FakeClaims:
         return Listed({key: (lane, ABOVE) for key, lane in keys.items()}, "90:90:", None)
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """Return the heads that the test gave, of any other key one that is ready."""
         self.asked.append("find_heads")
         self.found.append(list(keys))
-        self.held.append(list(held))
+        self.held.append(list(paused))
         return "90:90:", {key: self.heads.get(key, A_HEAD)._replace(key=key) for key in keys}
 
     async def scan_due(self, *, after: str, sought: Sought) -> Page:
@@ -137,10 +137,10 @@ class FakeClaims:
         found, self.due = self.due, []
         return Page(found, None, None, after)
 
-    async def look(self, *, fresh: Cursor, after: str, held: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
+    async def look(self, *, fresh: Cursor, after: str, paused: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
         """Say what the test says."""
         self.asked.append("look")
-        self.held.append(list(held))
+        self.held.append(list(paused))
         return self.seen
 
 

@@ -150,7 +150,7 @@ class MadeStore(Store):
     async def claim_heads(self, *keys: str, lanes: Mapping[int, int] | None = None, limit_bytes: int = PLENTY) -> Claimed:
         """Claim the heads of these keys that are ready, as the owner of the lanes with their epochs."""
         lanes = lanes or await self.keep_lanes()
-        _, found = await self.find_heads(keys, [NOWHERE] * len(keys), running=[], held=[])
+        _, found = await self.find_heads(keys, [NOWHERE] * len(keys), running=[], paused=[])
         return await self.take(
             At([head.position for head in found.values() if head.kind != "blocked"], "ordered", lanes), limit_bytes=limit_bytes
         )

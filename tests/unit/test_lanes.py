@@ -112,11 +112,11 @@ class Noting(FakeClaims):
         self.bounds: list[Sequence[KeyBound]] = []
 
     async def find_heads(
-        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], held: Sequence[str]
+        self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
         """As any."""
         self.bounds.append(bounds)
-        return await super().find_heads(keys, bounds, running=running, held=held)
+        return await super().find_heads(keys, bounds, running=running, paused=paused)
 
 
 def test_hundreds_of_open_transactions_do_not_hold_a_bound_down() -> None:

@@ -48,14 +48,14 @@ async def test_heads_are_told_by_their_keys(attempts: int, trusted: bool) -> Non
     ]
     bounds = [KeyBound(Position(0, 0), ()), KeyBound(FIFTY, (30, 31)), KeyBound(SIXTY, (32,))]
 
-    found = await played.store.find_heads(["a", "b", "c"], bounds, running=[40, 41], held=["audit"])
+    found = await played.store.find_heads(["a", "b", "c"], bounds, running=[40, 41], paused=["audit"])
 
     first = ScanFinding("blocked", FIFTY, "orders", "b", 5, trusted=True)
     assert ("20:20:", {"b": first, "c": ScanFinding("suspect", SIXTY, "audit", "c", 6, trusted)}) == found
     late = {"late_places": "{2,2,3}", "late_xids": "{30,31,32}", "running": "{40,41}"}
     own = {"keys": ["a", "b", "c"], "except": ["audit"], "now": None, "from_xids": "{0,50,60}", "from_seqs": "{0,1,2}"}
     assert [{**own, **late}] == played.values
-    assert ("21:21:", {}) == await played.store.find_heads([], [], running=[], held=[])
+    assert ("21:21:", {}) == await played.store.find_heads([], [], running=[], paused=[])
     assert {("claim", "find_heads")} == set(played.asked)
 
 
@@ -66,7 +66,7 @@ async def test_a_look_asks_above_both_heads_and_for_what_came_due() -> None:
     played.answers["look"].append([(True, False, True)])
     fresh, ordered = Cursor(FIFTY, {30: 0}), Cursor(SIXTY, {31: 2})
 
-    seen = await played.store.look(fresh=fresh, after="then", held=["audit"], lanes=[3], ordered=ordered)
+    seen = await played.store.look(fresh=fresh, after="then", paused=["audit"], lanes=[3], ordered=ordered)
 
     assert QueueLook(fresh=True, ordered=False, waiting=True) == seen
     above = {"head_xid": "50", "head_seq": 1, "pending": "{30}", "after": "then", "held": ["audit"], "walk": LOOK, "now": None}

@@ -41,7 +41,7 @@ IDLE: Final = 0.1
 """Seconds without a delivery after which it does so too."""
 COUNTED: Final = 0.25
 """Seconds in which the broker may still count a channel that it closed."""
-_GONE: Final = "was deleted, or its leader is gone; it is asked for again"
+_DELETED: Final = "was deleted, or its leader is gone; it is asked for again"
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class QueueConsumer:
         """There is a channel on which frames may be written."""
         self._closing = False
         """We have asked to close it."""
-        self._why = _GONE
+        self._why = _DELETED
         """For which reason; none where too much was here."""
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the channel, or what consumes on it, has ended; done while there is none."""
@@ -197,7 +197,7 @@ class QueueConsumer:
             self._turn.cancels -= 1
             self._leave_if_done()
         elif method == deliveries.CANCEL and self._usable:
-            self._close(_GONE)
+            self._close(_DELETED)
         elif method == frames.CHANNEL_CLOSE_OK and self._closing:
             self._end(self._why)
 

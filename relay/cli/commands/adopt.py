@@ -13,7 +13,7 @@ from relay.cli.common.support import console, new_group
 
 if TYPE_CHECKING:
     from relay.adopt.adoption import Adoption
-    from relay.adopt.missing_table import Gone
+    from relay.adopt.missing_table import MissingTable
     from relay.postgres.operator_session import OperatorSession
 
 app = new_group(help="Come from another outbox: watch its table, switch its new rows over, empty it, or go back (docs/adopting.md).")
@@ -157,11 +157,11 @@ def _print(script: str) -> None:
     typer.echo(f"\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{script}COMMIT;")
 
 
-def _shown(one: Adoption | Gone) -> dict[str, Any]:
-    from relay.adopt.missing_table import Gone  # noqa: PLC0415 - heavy for --help
+def _shown(one: Adoption | MissingTable) -> dict[str, Any]:
+    from relay.adopt.missing_table import MissingTable  # noqa: PLC0415 - heavy for --help
 
-    gone = isinstance(one, Gone)
-    counts, routes, slots = ({}, [], []) if isinstance(one, Gone) else (one.count(), one.seen(), one.slots())
+    missing = isinstance(one, MissingTable)
+    counts, routes, slots = ({}, [], []) if isinstance(one, MissingTable) else (one.count(), one.seen(), one.slots())
     return {
         "table": one.row["source"],
         "layout": one.row["layout"],
@@ -174,7 +174,7 @@ def _shown(one: Adoption | Gone) -> dict[str, Any]:
         "seen": sum(route["rows"] for route in routes),
         "refused": sum(route["rows"] for route in routes if route["problem"]),
         "behind": [slot["slot"] for slot in slots if not slot["passed"]],
-        "gone": gone,
+        "gone": missing,
         "slots": slots,
         "routes": routes,
     }
