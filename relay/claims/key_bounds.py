@@ -118,8 +118,9 @@ class KeyBounds:
             (self._often if looks >= OFTEN else self._seldom).put(key, _Known(bound, looks))
 
     def seen(self, key: str, position: Position) -> None:
-        """A scan has seen a message of this key: a bound above it is wrong."""
-        if position < self._bound_of(key).start:
+        """A scan has seen a message of this key: a bound above it is wrong, unless its transaction was running then."""
+        bound = self._bound_of(key)
+        if position < bound.start and position.xid not in bound.late:
             self._pop(key)
 
     def forget(self) -> None:

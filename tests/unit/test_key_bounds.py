@@ -149,3 +149,15 @@ def test_a_message_that_was_seen_below_a_bound_makes_the_key_looked_at_whole() -
     bounds.seen("k", Position(49, 9))
 
     assert [NOWHERE] == bounds.of(["k"])
+
+
+def test_a_message_of_a_transaction_that_was_running_leaves_the_bound() -> None:
+    """The next look asks for that transaction, and need not walk what was settled of the key; any other message below is a surprise."""
+    bounds = KeyBounds()
+    bounds.learn(["k"], {}, Snapshot(50, frozenset({20})))
+
+    bounds.seen("k", Position(20, 3))
+    assert ([KeyBound(Position(50, 0), ())], [20]) == (bounds.of(["k"]), bounds.running)
+    bounds.seen("k", Position(21, 4))
+
+    assert [NOWHERE] == bounds.of(["k"])
