@@ -19,6 +19,8 @@ PAGE, PLOT = ROOT / "docs" / "soak.md", ROOT / "docs" / "soak.svg"
 INTRODUCTION = """\
 # The soak
 
+For operators.
+
 Two relays under a steady load, and a random fault each minute: relays are killed, stopped and frozen, servers killed and restarted,
 connections reset, cut, swallowed and closed, memory runs out, an exchange is paused. One relay, the survivor, is never killed, so that
 what it keeps in memory is seen over the whole time. In the end producers, consumer and archive are joined by id as in
