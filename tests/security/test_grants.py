@@ -13,7 +13,7 @@ import pytest
 from psycopg import errors, sql
 
 from relay.postgres.schema.migrate import migrate
-from tests.support import grants
+from tests.support import function_docs, grants
 from tests.support.doc_tables import ROOT
 from tests.support.grants import ROLES
 from tests.support.logins import login, own_role
@@ -67,6 +67,13 @@ def outbox(empty_database_url: str) -> Iterator[psycopg.Connection[Any]]:
 def test_the_page_says_exactly_what_the_catalogue_has(outbox: psycopg.Connection[Any]) -> None:
     """A grant more, a grant less, one to PUBLIC or one that may be handed on: write it anew with `python -m tests.support.grants`."""
     assert sorted(grants.documented()) == sorted(grants.found(outbox))
+
+
+def test_the_page_of_functions_has_their_arguments_and_callers(outbox: psycopg.Connection[Any]) -> None:
+    """`python -m tests.support.function_docs` writes it."""
+    page = function_docs.PAGE.read_text(encoding="utf-8")
+
+    assert function_docs.table(outbox) == page.partition(function_docs.BEGIN)[2].partition(function_docs.END)[0]
 
 
 def test_roles_own_nothing_and_are_nobody_special(outbox: psycopg.Connection[Any]) -> None:
