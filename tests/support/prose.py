@@ -36,7 +36,7 @@ def flaws(page: str) -> list[str]:
     """Sentences to be rewritten, each with the reason."""
     found = []
     for sentence in sentences(page):
-        words = len(re.findall(r"\w[\w'-]*", sentence))
+        words = len(re.findall(r"\d[\d,.]*|\w[\w'-]*", sentence))
         denied = _DENIED.findall(sentence)
         if words > MOST_WORDS:
             found.append(f"{words} words: {sentence}")
