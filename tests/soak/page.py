@@ -94,7 +94,7 @@ def _messages(report: dict[str, Any]) -> str:
     names = [name.replace("_", " ") for name in SHOWN]
     note = (
         "Dead are the bad ones, one in a hundred, that were inserted on purpose. In flight is the most that the faults allow to arrive"
-        " twice: by id where a relay died or stood still, and elsewhere the windows of both relays.\n"
+        " twice: by id where a relay died or was stopped, and elsewhere the windows of both relays.\n"
     )
     return _table(names, [[f"{report[name]:,}" for name in SHOWN]]) + "\n" + note
 
