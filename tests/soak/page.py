@@ -21,9 +21,9 @@ INTRODUCTION = """\
 
 For operators.
 
-Two relays under a steady load, and a random fault each minute: relays are killed, stopped and frozen, servers killed and restarted,
-connections reset, cut, swallowed and closed, memory runs out, an exchange is paused. One relay, the survivor, is never killed, so that
-what it keeps in memory is seen over the whole time. In the end producers, consumer and archive are joined by id as in
+The soak runs two relays under a steady load, with a random fault each minute. Relays are killed, stopped and frozen, and servers are
+killed and restarted. Connections are reset, cut, swallowed and closed, memory runs out, and an exchange is paused. One relay, the survivor,
+is never killed, so its memory can be measured over the whole time. In the end producers, consumer and archive are joined by id as in
 [faults](faults.md), and no line may rise.
 
 ```sh
@@ -69,7 +69,7 @@ def _of(lines: Sequence[Line], kind: str) -> list[Line]:
 def _verdict(lines: Sequence[Line]) -> str:
     [verdict] = _of(lines, "verdict") or [{"passed": False, "mismatches": ["The run ended before its verdict."]}]
     if verdict["passed"]:
-        return "**Passed:** nothing was lost, invented, or out of order, nothing came twice that a fault does not explain" + (
+        return "**Passed:** nothing was lost, invented, or out of order; a fault explains each duplicate" + (
             ", and no line rises.\n" if is_long(lines) else f"; for slopes a run takes {SHORTEST / 60:g} minutes.\n"
         )
     return "**Not passed:**\n\n" + "\n".join(f"- {sentence}" for sentence in verdict["mismatches"]) + "\n"
@@ -93,8 +93,9 @@ def _about(begin: Line, samples: Sequence[Line], faults: Sequence[Line]) -> str:
 def _messages(report: dict[str, Any]) -> str:
     names = [name.replace("_", " ") for name in SHOWN]
     note = (
-        "Dead are the bad ones, one in a hundred, that were inserted on purpose. In flight is the most that the faults allow to arrive"
-        " twice: by id where a relay died or was stopped, and elsewhere the windows of both relays.\n"
+        "The dead messages are bad messages, one in a hundred, that were inserted on purpose. The column `in flight` counts the"
+        " messages that the faults allow to arrive twice, at the most. Where a relay died or was stopped they are counted by id,"
+        " elsewhere by the windows of both relays.\n"
     )
     return _table(names, [[f"{report[name]:,}" for name in SHOWN]]) + "\n" + note
 
@@ -103,9 +104,9 @@ def _lines(lines: Sequence[Line]) -> str:
     heads = ("line", "median", "highest", "rises an hour by", "allowed", "", "why")
     body = [_row(one, long=is_long(lines)) for one in judged(lines)]
     note = (
-        "Theil-Sen slopes over the second half, without the samples during a fault and until its backlog was gone. A line rises if the"
-        " lower end of the slope's 95 % interval is above what is allowed. What a claim costs is compared between samples"
-        " that are alike: in messages a claim, or in what the control statement took.\n"
+        "The slopes are Theil-Sen slopes over the second half. Samples during a fault, and until its backlog was gone, are left out. A line"
+        " rises if the lower end of the slope's 95 % interval is above the allowed slope. The cost of a claim is compared between similar"
+        " samples: similar in messages a claim, or in the time of the control statement.\n"
     )
     return note + _cost(_of(lines, "sample")) + "\n" + _table(heads, body)
 
