@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["bucket", "object_store"]
 
 Archived = Callable[..., list[tuple[int, int]]]
+PATIENCE = 400.0
+"""Seconds of a test. One that is interrupted within a call to Spark's JVM leaves the connection out of step, so that all later ones fail.
+This limit is for what hangs, and not for a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test of this folder that time, unless it has its own."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 @pytest.fixture(scope="session")
