@@ -195,14 +195,17 @@ def test_metrics_say_which_days_are_done_when_postgresql_is_lost(
     assert 0 == metrics.run(lake=jobs.lake, database=jobs.database, spark=lambda: jobs.spark, say=spoken.append).days
 
 
-def test_a_run_ends_with_an_export_that_was_cut_short(
-    cli: Cli, jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, proxy: CuttingProxy
-) -> None:
-    """The JSON has both the export's result and the failed step; no later step has run, and the next run does all of it."""
+@pytest.fixture
+def _lost(cli: Cli, jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, proxy: CuttingProxy) -> None:
+    """Two rows to export by the command line, from a PostgreSQL that is lost behind the commit."""
     archived({}, {})
     behind_commit(Cut(asked(through, "commit_export"), answered=True, away=True))
     cli.env |= {"RELAY_LAKE_URL": jobs.lake.place.url, "RELAY_PIPELINE_DATABASE_URL": proxy.url(jobs.url)}
 
+
+@pytest.mark.usefixtures("_lost")
+def test_a_run_ends_with_an_export_that_was_cut_short(cli: Cli, jobs: Jobs) -> None:
+    """The JSON has both the export's result and the failed step; no later step has run, and the next run does all of it."""
     found = cli.json("pipeline", "run", code=4)
 
     assert ["export", "failed"] == list(found)
@@ -214,14 +217,9 @@ def test_a_run_ends_with_an_export_that_was_cut_short(
     assert jobs.whole()
 
 
-def test_a_person_reads_once_why_a_run_was_cut_short(
-    cli: Cli, jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed, proxy: CuttingProxy
-) -> None:
+@pytest.mark.usefixtures("_lost")
+def test_a_person_reads_once_why_a_run_was_cut_short(cli: Cli) -> None:
     """The export says it; the run names the step besides."""
-    archived({}, {})
-    behind_commit(Cut(asked(through, "commit_export"), answered=True, away=True))
-    cli.env |= {"RELAY_LAKE_URL": jobs.lake.place.url, "RELAY_PIPELINE_DATABASE_URL": proxy.url(jobs.url)}
-
     assert "2 rows exported in 1 batch\n" == cli("pipeline", "run", code=4)
 
     assert 1 == cli.stderr.count("was cut short: 2 rows in 1 file are in the lake")

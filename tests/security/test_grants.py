@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from relay.postgres.schema.migrate import migrate
 from tests.support import function_docs, grants
-from tests.support.doc_tables import ROOT
+from tests.support.doc_tables import ROOT, written
 from tests.support.grants import ROLES
 from tests.support.logins import login, own_role
 
@@ -71,9 +71,7 @@ def test_the_page_says_exactly_what_the_catalogue_has(outbox: psycopg.Connection
 
 def test_the_page_of_functions_has_their_arguments_and_callers(outbox: psycopg.Connection[Any]) -> None:
     """`python -m tests.support.function_docs` writes it."""
-    page = function_docs.PAGE.read_text(encoding="utf-8")
-
-    assert function_docs.table(outbox) == page.partition(function_docs.BEGIN)[2].partition(function_docs.END)[0]
+    assert function_docs.table(outbox) == written(*function_docs.PLACE)
 
 
 def test_roles_own_nothing_and_are_nobody_special(outbox: psycopg.Connection[Any]) -> None:

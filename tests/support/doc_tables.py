@@ -60,13 +60,18 @@ def written(page: str, name: str) -> str:
     return text.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0].strip()
 
 
+def put(page: str, name: str, text: str) -> None:
+    """Put a text between its marks on the page."""
+    path = ROOT / page
+    before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    path.write_text(f"{before}{begin}{text}\n{end}{after}", encoding="utf-8")
+
+
 def write() -> None:
     """Put every table into its page."""
     for (page, name), table in TABLES.items():
-        path = ROOT / page
-        before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- /{name} -->")
-        path.write_text(f"{before}{begin}{table()}\n{end}{after}", encoding="utf-8")
+        put(page, name, table())
 
 
 def _modules(package: Path) -> str:

@@ -8,10 +8,8 @@ from typing import Any
 
 import psycopg
 
-from relay import devservers
-from relay.postgres.schema.migrate import migrate
 from tests.support import grants
-from tests.support.doc_tables import ROOT
+from tests.support.doc_tables import put
 
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "Messages": {
@@ -73,8 +71,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """What the functions for people do, without `queue_message_`; the other functions are for triggers, relays and the command line."""
-PAGE = ROOT / "docs" / "functions.md"
-BEGIN, END = "<!-- functions -->\n", "<!-- /functions -->"
+PLACE = ("docs/functions.md", "functions")
+"""The page, and the name of the part of it that is made from the catalogue."""
 _FOUND = """
 SELECT substr(proname, length('queue_message_') + 1), pg_get_function_arguments(oid), pg_get_function_result(oid)
 FROM pg_proc WHERE pronamespace = %s::regnamespace
@@ -93,7 +91,7 @@ def table(connection: psycopg.Connection[Any]) -> str:
     for title, meanings in MEANINGS.items():
         rows = [f"| `{_call(name, *known[name])}` | {_who(callers.get(name, []))} | {does} |" for name, does in meanings.items()]
         parts.append("\n".join([f"## {title}", "", "| function | who may call it | what it does |", "|---|---|---|", *rows]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _call(name: str, arguments: str, result: str) -> str:
@@ -110,12 +108,8 @@ def _who(kinds: list[str]) -> str:
 
 def write() -> None:
     """Put the table of a fresh schema into the page."""
-    with devservers.postgres(say=lambda _line: None, private=True) as server:
-        migrate(server.url, schema=grants.SCHEMA)
-        with psycopg.connect(server.url) as connection:
-            made = table(connection)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{made}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    with grants.fresh_schema() as connection:
+        put(*PLACE, table(connection))
 
 
 if __name__ == "__main__":

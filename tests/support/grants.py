@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.doc_tables import ROOT
+from tests.support.doc_tables import ROOT, put
 from tests.support.logins import KINDS, own_role
 
 SCHEMA = "outbox"
@@ -92,15 +94,19 @@ def _objects(on: str) -> list[str]:
     return made
 
 
-def write() -> None:
-    """Put the table of a fresh schema into the page."""
+@contextmanager
+def fresh_schema() -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a server of its own, which has the schema and nothing else."""
     with devservers.postgres(say=lambda _line: None, private=True) as server:
         migrate(server.url, schema=SCHEMA)
         with psycopg.connect(server.url) as connection:
-            made = table(found(connection))
-    before, begin, rest = _PAGE.read_text(encoding="utf-8").partition("<!-- grants -->\n")
-    _, end, after = rest.partition("<!-- /grants -->")
-    _PAGE.write_text(f"{before}{begin}{made}\n{end}{after}", encoding="utf-8")
+            yield connection
+
+
+def write() -> None:
+    """Put the table of a fresh schema into the page."""
+    with fresh_schema() as connection:
+        put("docs/grants.md", "grants", table(found(connection)))
 
 
 if __name__ == "__main__":

@@ -110,11 +110,7 @@ def run(
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
     job = _name(job, selection, same_id=same_id)
     began = time.monotonic()
-    ledger = database.fetch("read_replay_ledger", {"job": job})
-    source = LakeSource.of(
-        lake, selection, done={(xid, seq) for xid, seq, _ in ledger}, made={made for _, _, made in ledger}, dry_run=dry_run
-    )
-    _refuse_missing(source.missing)
+    source = _source(lake, database, selection, job, dry_run=dry_run)
     todo = source.found if limit is None else min(source.found, limit)
     say(_beginning(source, todo))
     work = _Work(database, say, job, same_id=same_id, found=source.found, todo=todo)
@@ -129,6 +125,15 @@ def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
     if not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise PipelineError(f"The job's name must have 1 to {LONGEST_JOB} bytes.")
     return job
+
+
+def _source(lake: Lake, database: Database, selection: Selection, job: str, *, dry_run: bool) -> LakeSource:
+    """What the lake has of the selection, apart from what the job has done and made."""
+    ledger = database.fetch("read_replay_ledger", {"job": job})
+    done, made = {(xid, seq) for xid, seq, _ in ledger}, {made for _, _, made in ledger}
+    source = LakeSource.of(lake, selection, done=done, made=made, dry_run=dry_run)
+    _refuse_missing(source.missing)
+    return source
 
 
 def _refuse_missing(ids: Sequence[str]) -> None:
