@@ -14,6 +14,7 @@ from psycopg import sql
 from relay import devservers
 from relay.devservers.find import find_postgres
 from relay.postgres.schema.migrate import migrate
+from tests import ROOT
 from tests.support import docs
 from tests.support.broker import Topology
 from tests.support.logins import login, own_role
@@ -28,7 +29,7 @@ WITH_CRON = ("shared_preload_libraries=pg_cron", "cron.database_name=postgres", 
 
 def example() -> list[str]:
     """The statements of the page's example: schedule, look, unschedule."""
-    section = docs.text_of(docs.ROOT / "docs" / "operations/deployment.md").partition("## Scheduled messages")[2]
+    section = docs.text_of(ROOT / "docs" / "operations/deployment.md").partition("## Scheduled messages")[2]
     found = re.search(r"```sql\n(.*?)```", section, re.DOTALL)
     assert found is not None
     return [statement.strip() for statement in re.split(r";\n", found[1]) if statement.strip()]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from tests.support.doc_tables import ROOT
+from tests import ROOT
 
 LEFT_OUT: Mapping[str, str] = {
     "tests/unit": "starts no server",
@@ -22,7 +22,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/containers": "the versions are those of the images",
     "tests/examples": "programs of applications, whose INSERT other tests send too",
     "tests/pipeline": "meets the servers only by SQL that other tests run too",
-    "tests/integration/test_local_java.py": "Java for the pipeline",
+    "tests/integration/server/test_local_java.py": "Java for the pipeline",
 }
 """Folders and files of tests that no suite plays, and why."""
 SUITES: Mapping[str, Sequence[str]] = {

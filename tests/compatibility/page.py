@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from tests import ROOT
 from tests.compatibility.cells import SUITES, Line
 from tests.compatibility.servers import POSTGRES, RABBITMQ
-from tests.support.doc_tables import ROOT
 
 PAGE = ROOT / "docs" / "compatibility.md"
 START, END = "<!-- compatibility -->", "<!-- /compatibility -->"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.devservers.process import plain_environment
-from tests.support.docs import ROOT
+from tests import ROOT
 from tests.support.example_programs import EXAMPLES
 from tests.support.plugin_runs import import_path
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from relay.postgres.schema.sql_files import migrations
-from tests.support.doc_tables import ROOT
+from tests import ROOT
 from tests.support.fault_play import SMALL, play
 from tests.support.fault_scene import Scene
 from tests.support.relays import COMMAND, RelayProcess, Relays

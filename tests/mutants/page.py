@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants.runner import ROOT, Mutant, Verdict
+from tests import ROOT
+from tests.mutants.runner import Mutant, Verdict
 
 PAGE = ROOT / "docs" / "mutants.md"
 HEAD = "| safeguard | switched off in | turns red | after |\n|---|---|---|---|"

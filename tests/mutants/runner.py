@@ -18,7 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple, Self
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 CATALOG = Path(__file__).with_name("mutants.toml")
 LIMIT = 180.0
 """Seconds in which a mutant must be noticed."""

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from relay import devservers
+from tests import ROOT
 from tests.mutants.page import Surveyed, Survivor, write_survey
 from tests.mutants.ready import CONFTEST, DAY, SERVER, TEMPLATE
-from tests.mutants.runner import COPIED, ROOT
+from tests.mutants.runner import COPIED
 from tests.support.servers import Databases, utc_today
 
 CATALOG = Path(__file__).with_name("survey.toml")

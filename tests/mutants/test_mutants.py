@@ -7,8 +7,9 @@ from typing import Final
 
 import pytest
 
+from tests import ROOT
 from tests.mutants.page import PAGE, row_of, rows
-from tests.mutants.runner import ROOT, Mutant, load, try_all
+from tests.mutants.runner import Mutant, load, try_all
 from tests.mutants.survey import catalog
 from tests.support import docs
 
@@ -19,7 +20,7 @@ TOOTHLESS = Mutant(
     file="relay/engine/retry.py",
     before="Share of a backoff",
     after="Part of a backoff",
-    test="tests/unit/test_retry.py::test_every_verdict_is_decided",
+    test="tests/unit/engine/test_retry.py::test_every_verdict_is_decided",
 )
 
 
@@ -41,7 +42,7 @@ def test_a_mutant_that_nobody_notices_is_told() -> None:
 
 def test_a_test_that_says_nothing_without_the_mutation_is_told() -> None:
     """One that is not there is as good as one that is red."""
-    [verdict] = try_all([TOOTHLESS._replace(test="tests/unit/test_retry.py::test_nothing")], servers={})
+    [verdict] = try_all([TOOTHLESS._replace(test="tests/unit/engine/test_retry.py::test_nothing")], servers={})
 
     assert (False, "the test is neither without the mutation") == (verdict.killed, verdict.note)
 

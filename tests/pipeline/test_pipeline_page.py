@@ -11,6 +11,7 @@ import pytest
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.metrics import aggregate
 from relay.pipeline.source.columns import DAY
+from tests import ROOT
 from tests.support import docs, lake_rows
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def execute(name: str, lake: Lake, url: str = "") -> None:
 
     The URL is an option here because the tests' session began before this test's database: Spark keeps the environment of its start.
     """
-    page = docs.text_of(docs.ROOT / "docs" / "pipeline.md")
+    page = docs.text_of(ROOT / "docs" / "pipeline.md")
     found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert found, name
     program = found[1].replace("/var/lib/outbox-lake", lake.place.url).replace(".schema(", f".option('url', {url!r}).schema(")

@@ -7,13 +7,13 @@ import re
 import select
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from subprocess import Popen
 
 import psycopg
 import pytest
 
 from relay.postgres.schema.migrate import check, migrate
+from tests import ROOT
 from tests.support.broker import Declared
 from tests.support.cli import Cli, Seeded
 from tests.support.foreign import renumber
@@ -22,7 +22,6 @@ from tests.support.logins import login
 from tests.support.queue import Queue
 from tests.support.relays import Relays
 
-ROOT = Path(__file__).parents[2]
 KEYS = (
     "SELECT pg_advisory_lock(n, hashtext('public')) FROM generate_series(724017720, 724017740) AS n",
     "SELECT pg_advisory_lock(n, hashtext('public job')) FROM generate_series(724017720, 724017740) AS n",

@@ -13,8 +13,9 @@ import pytest
 from psycopg import errors, sql
 
 from relay.postgres.schema.migrate import migrate
+from tests import ROOT
 from tests.support import function_docs, grants
-from tests.support.doc_tables import ROOT, written
+from tests.support.doc_tables import written
 from tests.support.grants import ROLES
 from tests.support.logins import login, own_role
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.doc_tables import ROOT
+from tests import ROOT
 
 DOCKERFILES = [ROOT / "Dockerfile", *sorted(ROOT.glob("docker/**/Dockerfile"))]
 CONTEXT = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()

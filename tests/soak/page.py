@@ -11,9 +11,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from tests import ROOT
 from tests.soak.plot import Panel, drawn
 from tests.soak.verdict import LIFE, LIMITS, SHORTEST, Judged, Limit, Line, is_long, judged
-from tests.support.doc_tables import ROOT
 
 PAGE, PLOT = ROOT / "docs" / "soak.md", ROOT / "docs" / "soak.svg"
 INTRODUCTION = """\

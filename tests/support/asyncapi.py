@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
+
 PACKAGE = "@asyncapi/specs@6.11.1"
-FOLDER = Path(__file__).resolve().parents[2] / "build" / "asyncapi"
+FOLDER = ROOT / "build" / "asyncapi"
 
 
 def official_schema() -> Any:

@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from relay import devservers
 from relay.devservers.borrowed import database_at
 from relay.postgres.schema.migrate import migrate
-from tests.support.doc_tables import ROOT
+from tests import ROOT
 from tests.support.grants import ROLES
 from tests.support.logins import login
 

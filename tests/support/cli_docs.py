@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from relay.cli.main import app
+from tests import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+PAGE = ROOT / "docs" / "cli.md"
 BEGIN, END = "<!-- commands -->\n", "<!-- /commands -->\n"
 
 

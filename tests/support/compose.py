@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 PORTS = ("POSTGRES_PORT", "AMQP_PORT", "RABBITMQ_UI_PORT", "HTTP_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
 IMAGES: Mapping[str, str] = {"OUTBOX_IMAGE": "outbox-relay:test", "OUTBOX_POSTGRES_IMAGE": "outbox-relay-postgres:test"}
 """Tags of their own, so that a test does not replace what the user has built."""

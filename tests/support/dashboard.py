@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-DOCKER = Path(__file__).resolve().parents[2] / "docker"
+from tests import ROOT
+
+DOCKER = ROOT / "docker"
 DASHBOARDS = sorted((DOCKER / "grafana/dashboards").glob("*.json"))
 ALERTS = DOCKER / "prometheus/alerts.yml"
 PROMETHEUS_OWN = {"up", "job", "instance", "le"}

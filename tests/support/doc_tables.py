@@ -14,9 +14,8 @@ from relay.events import broker, schedules
 from relay.events import contracts as contract_events
 from relay.events import inbox as inbox_events
 from relay.observability.logs import name_of
+from tests import ROOT
 from tests.support.fault_signs import signs
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def settings() -> str:

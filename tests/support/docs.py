@@ -12,8 +12,8 @@ import typer
 
 from relay.cli.main import app
 from relay.config.settings import Settings
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(ROOT.glob("docs/**/*.md"))
 PAGES += [ROOT / "examples" / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
 _CODE_PLACES = {"Problem": 0, "PublishResult": 1, "OptionsError": 0, "Archive": 1, "Retry": 1, "GiveBack": 0}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from relay.devservers.find import find_postgres
-from tests.support.docs import ROOT
+from tests import ROOT
 
 EXAMPLES = ROOT / "examples"
 _BUILD = ROOT / "build" / "examples"

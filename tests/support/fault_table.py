@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.doc_tables import ROOT
+from tests import ROOT
 from tests.support.fault_menu import MENU
 from tests.support.fault_runs import LEDGER, Line, lines
 

@@ -12,7 +12,8 @@ import psycopg
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.doc_tables import ROOT, put
+from tests import ROOT
+from tests.support.doc_tables import put
 from tests.support.logins import KINDS, own_role
 
 SCHEMA = "outbox"

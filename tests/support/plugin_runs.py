@@ -6,7 +6,7 @@ import os
 import tomllib
 from pathlib import Path
 
-from tests.support.docs import ROOT
+from tests import ROOT
 
 
 def import_path(folder: Path) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
-from tests.support.doc_tables import ROOT
+from tests import ROOT
 from tests.support.pairwise import Value, covering
 from tests.support.poison import POISON, Poison
 from tests.support.poison_lab import CLOSED, DEFAULT, EXCHANGES, INTERNAL, KINDS, MISSING, MOST_BYTES, NOWHERE, OPEN, SELECTED, SHUT, WORLDS

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from relay.devservers.process import plain_environment
+from tests import ROOT
 from tests.support.queue import PATIENCE
 
 COMMAND = (sys.executable, "-m", "relay")
-CHECKOUT = Path(__file__).resolve().parents[2]
 """Whose code `COMMAND` runs: that of these tests, which may be a copy of what is installed."""
 Line = dict[str, Any]
 
@@ -120,7 +120,7 @@ class Relays:
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._command = command
-        code = {"PYTHONPATH": str(CHECKOUT)} if command == COMMAND else {}
+        code = {"PYTHONPATH": str(ROOT)} if command == COMMAND else {}
         self._environment = {**plain_environment(folder), "RELAY_LOG_FORMAT": "json", "RELAY_HTTP_PORT": "", **code}
         self._folder = folder
         self._started: list[RelayProcess] = []

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relay.devservers.process import Say
+from tests import ROOT
 from tests.bench.rivals.rival import NotInstallableError
 
-ROOT = Path(__file__).parents[3] / "build" / "rivals"
+FOLDER = ROOT / "build" / "rivals"
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 600.0
 """Seconds that an installation may take."""
@@ -23,7 +24,7 @@ def python(name: str, say: Say) -> None:
     Raises:
         NotInstallableError: pip does not succeed.
     """
-    requirements, folder = PROGRAMS / f"{name}.txt", ROOT / name
+    requirements, folder = PROGRAMS / f"{name}.txt", FOLDER / name
     if _is_there(folder, requirements):
         return
     say(f"{name}: installing {len(requirements.read_text().splitlines())} packages with pip into build/rivals/{name}")
@@ -35,7 +36,7 @@ def python(name: str, say: Say) -> None:
 
 def interpreter(name: str) -> Path:
     """The Python of an environment."""
-    return ROOT / name / "bin" / "python"
+    return FOLDER / name / "bin" / "python"
 
 
 def node(name: str, say: Say) -> None:
@@ -44,7 +45,7 @@ def node(name: str, say: Say) -> None:
     Raises:
         NotInstallableError: there is no Node.js or no npm, or npm does not succeed.
     """
-    manifest, folder = PROGRAMS / f"{name}.json", ROOT / name
+    manifest, folder = PROGRAMS / f"{name}.json", FOLDER / name
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise NotInstallableError(f"{name} is left out: {program} is not installed here.")
@@ -60,7 +61,7 @@ def node(name: str, say: Say) -> None:
 
 def modules(name: str) -> Path:
     """Where Node.js finds the packages of an environment."""
-    return ROOT / name / "node_modules"
+    return FOLDER / name / "node_modules"
 
 
 def _run(name: str, command: Sequence[str], folder: Path) -> None:

@@ -1,0 +1,161 @@
+"""What a drained message costs, by counters; each limit stands beside what was measured.
+
+Measured on 2 cores with PostgreSQL 15 and RabbitMQ 3.10 beside, messages of 300 bytes, default settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from relay.message import SUCCESS
+from relay.ports import SettleRow
+from tests.support.broker import Topology
+from tests.support.queue import MakeStore, Queue, until
+from tests.support.relays import RelayProcess, Relays, cpu_seconds, peak_memory
+from tests.support.servers import Say
+from tests.support.statements import Tap
+
+MESSAGES = 20_000
+BATCH = 1_000
+STATEMENTS_PER_BATCH = 4.8
+"""Beside those of an idle relay. Measured: 3.2 to 3.8 on a busy machine; one claims, one settles, a portion that is confirmed late settles
+apart, and the main stream is looked at beside the exchange that floods it. The first claims of a backlog are smaller than a batch."""
+WAL_PER_MESSAGE = 1200
+"""Bytes. Measured: 1,045 to 1,125 without full-page images, with what the first pages of a new table and the relay's own row cost, and 864
+once they are there: 170 of the claim, 150 of the archive's indexes, the rest of the move."""
+HOT_SHARE = 0.99
+"""Of the claims. Measured: 100 %, as each page keeps room for a second version of its rows."""
+CPU_PER_MESSAGE = 45e-6
+"""Seconds. Measured: 13 to 25 millionths; a task or a future for each message would cost 200.
+`tests/unit/engine/test_calls.py` holds it by counting."""
+MEMORY = 120 << 20
+"""Bytes. Measured: 73 to 75 MB, of which the interpreter and the libraries are 60."""
+START_AND_END = 100
+"""Statements. Measured: 93 from the start to the end of a relay that idles for two seconds, in which its looks become rarer."""
+IDLE_STATEMENTS_PER_SECOND = 4.0
+"""Measured: 2.9 to 3.3: one look a second, each two seconds policy, heartbeat, lanes and the locks of silent relays, each ten a proof;
+beside them come some twenty statements once a minute, a third of one a second."""
+RESTED = 3
+"""Heartbeats after which a relay with nothing to do has come to rest."""
+IDLE_HEARTBEATS = 5
+"""So many, two seconds apart, are counted over: the chores of the minute come ten times as late."""
+SIZES = (0, 20, 60, 100, 250, 300, 700, 1950)
+LONGEST_NAME = "relay-" + "x" * 34
+INSERT = (
+    "INSERT INTO queue_message (exchange, routing_key, content) "
+    f"SELECT %s, %s, jsonb_build_object('n', n, 'pad', repeat('x', 250)) FROM generate_series(1, {MESSAGES}) AS n"
+)
+
+
+class Meter:
+    """Counts in one database from another one of the same server, so that looking does not count."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[tuple[int]], database: str) -> None:
+        self._connection = connection
+        self._database = database
+
+    async def statements(self) -> int:
+        """Statements of closed connections so far: a relay's are a transaction each."""
+        return await self._one("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = %s", self._database)
+
+    async def wal(self) -> int:
+        """Bytes of the server's WAL so far."""
+        return await self._one("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
+
+    async def relays_have_left(self) -> bool:
+        """No connection of a relay stands; what it did is counted."""
+        mine = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND application_name LIKE 'outbox-relay/%%'"
+        return await self._one(mine, self._database) == 0
+
+    async def _one(self, statement: str, *values: str) -> int:
+        cursor = await self._connection.execute(statement.encode(), values or None)
+        row = await cursor.fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@pytest.fixture
+async def meter(queue: Queue) -> AsyncIterator[Meter]:
+    """Looks at this test's database from outside."""
+    async with await psycopg.AsyncConnection.connect(queue.url, dbname="postgres", autocommit=True) as connection:
+        yield Meter(connection, await queue.value("SELECT current_database()"))
+
+
+async def stop(relay: RelayProcess, meter: Meter) -> int:
+    """Stop the relay; return how many statements the database has counted."""
+    assert 0 == await relay.stop()
+    await until(meter.relays_have_left)
+    return await meter.statements()
+
+
+@pytest.mark.ids("D2")
+async def test_a_drained_backlog_costs_what_it_may(
+    relays: Relays, queue: Queue, meter: Meter, topology: Topology, amqp_url: str, say: Say
+) -> None:
+    """Processor time and memory of the relay, statements, WAL and row versions of the database."""
+    inbox, before = await topology.declare(), await meter.statements()
+
+    relay = await relays.start(LONGEST_NAME, database=queue.url, broker=amqp_url)
+    await relay.logged("listen_up")
+    async with await psycopg.AsyncConnection.connect(queue.url) as writer:
+        await writer.execute(INSERT.encode(), [inbox.exchange, inbox.routing_key])
+        cpu, wal, began = cpu_seconds(relay.pid), await meter.wal(), time.monotonic()
+    await until(lambda: topology.has(inbox.queue, MESSAGES), 60)
+    seconds = time.monotonic() - began
+    await queue.settled()
+    cpu, memory = cpu_seconds(relay.pid) - cpu, peak_memory(relay.pid)
+    statements = await stop(relay, meter) - before - START_AND_END - IDLE_STATEMENTS_PER_SECOND * (time.monotonic() - began)
+    wal = await meter.wal() - wal
+    [(claims, hot)] = await queue.sql("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'queue_message'")
+    say(
+        f"{MESSAGES / seconds:.0f} messages/s, {cpu / MESSAGES * 1e6:.1f} µs CPU each, {memory >> 20} MB, "
+        f"{wal / MESSAGES:.0f} B WAL each, {hot / claims:.1%} HOT, {statements * BATCH / MESSAGES:.1f} statements a batch"
+    )
+    assert cpu <= CPU_PER_MESSAGE * MESSAGES
+    assert memory <= MEMORY
+    assert wal <= WAL_PER_MESSAGE * MESSAGES
+    assert statements * BATCH <= STATEMENTS_PER_BATCH * MESSAGES
+    assert claims >= MESSAGES
+    assert hot >= HOT_SHARE * claims
+
+
+@pytest.mark.ids("D2")
+async def test_claims_stay_hot_whatever_the_size_of_messages(queue: Queue, make_store: MakeStore) -> None:
+    """Every row of a page finds room for its second version, also at sizes that fill a page to the last byte."""
+    store = make_store("r")
+    await store.register()
+    for size in SIZES:
+        pad = f"jsonb_build_object('pad', repeat('x', {size}))"
+        await queue.sql(f"INSERT INTO queue_message (exchange, content) SELECT 'orders', {pad} FROM generate_series(1, 1000)")
+        for _ in range(2):
+            batch = await store.batch(limit=BATCH // 2)
+            await store.archive(batch, [SettleRow(claim, SUCCESS, 1, 2) for claim in batch.claims], again=False)
+    await store.aclose()
+
+    async def counted() -> bool:
+        counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'queue_message'"
+        [(claims, hot)] = await queue.sql(counts)
+        return bool(claims == 1000 * len(SIZES) and hot >= HOT_SHARE * claims)
+
+    await until(counted)
+
+
+@pytest.mark.ids("D2")
+async def test_an_idle_relay_asks_little(relays: Relays, queue: Queue, amqp_url: str, say: Say) -> None:
+    """Statements a second of a relay that has nothing to do, each one heard on its way, from a heartbeat to a later one."""
+    async with Tap.before(queue.url) as tap:
+
+        async def beats(count: int) -> bool:
+            return len(tap.of("heartbeat")) >= count
+
+        relay = await relays.start(database=tap.url(queue.url), broker=amqp_url)
+        await until(lambda: beats(RESTED + IDLE_HEARTBEATS), 60)
+        first, *_, last = [heard.at for heard in tap.of("heartbeat")[RESTED - 1 : RESTED + IDLE_HEARTBEATS]]
+        counted = [heard for heard in tap.statements if first < heard.at <= last]
+        assert 0 == await relay.stop()
+    say(f"{len(counted) / (last - first):.1f} statements a second while idle")
+    assert IDLE_HEARTBEATS < len(counted) <= IDLE_STATEMENTS_PER_SECOND * (last - first), counted

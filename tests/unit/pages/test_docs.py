@@ -1,0 +1,90 @@
+"""README and docs against the code: what they name exists, and the tables that can be made from the code are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from relay.observability.metrics import Metrics
+from tests import ROOT
+from tests.support import doc_tables, docs
+
+every_page = pytest.mark.parametrize("page", docs.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+KNOWN_ELSEWHERE = {"queue_message_test_seq", "queue_message_test"}
+"""Names of an example, not of the schema."""
+
+
+@pytest.mark.parametrize(("page", "name"), doc_tables.TABLES)
+def test_a_table_is_what_the_code_says(page: str, name: str) -> None:
+    """Write it anew with `python -m tests.support.doc_tables`."""
+    assert doc_tables.TABLES[page, name]() == doc_tables.written(page, name)
+
+
+@every_page
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    """A promise points at the test that holds it."""
+    named = re.findall(r"\btest_\w+(?:\.py)?", docs.text_of(page))
+
+    assert set() == {name for name in named if name not in KNOWN_ELSEWHERE} - docs.tests()
+
+
+@every_page
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    """To a file of the repository, and to a heading where an anchor is named."""
+    for target in docs.links(page):
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in docs.anchors(file), target
+
+
+@every_page
+def test_every_command_and_option_that_is_named_exists(page: Path) -> None:
+    """A reader may type what stands there."""
+    lines = [re.sub(r"^(?:docker compose run --rm operator|relay) ", "relay ", span) for span in docs.spans(page)]
+
+    assert [] == [(line, wrong) for line in lines if line.startswith("relay ") and (wrong := docs.wrong_command(line))]
+
+
+@every_page
+def test_every_setting_that_is_named_exists(page: Path) -> None:
+    """No variable that nothing reads."""
+    assert set() == set(re.findall(r"\bRELAY_[A-Z_]*[A-Z]\b", docs.text_of(page))) - docs.variables()
+
+
+@every_page
+def test_every_name_of_the_schema_exists(page: Path) -> None:
+    """Tables, views and functions that a reader may type into psql; a decision may speak of what was tried."""
+    found = {name for span in docs.spans(page) for name in re.findall(r"\bqueue_message\w*", span)}
+    named = {re.sub(r"_\d{8}$", "", name) for name in found}  # a day's partition
+
+    assert set() == named - docs.schema_names() - KNOWN_ELSEWHERE
+
+
+@every_page
+def test_every_metric_that_is_named_is_exported(page: Path) -> None:
+    """An alert on a metric that is not there never fires."""
+    metrics = Metrics()
+    metrics.watch(in_flight=int, silent=dict)
+    metrics.queue(dict.fromkeys(re.findall(r"relay_(?:queue_)?(\w+)", docs.text_of(page)), 0.0))
+    exported = set(re.findall(r"^(?:# TYPE )?(relay_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+
+    named = {span for span in docs.spans(page) if re.fullmatch(r"relay_[a-z_]+", span)}
+
+    assert set() == named - exported - {"relay_id"}  # which is a value of a log line
+
+
+def test_every_error_code_is_explained_and_no_other() -> None:
+    """The first column of the tables of codes, against the calls and statements that write them."""
+    text = docs.text_of(ROOT / "docs" / "codes.md").partition("## Rejected")[2]
+
+    assert docs.codes() == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    """Each has a name after its number."""
+    names = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+
+    assert [f"{number:04d}-" for number in range(1, len(names) + 1)] == [name[:5] for name in names]

@@ -1,0 +1,32 @@
+"""Pages are in plain English."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.support.docs import PAGES
+from tests.support.prose import MOST_WORDS, flaws
+
+WRITTEN_AS_IT_WAS = (ROOT / "CHANGELOG.md", *(ROOT / "docs" / "decisions").glob("*.md"))
+"""What has been said at a time stays as it was said then."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in WRITTEN_AS_IT_WAS], ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_sentence_must_be_read_twice(page: Path) -> None:
+    """Each is short and has the field's words, as far as a program can see that."""
+    assert [] == flaws(page.read_text(encoding="utf-8"))
+
+
+def test_long_sentences_and_words_of_our_own_are_found() -> None:
+    """Tables, programs, addresses of links and generated parts count as nothing, and code as a word."""
+    long = " ".join(["word"] * MOST_WORDS)
+    table, program, made = f"| {long} {long} |", f"```sh\n{long} {long}\n```", f"<!-- made -->\n{long} {long}\n<!-- /made -->"
+    fine = [f"# {long} {long}", f"{long}. {long}: {long}.", table, program, made]
+    linked = [f"A `{long}` and [one]({long} {long}) word.", f"- {long}\n- {long}"]
+
+    assert [] == flaws("\n\n".join(fine + linked))
+    assert [f"26 words: {long} more."] == flaws(f"{long} more.")
+    assert ["Nobody: Nobody waits."] == flaws("Nobody waits.")

@@ -1,0 +1,46 @@
+"""The documentation site shows every page, once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.support.docs import PAGES
+
+EXAMPLES = ROOT / "examples"
+DECISIONS = ROOT / "docs" / "decisions"
+
+
+def leaves(nav: Any) -> Iterator[str]:
+    """The pages below an entry of the navigation."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from leaves(part)
+
+
+def navigation() -> list[str]:
+    """Every page, in its order."""
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    return [*leaves(site["project"]["nav"])]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """But decisions, to which pages lead, and programs, to which the page of the examples leads."""
+    pages = {str(page.relative_to(ROOT)) for page in PAGES if DECISIONS not in page.parents and page.parent.parent != EXAMPLES}
+
+    assert sorted(pages) == sorted(navigation())
+
+
+@pytest.mark.parametrize("page", [page for page in navigation() if page.startswith("docs/")])
+def test_every_page_says_for_whom_it_is(page: str) -> None:
+    """In the first words below its title."""
+    title, _, text = (ROOT / page).read_text(encoding="utf-8").partition("\n\n")
+
+    assert title.startswith("# ")
+    assert text.startswith("For ")
