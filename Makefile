@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 # Extras stay in the lock: pip would judge `coverage[toml]` by its newest release, which has no hash here, and refuse the whole file.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras
-# Two processes take file by file, each with servers of its own; tests/support/spread.py lets folders that compute and that wait take turns.
+# Two processes take file by file, each with servers of its own; tests/support/xdist_order.py lets folders that compute and that wait take turns.
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance examples compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
 # What the documentation site shows or links to.
@@ -71,7 +71,7 @@ pipeline-demo: $(VENV)/.pipeline ## archive, lake, numbers, retention and replay
 
 test-faults: $(STAMP) ## each fault some 20 times (hours; goes on where it was cut short), then the pipeline's: 20 kills among 4 million rows
 	@status=0; $(BIN)/python -m pytest -v --fault-runs build/faults.jsonl tests/faults || status=$$?; \
-		$(BIN)/python -m tests.support.fault_table build/faults.jsonl; [ $$status -eq 0 ] || [ $$status -eq 5 ]
+		$(BIN)/python -m tests.support.faults.docs_table build/faults.jsonl; [ $$status -eq 0 ] || [ $$status -eq 5 ]
 	@FAULT_LONG=1 FAULT_REPEATS=20 FAULT_ROWS=200000 $(BIN)/python -m pytest -q --durations=0 --durations-min=1 \
 		tests/pipeline/test_export_faults.py tests/pipeline/test_export_refused.py tests/pipeline/test_standalone.py \
 		tests/pipeline/test_interrupts.py tests/security/test_canary_export.py

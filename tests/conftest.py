@@ -13,7 +13,20 @@ from hypothesis import settings
 
 pytest_plugins = [
     f"tests.support.{name}"
-    for name in ("ids", "servers", "own", "queue", "claimers", "chance", "cli", "checking", "relays", "fault_runs", "spread", "inboxes")
+    for name in (
+        "pages.conventions",
+        "servers.shared",
+        "servers.private",
+        "database.queue",
+        "database.claimers",
+        "random_seed",
+        "relays.cli",
+        "database.checking",
+        "relays.processes",
+        "faults.runner",
+        "xdist_order",
+        "database.inboxes",
+    )
 ]
 
 settings.register_profile("patient", deadline=None)

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support.broker import Topology
-from tests.support.queue import Queue
-from tests.support.relays import RelayProcess, Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue
+from tests.support.relays.processes import RelayProcess, Relays
 
 INSERT = (
     "INSERT INTO queue_message (exchange, routing_key, content) "

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from tests.support.broker import Declared, Topology
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.servers import Databases
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.servers.shared import Databases
 
 ASLEEP = "6 s"
 """After the start. The pauses between looks double from 0.01 s to the poll interval, so the next look is due at about 10 s."""

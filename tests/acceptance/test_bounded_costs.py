@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from relay.amqp.publishing.barriers import MOST_UNSEEN
-from tests.support.broker import Declared, Topology
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays, cpu_seconds
-from tests.support.servers import Say
-from tests.support.statements import Tap
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.network.statement_proxy import Tap
+from tests.support.relays.processes import Relays, cpu_seconds
+from tests.support.servers.shared import Say
 
 WINDOW = 4_000
 BEATS = 2

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
 
 pytestmark = pytest.mark.ids("A37")
 SCHEMA = {"type": "object", "required": ["order"], "properties": {"order": {"type": "integer"}, "secret": {"maxLength": 3}}}

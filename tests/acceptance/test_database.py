@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.support.broker import Declared, Topology
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, Relays
 
 POLL = 30
 """Seconds between two looks of an idle relay, so that nothing but a notification can be the reason for a quick delivery."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.broker import Declared, Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
 
 KEYS = ("anna", "berta")
 

@@ -18,7 +18,7 @@ import pytest
 from relay.demo import ledger
 from relay.devservers.find import find_rabbitmq
 from relay.devservers.process import family
-from tests.support.demos import Run, begun, check, play
+from tests.support.relays.demos import Run, begun, check, play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import Relays
 
 MIB = 1 << 20
 BODY = "INSERT INTO queue_message (exchange, routing_key, body) SELECT %s, %s, decode(repeat('ab', %s), 'hex')"

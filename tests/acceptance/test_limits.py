@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
 
 RATE = 50
 SLACK = 1.0

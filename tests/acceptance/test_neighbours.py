@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from relay import devservers
-from tests.support.broker import Declared, Topology
-from tests.support.own import user_of
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.servers.private import user_of
 
 GOOD = 500
 CHUNKS = 10

@@ -20,7 +20,7 @@ from relay.demo.history import ledger
 from relay.demo.history.sums import promises, sums
 from relay.devservers.find import find_rabbitmq
 from relay.devservers.java import find_java
-from tests.support.demos import Run, begun, check, play
+from tests.support.relays.demos import Run, begun, check, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(960)]
 

@@ -8,11 +8,21 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from relay import devservers
-from tests.support.poison import POISON, Poison
-from tests.support.poisoning import BARRED, MAY_WRITE, Sent, expect_archived, expect_refused, expect_seen, insert, prepare, read_archive
-from tests.support.queue import Queue
-from tests.support.raw_amqp import RawClient
-from tests.support.relays import Relays
+from tests.support.broker.raw_amqp import RawClient
+from tests.support.database.queue import Queue
+from tests.support.poison.catalogue import POISON, Poison
+from tests.support.poison.poisoning import (
+    BARRED,
+    MAY_WRITE,
+    Sent,
+    expect_archived,
+    expect_refused,
+    expect_seen,
+    insert,
+    prepare,
+    read_archive,
+)
+from tests.support.relays.processes import Relays
 
 KINDS = 58
 """Numbers of the catalogue."""

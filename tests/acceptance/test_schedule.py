@@ -15,12 +15,12 @@ from relay import devservers
 from relay.devservers.find import find_postgres
 from relay.postgres.schema.migrate import migrate
 from tests import ROOT
-from tests.support import docs
-from tests.support.broker import Topology
-from tests.support.logins import login, own_role
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Say
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.pages import docs
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login, own_role
+from tests.support.servers.shared import Say
 
 NIGHTLY, EACH_MINUTE = "'0 3 * * *'", "'* * * * *'"
 RUNS = "SELECT count(*) FROM cron.job_run_details WHERE command LIKE '%run_schedules%' AND status = 'succeeded'"

@@ -7,9 +7,9 @@ from statistics import median
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
 
 FLOOD = 100_000
 OTHERS = 200

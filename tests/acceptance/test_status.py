@@ -6,10 +6,10 @@ from collections.abc import Awaitable
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.logins import login
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login
 
 ROLE = "queue_message_relay"
 

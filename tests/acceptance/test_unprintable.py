@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import psycopg
 
-from tests.support.broker import Topology
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.relays.processes import Relays
 
 
 async def test_a_content_that_cannot_be_printed_is_rejected_and_its_neighbours_arrive(

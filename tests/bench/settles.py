@@ -21,8 +21,8 @@ from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import BY_INDEX, Session
 from relay.postgres.settling import BRIEF, LONG
 from relay.queries import statements
-from tests.support.queue import MadeStore
-from tests.support.servers import Databases
+from tests.support.database.queue import MadeStore
+from tests.support.servers.shared import Databases
 
 NOW = statements.text("settle").replace("@schema@", "public")
 PLAIN = (

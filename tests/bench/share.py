@@ -23,7 +23,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from relay import devservers
 from tests.bench import command
-from tests.support.relays import RelayProcess, Relays
+from tests.support.relays.processes import RelayProcess, Relays
 
 RATE = 200
 SECONDS = 60.0

@@ -12,12 +12,12 @@ import pytest
 from relay import devservers
 from relay.devservers.process import free_ports, poll
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Databases, Say
-from tests.support.standby import Standby
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Databases, Say
+from tests.support.servers.standby import Standby
 
 WRITABLE = "?target_session_attrs=read-write"
 REPLAYED = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"

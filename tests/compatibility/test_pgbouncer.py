@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.broker import Declared, Topology
-from tests.support.pgbouncer import pgbouncer
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.servers import Say
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue
+from tests.support.relays.processes import Relays
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.shared import Say
 
 
 async def test_a_relay_works_through_pgbouncer_in_transaction_mode(

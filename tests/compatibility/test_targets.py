@@ -9,9 +9,9 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from tests.support.broker import Declared, Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
 
 COUNT = 200
 PREFETCH = 50

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.compose import Compose, compose_command
-from tests.support.servers import Say
+from tests.support.servers.compose import Compose, compose_command
+from tests.support.servers.shared import Say
 
 
 @pytest.fixture(scope="session")

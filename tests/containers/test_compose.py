@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support import dashboard
-from tests.support.compose import Compose
-from tests.support.queue import Queue, until
+from tests.support.database.queue import Queue, until
+from tests.support.pages import dashboard
+from tests.support.servers.compose import Compose
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 

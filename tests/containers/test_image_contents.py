@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compose import IMAGES, Compose, docker
+from tests.support.servers.compose import IMAGES, Compose, docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 BASE = "python:3.13-slim"

@@ -15,8 +15,8 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import HealthcheckWaitStrategy
 
 from relay.postgres.schema.migrate import migrate
-from tests.support.compose import IMAGES, Compose, docker
-from tests.support.servers import Say
+from tests.support.servers.compose import IMAGES, Compose, docker
+from tests.support.servers.shared import Say
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 RELAY = IMAGES["OUTBOX_IMAGE"]

@@ -12,7 +12,7 @@ import pytest
 from relay.message import Claim, PublishResult, Verdict
 from relay.testing.fake_broker.broker import Broker
 from relay.testing.fake_broker.topology import Kind
-from tests.support.publishing import Publishing, claim, publishing
+from tests.support.broker.publishing import Publishing, claim, publishing
 
 FIELDS = (
     "exchange", "routing_key", "body", "headers", "content_type", "content_encoding", "delivery_mode", "priority", "correlation_id",

@@ -11,8 +11,8 @@ from pamqp import commands
 
 from relay.codec.encoder import Encoded, Encoder, encode_batch
 from relay.message import Claim
-from tests.support.poison import POISON, Poison
-from tests.support.raw_amqp import CHANNEL, FRAME_MAX, RawClient
+from tests.support.broker.raw_amqp import CHANNEL, FRAME_MAX, RawClient
+from tests.support.poison.catalogue import POISON, Poison
 
 ELSEWHERE = {"archive_refuses", "year_9999", "no_permission", "heavy"}
 """Needs that have nothing to do with the wire, or a server of their own."""

@@ -11,10 +11,10 @@ import pytest
 from relay.amqp.publishing.publisher import RabbitPublisher
 from relay.events.broker import BrokerUp
 from relay.message import CONFIRMED, Verdict
-from tests.support.broker import Topology
-from tests.support.proxy import Proxy
-from tests.support.publishing import Seen, batch, claim, plain_encoder, publishing
-from tests.support.servers import Declare, Drain
+from tests.support.broker.publishing import Seen, batch, claim, plain_encoder, publishing
+from tests.support.broker.topology import Topology
+from tests.support.network.proxy import Proxy
+from tests.support.servers.shared import Declare, Drain
 
 
 @pytest.mark.ids("C1", "C6")

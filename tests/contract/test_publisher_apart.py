@@ -10,9 +10,9 @@ import pytest
 from relay.devservers import RabbitMQ
 from relay.events.broker import BrokerUp
 from relay.message import Claim, Verdict
-from tests.support.broker import Declared, Topology
-from tests.support.own import user_of
-from tests.support.publishing import Publishing, claim, publishing
+from tests.support.broker.publishing import Publishing, claim, publishing
+from tests.support.broker.topology import Declared, Topology
+from tests.support.servers.private import user_of
 
 MIB = 1 << 20
 Make = Callable[[Declared, int], Claim]

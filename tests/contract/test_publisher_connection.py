@@ -13,11 +13,11 @@ from relay.codec.encoder import Encoded, Encoder
 from relay.devservers import RabbitMQ
 from relay.events.broker import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
-from tests.support.broker import Declared, Topology
-from tests.support.own import user_of
-from tests.support.proxy import Proxy
-from tests.support.publishing import batch, claim, publishing
-from tests.support.queue import until
+from tests.support.broker.publishing import batch, claim, publishing
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import until
+from tests.support.network.proxy import Proxy
+from tests.support.servers.private import user_of
 
 pytestmark = pytest.mark.faults
 ALARM_ON, ALARM_OFF = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "absolute", "2GB")

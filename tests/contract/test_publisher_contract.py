@@ -10,10 +10,10 @@ import pytest
 from relay.message import Claim, PublishResult, Verdict
 from relay.testing.fake_broker.broker import Broker as DoubleBroker
 from tests.simulation.broker import NOWHERE
-from tests.support.double_broker import Double
-from tests.support.memory_broker import FORBIDDEN, in_memory
-from tests.support.publishing import Publishing, claim, publishing
-from tests.support.servers import Declare, Drain
+from tests.support.broker.double_broker import Double
+from tests.support.broker.memory_broker import FORBIDDEN, in_memory
+from tests.support.broker.publishing import Publishing, claim, publishing
+from tests.support.servers.shared import Declare, Drain
 
 
 class Broker(Protocol):

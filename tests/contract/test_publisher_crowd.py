@@ -10,8 +10,8 @@ import pytest
 
 from relay.events.broker import BrokerUp, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
-from tests.support.broker import Topology
-from tests.support.publishing import Publishing, claim, publishing
+from tests.support.broker.publishing import Publishing, claim, publishing
+from tests.support.broker.topology import Topology
 
 MISSING = 4000
 """As many as a relay has in hand at most."""

@@ -14,12 +14,12 @@ from relay import devservers
 from relay.devservers import RabbitMQ
 from relay.events.broker import BrokerDown, BrokerUp, ChannelsLimited
 from relay.message import CONFIRMED, Verdict
-from tests.support.broker import Topology
-from tests.support.own import user_of, version_of
-from tests.support.proxy import Proxy
-from tests.support.publishing import claim, publishing
-from tests.support.queue import until
-from tests.support.servers import Say
+from tests.support.broker.publishing import claim, publishing
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import until
+from tests.support.network.proxy import Proxy
+from tests.support.servers.private import user_of, version_of
+from tests.support.servers.shared import Say
 
 pytestmark = pytest.mark.faults
 TRIES = 6

@@ -17,9 +17,9 @@ from relay.errors import BrokerError
 from relay.events import ConnectionInsecure
 from relay.events.broker import BrokerDown, BrokerUp
 from relay.message import CONFIRMED
-from tests.support.broker import Topology
-from tests.support.publishing import claim, publishing
-from tests.support.servers import Say
+from tests.support.broker.publishing import claim, publishing
+from tests.support.broker.topology import Topology
+from tests.support.servers.shared import Say
 
 
 async def sentence(url: str) -> str:

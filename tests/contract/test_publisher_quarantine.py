@@ -12,12 +12,12 @@ import pytest
 from relay.devservers import RabbitMQ
 from relay.events.broker import BrokerDown, BrokerUp, ExchangeProven, ExchangeQuarantined
 from relay.message import Claim, Verdict
-from tests.support.broker import Declared, Topology
-from tests.support.lost_confirms import ConfirmsLost
-from tests.support.own import user_of
-from tests.support.publishing import claim, publishing
-from tests.support.queue import until
-from tests.support.servers import Declare, Drain
+from tests.support.broker.publishing import claim, publishing
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import until
+from tests.support.network.lost_confirms import ConfirmsLost
+from tests.support.servers.private import user_of
+from tests.support.servers.shared import Declare, Drain
 
 OF_SOMEONE_ELSE = '{"userId": "nobody"}'
 

@@ -9,7 +9,7 @@ import pytest
 
 from relay.devservers import RabbitMQ
 from relay.events.broker import BrokerDown, BrokerUp
-from tests.support.publishing import publishing
+from tests.support.broker.publishing import publishing
 
 pytestmark = pytest.mark.faults
 

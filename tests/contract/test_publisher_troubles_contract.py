@@ -13,12 +13,12 @@ from relay.devservers.rabbitmq import RabbitMQ
 from relay.events.broker import BrokerBlocked, BrokerUnblocked, BrokerUp
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from relay.testing.fake_broker.broker import Broker as DoubleBroker
-from tests.support.broker import Topology
-from tests.support.double_broker import Double
-from tests.support.memory_broker import in_memory
-from tests.support.proxy import Proxy
-from tests.support.publishing import Publishing, claim, publishing
-from tests.support.queue import until
+from tests.support.broker.double_broker import Double
+from tests.support.broker.memory_broker import in_memory
+from tests.support.broker.publishing import Publishing, claim, publishing
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import until
+from tests.support.network.proxy import Proxy
 
 ALARM_ON, ALARM_OFF = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "absolute", "2GB")
 

@@ -10,8 +10,8 @@ import pytest
 from relay.engine.policy import Policy
 from relay.maintenance.maintenance import MaintenanceStore
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.places import Memory, Place, Postgres
-from tests.support.queue import MadeStore, ids_of
+from tests.support.database.queue import MadeStore, ids_of
+from tests.support.fakes.store_backends import Memory, Place, Postgres
 
 
 @pytest.fixture(params=["memory", "postgres"])

@@ -9,8 +9,8 @@ from relay.engine.policy import Policy
 from relay.engine.retry import RetryPolicy
 from relay.message import START, SUCCESS, Archive, Batch, GiveBack, Outcome, Range, Result, Retry
 from relay.ports import At, ById, Fresh, ScanFinding, SettleRow
-from tests.support.places import Memory, Place, Postgres, Standing
-from tests.support.queue import MadeStore, busy, ids_of, lost, positions_of
+from tests.support.database.queue import MadeStore, busy, ids_of, lost, positions_of
+from tests.support.fakes.store_backends import Memory, Place, Postgres, Standing
 
 GONE, NACKED = GiveBack("gone", "It went."), Retry(0.0, "nacked", "Full.")
 ALONE = Policy(retry=RetryPolicy(max_attempts=3))

@@ -14,8 +14,9 @@ from relay.claims.key_bounds import NOWHERE
 from relay.claims.scrub import ScrubStore
 from relay.maintenance.lock_renewer import LockStore
 from relay.ports import QueueLook, ScanFinding, SettleStore
-from tests.support.places import Memory, Place, Postgres
-from tests.support.queue import FIRST, ids_of
+from tests import ROOT
+from tests.support.database.queue import FIRST, ids_of
+from tests.support.fakes.store_backends import Memory, Place, Postgres
 
 EVERYWHERE = range(64)
 
@@ -114,7 +115,7 @@ async def test_who_says_that_it_has_no_broker_has_no_lanes_beside_one_that_has(p
 def test_every_method_of_a_store_has_a_case() -> None:
     """On both places: what stands for PostgreSQL in simulations must do as it does."""
     called: set[str] = set()
-    for file in (*Path(__file__).parent.glob("test_store*_contract.py"), Path(__file__).parents[1] / "support" / "queue.py"):
+    for file in (*Path(__file__).parent.glob("test_store*_contract.py"), ROOT / "tests/support/database/queue.py"):
         calls = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
         called |= {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
     asked = {name for port in (IntakeStore, ScrubStore, SettleStore, LockStore) for name in dir(port) if not name.startswith("_")}

@@ -11,8 +11,8 @@ import pytest
 
 from relay.devservers.process import plain_environment
 from tests import ROOT
-from tests.support.example_programs import EXAMPLES
-from tests.support.plugin_runs import import_path
+from tests.support.applications.example_programs import EXAMPLES
+from tests.support.applications.plugin_runs import import_path
 
 RUNS = {
     "psycopg": (["-m", "pytest", "-q", "-p", "no:cacheprovider"], r"3 passed in "),

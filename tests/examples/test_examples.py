@@ -14,12 +14,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from relay.devservers.process import plain_environment
-from tests.support.broker import Topology
-from tests.support.cli import Cli
-from tests.support.example_programs import EXAMPLES, PROGRAMS, MissingToolError, Program, program
-from tests.support.logins import login
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.applications.example_programs import EXAMPLES, PROGRAMS, MissingToolError, Program, program
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.cli import Cli
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login
 
 every_program = pytest.mark.parametrize("name", PROGRAMS)
 

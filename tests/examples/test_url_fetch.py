@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.example_programs import EXAMPLES
-from tests.support.hooks import Answer, Got, hook
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.applications.example_programs import EXAMPLES
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.webhook_receiver import Answer, Got, hook
 
 CHUNK = b"x" * 65536
 INBOX = {"RELAY_SCHEMA": "inbox", "RELAY_DIRECTION": "inbox", "RELAY_MAX_ATTEMPTS": "2", "RELAY_BACKOFF_BASE": "0.05"}

@@ -11,15 +11,15 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.clusters import Cluster, two_clusters
-from tests.support.fault_scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
-from tests.support.ledgers import Producer
-from tests.support.lost import assert_nothing_is_lost
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.sent import Sent
-from tests.support.servers import Databases, Say
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.lost import assert_nothing_is_lost
+from tests.support.database.queue import Queue
+from tests.support.faults.scene import BY_ALL_MEANS, LOCK_SECONDS, RECOVERY, Scene
+from tests.support.relays.ledgers import Producer
+from tests.support.relays.processes import Relays
+from tests.support.relays.sent import Sent
+from tests.support.servers.postgres_clusters import Cluster, two_clusters
+from tests.support.servers.shared import Databases, Say
 
 HAD_TIME = os.getloadavg()[0] < (os.cpu_count() or 1)
 """When the tests began no more processes wanted the processor than there are."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fault_play import SMALL, play
-from tests.support.fault_scene import Scene
-from tests.support.logins import login
-from tests.support.queue import until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric, page
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL, play
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import HTTP, metric, page
+from tests.support.servers.logins import login
 
 TODAY = "SELECT 'queue_message_archive_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')"
 ENSURE = "FUNCTION queue_message_ensure_partitions"

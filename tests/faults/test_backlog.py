@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from tests.support.costs import cost, count_statements
-from tests.support.fault_scene import Scene
-from tests.support.plans import PAD
-from tests.support.queue import until
-from tests.support.relays import RelayProcess, peak_memory
-from tests.support.scrape import HTTP, metric
-from tests.support.servers import Say
+from tests.support.database.costs import cost, count_statements
+from tests.support.database.plans import PAD
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import RelayProcess, peak_memory
+from tests.support.relays.scrape import HTTP, metric
+from tests.support.servers.shared import Say
 
 SHORT, LONG = 100_000, 10_000_000
 CHUNK = 50_000

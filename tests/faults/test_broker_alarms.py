@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from relay import devservers
-from tests.support.fault_play import SMALL_SEEN
-from tests.support.fault_scene import LOCK_SECONDS, Scene
-from tests.support.queue import Queue, until
-from tests.support.scrape import metric, page, shows
+from tests.support.database.queue import Queue, until
+from tests.support.faults.play import SMALL_SEEN
+from tests.support.faults.scene import LOCK_SECONDS, Scene
+from tests.support.relays.scrape import metric, page, shows
 
 OUTLAST = 60
 """Seconds of a lock that is longer than the alarm."""

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from relay import devservers
-from tests.support.broker import Declared, Topology
-from tests.support.fault_play import SMALL_SEEN
-from tests.support.own import user_of
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.faults.play import SMALL_SEEN
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.servers.private import user_of
 
 SOON = 30.0
 """Seconds after a change in which everything leaves, on any machine."""

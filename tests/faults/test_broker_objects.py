@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 import aio_pika
 import pytest
 
-from tests.support.broker import Declared, Topology
-from tests.support.fault_play import SMALL_SEEN, WINDOW, play
-from tests.support.fault_scene import Scene
-from tests.support.ledgers import Message
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import metric, shows_flow
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL_SEEN, WINDOW, play
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.ledgers import Message
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import metric, shows_flow
 
 PATIENT = {"backoff_base": 0.05, "backoff_max": 0.5, "max_attempts": 1_000_000}
 """Nothing becomes dead, and what can be sent again is sent soon."""

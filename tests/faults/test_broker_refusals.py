@@ -9,13 +9,13 @@ from itertools import count
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.fault_play import SMALL_SEEN
-from tests.support.fault_scene import Scene
-from tests.support.ledgers import Message
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.scrape import HTTP, counted, metric
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL_SEEN
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.ledgers import Message
+from tests.support.relays.scrape import HTTP, counted, metric
 
 MOST = 50
 """Messages that a queue takes."""

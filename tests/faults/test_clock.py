@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from relay.errors import LocalServerError
-from tests.support.clocks import WallClock, libfaketime
-from tests.support.fault_play import SMALL_SEEN, UNHURRIED, producing
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import metric
-from tests.support.servers import Say
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL_SEEN, UNHURRIED, producing
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import metric
+from tests.support.servers.shared import Say
+from tests.support.servers.wrong_clock import WallClock, libfaketime
 
 HOUR = 3600
 NEARLY = 600

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Declared, Topology
-from tests.support.cluster import Node, cluster, hosts
-from tests.support.fault_play import SMALL, WINDOW, producing
-from tests.support.fault_scene import LOCK_SECONDS, Scene
-from tests.support.ledgers import Producer
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Say
+from tests.faults.rabbitmq_cluster import Node, cluster, hosts
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.faults.play import SMALL, WINDOW, producing
+from tests.support.faults.scene import LOCK_SECONDS, Scene
+from tests.support.relays.ledgers import Producer
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Say
 
 RENEWED = "SELECT count(*) FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - make_interval(secs => %s)"
 """Messages that are in hand for so long, and under a lock still."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_play import SMALL, WINDOW, play
-from tests.support.fault_scene import Scene
-from tests.support.ledgers import Producer
-from tests.support.proxy import Proxy
-from tests.support.queue import PATIENCE, until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, counted, metric
-from tests.support.trap import Trap
+from tests.support.database.queue import PATIENCE, until
+from tests.support.faults.play import SMALL, WINDOW, play
+from tests.support.faults.scene import Scene
+from tests.support.network.delaying_proxy import Trap
+from tests.support.network.proxy import Proxy
+from tests.support.relays.ledgers import Producer
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import HTTP, counted, metric
 
 TIMES = 3
 LONG = "30"

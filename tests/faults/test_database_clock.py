@@ -11,12 +11,12 @@ import pytest
 from relay import devservers
 from relay.errors import LocalServerError
 from relay.postgres.schema.migrate import migrate
-from tests.support.clocks import ClockedCluster, WallClock, libfaketime
-from tests.support.fault_play import SMALL, WINDOW
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.sent import Sent, inserting, queue_at
-from tests.support.servers import Say
+from tests.support.database.queue import Queue, until
+from tests.support.faults.play import SMALL, WINDOW
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.relays.sent import Sent, inserting, queue_at
+from tests.support.servers.shared import Say
+from tests.support.servers.wrong_clock import ClockedCluster, WallClock, libfaketime
 
 HOUR = 3600
 MONTH = 30 * 24 * HOUR

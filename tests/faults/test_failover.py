@@ -12,14 +12,14 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.clusters import Cluster
-from tests.support.pgbouncer import pgbouncer
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.sent import Sent, queue_at
-from tests.support.servers import Say
-from tests.support.standby import Standby
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.relays.sent import Sent, queue_at
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.postgres_clusters import Cluster
+from tests.support.servers.shared import Say
+from tests.support.servers.standby import Standby
 
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
 POOLED = {**SHORT, "RELAY_PREPARE": "false", "RELAY_NOTIFY": "off"}

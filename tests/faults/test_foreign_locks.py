@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.fault_scene import LOCK_SECONDS, Scene
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess
+from tests.support.database.queue import Queue, until
+from tests.support.faults.scene import LOCK_SECONDS, Scene
+from tests.support.relays.processes import RelayProcess
 
 HELD_FOR = 8
 """Seconds that the archive is locked: longer than a message's lock, a lane's lease and three heartbeats."""

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from relay.claims.rate_limits import BURST, DEBT
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
-from tests.support.servers import Say
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
+from tests.support.servers.shared import Say
 
 MANY = 100_000
 FUTURE = 200_000

@@ -10,12 +10,12 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from tests.support.fault_play import UNHURRIED
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
-from tests.support.relays import peak_memory
-from tests.support.scrape import HTTP, counted
-from tests.support.servers import Say
+from tests.support.database.queue import until
+from tests.support.faults.play import UNHURRIED
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import peak_memory
+from tests.support.relays.scrape import HTTP, counted
+from tests.support.servers.shared import Say
 
 MIB = 1 << 20
 AT_ONCE = 32

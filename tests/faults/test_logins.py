@@ -15,17 +15,17 @@ from psycopg.conninfo import conninfo_to_dict
 
 from relay import devservers
 from relay.devservers.postgres import Postgres
-from tests.support.certificates import Authority, TlsPostgres
-from tests.support.fault_moved import moved
-from tests.support.fault_play import SMALL, WINDOW, play, tells
-from tests.support.fault_scene import Scene
-from tests.support.logins import login
-from tests.support.own import user_of
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.relays import RelayProcess, seconds_between
-from tests.support.scrape import HTTP, page, shows
-from tests.support.tls_front import TlsFront
+from tests.faults.tls_front import TlsFront
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL, WINDOW, play, tells
+from tests.support.faults.scenario import moved
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, seconds_between
+from tests.support.relays.scrape import HTTP, page, shows
+from tests.support.servers.certificates import Authority, TlsPostgres
+from tests.support.servers.logins import login
+from tests.support.servers.private import user_of
 
 OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/%'"
 LINES = 3

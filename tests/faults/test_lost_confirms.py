@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from tests.support.fault_scene import Scene
-from tests.support.lost_confirms import ConfirmsLost
-from tests.support.queue import until
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
+from tests.support.network.lost_confirms import ConfirmsLost
 
 GIVEN_BACK = "SELECT count(*) FROM queue_message WHERE attempts = 0 AND lock_expires_at IS NULL AND last_error LIKE 'confirm_lost:%'"
 

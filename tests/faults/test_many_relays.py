@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.fault_play import SMALL_SEEN, UNHURRIED, producing
-from tests.support.fault_scene import Scene
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import metric, shows
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL_SEEN, UNHURRIED, producing
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import metric, shows
 
 NAME = "relay"
 AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s AND state <> 'idle'"

@@ -9,10 +9,10 @@ import pytest
 
 from relay import devservers
 from tests.faults.conftest import HAD_TIME
-from tests.support.broker import Declared
-from tests.support.fault_scene import Scene
-from tests.support.own import user_of
-from tests.support.queue import until
+from tests.support.broker.topology import Declared
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
+from tests.support.servers.private import user_of
 
 ROUNDS = 3
 """Messages to each exchange that is there, one after another, while the missing ones are tried."""

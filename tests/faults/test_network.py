@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from tests.support.fault_play import SMALL_SEEN, WINDOW, play
-from tests.support.fault_scene import Scene
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.relays import RelayProcess, seconds_between
-from tests.support.scrape import HTTP, metric, page, shows, shows_flow
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL_SEEN, WINDOW, play
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, seconds_between
+from tests.support.relays.scrape import HTTP, metric, page, shows, shows_flow
 
 SMALL = {**SMALL_SEEN, "RELAY_BATCH_SIZE": "50"}
 LASTING = 20

@@ -11,13 +11,13 @@ from psycopg import errors
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.fault_scene import LOCK_SECONDS, Scene
-from tests.support.lost import assert_nothing_is_lost
-from tests.support.queue import Queue, until
-from tests.support.relays import COMMAND, Relays
-from tests.support.scrape import HTTP, counted, metric, page
-from tests.support.servers import Say
-from tests.support.small_disk import SmallPostgres, read_only, refusal
+from tests.support.database.lost import assert_nothing_is_lost
+from tests.support.database.queue import Queue, until
+from tests.support.faults.scene import LOCK_SECONDS, Scene
+from tests.support.relays.processes import COMMAND, Relays
+from tests.support.relays.scrape import HTTP, counted, metric, page
+from tests.support.servers.shared import Say
+from tests.support.servers.small_disk import SmallPostgres, read_only, refusal
 
 MEGABYTES = 40
 IN_HAND = 200

@@ -17,16 +17,16 @@ from psycopg import errors
 from relay import devservers
 from relay.devservers.find import find_postgres, version_of
 from relay.devservers.postgres import Postgres
-from tests.support.costs import count_statements
-from tests.support.fault_moved import moved
-from tests.support.fault_play import SMALL, WINDOW, play
-from tests.support.fault_scene import Scene
-from tests.support.pgbouncer import pgbouncer
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric, page, shows
-from tests.support.servers import Say
+from tests.support.database.costs import count_statements
+from tests.support.database.queue import Queue, until
+from tests.support.faults.play import SMALL, WINDOW, play
+from tests.support.faults.scenario import moved
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import HTTP, metric, page, shows
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.shared import Say
 
 NEVER = {"RELAY_POLL_INTERVAL": "600"}
 """No look but by a hint within a test, once the relay rests."""

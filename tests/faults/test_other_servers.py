@@ -9,12 +9,12 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.clusters import Cluster
-from tests.support.foreign import renumber
-from tests.support.moved_clusters import Archiving, Recovered, Upgraded, major_of, newer_than
-from tests.support.relays import Relays
-from tests.support.sent import Sent, queue_at
+from tests.faults.moved_clusters import Archiving, Recovered, Upgraded, major_of, newer_than
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.foreign import renumber
+from tests.support.relays.processes import Relays
+from tests.support.relays.sent import Sent, queue_at
+from tests.support.servers.postgres_clusters import Cluster
 
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
 MOMENT = "before"

@@ -1,6 +1,6 @@
 """Poison of every kind, combined by a table: each row ends as the page says, and nothing else suffers from it.
 
-The dimensions, each with its values in `poison_lab` or `poison_rows`:
+The dimensions, each with its values in `tests/support/poison`, its `lab.py` or its `rows.py`:
 
 - limit: of the login, the vhost, the connection, the relay's sizes and list, an exchange that is paused or sent at a rate (`WORLDS`);
 - permission: an exchange, or a routing key of a topic exchange, that the login may not write to (`write`, `key`, `barred`);
@@ -24,15 +24,15 @@ import psycopg
 import pytest
 
 from relay import devservers
-from tests.support import poison_lab
-from tests.support.own import version_of
-from tests.support.poison_arrivals import watching
-from tests.support.poison_lab import PER_SECOND, WORLDS, alarms
-from tests.support.poison_play import ATTEMPT, Play
-from tests.support.poison_rows import ATTEMPTS, CROSSED, Row, draw
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.servers import Databases, Say
+from tests.support.database.queue import Queue
+from tests.support.poison import lab as poison_lab
+from tests.support.poison.arrivals import watching
+from tests.support.poison.lab import PER_SECOND, WORLDS, alarms
+from tests.support.poison.play import ATTEMPT, Play
+from tests.support.poison.rows import ATTEMPTS, CROSSED, Row, draw
+from tests.support.relays.processes import Relays
+from tests.support.servers.private import version_of
+from tests.support.servers.shared import Databases, Say
 
 CHUNK = 60
 """Rows that are inserted together."""

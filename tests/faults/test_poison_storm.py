@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from relay import devservers
-from tests.support.fault_scene import Scene
-from tests.support.poison import POISON, Poison
-from tests.support.poisoner import Poisoner
-from tests.support.poisoning import BARRED, MAY_WRITE, Sent
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.scrape import HTTP, counted, metric
-from tests.support.servers import Say
+from tests.faults.poisoner import Poisoner
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.poison.catalogue import POISON, Poison
+from tests.support.poison.poisoning import BARRED, MAY_WRITE, Sent
+from tests.support.relays.scrape import HTTP, counted, metric
+from tests.support.servers.shared import Say
 
 SCARCE = {"heavy", "default_limit"}
 """Needs of entries of 16 MiB and more, which go through once, with the whole catalogue."""

@@ -11,8 +11,8 @@ import pytest
 from psycopg import errors
 
 from relay import devservers
-from tests.support.fault_scene import Scene
-from tests.support.queue import Queue, unchecked
+from tests.support.database.queue import Queue, unchecked
+from tests.support.faults.scene import Scene
 
 ROOM = 64 << 20
 """Bytes that a process of the server may still take: less than the text needs."""

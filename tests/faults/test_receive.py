@@ -14,11 +14,11 @@ import pytest
 from aio_pika.exceptions import AMQPError
 
 from relay import devservers
-from tests.support.broker import Declared
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.scrape import HTTP, shows
+from tests.support.broker.topology import Declared
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.relays.scrape import HTTP, shows
 
 KILLS, MANY_KILLS = 4, 40
 """In a run of the short form and of the long one."""

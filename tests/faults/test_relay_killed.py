@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from tests.support.fault_play import producing
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric
+from tests.support.database.queue import until
+from tests.support.faults.play import producing
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import HTTP, metric
 
 KILLS, MANY_KILLS = 4, 40
 """In a run of the short form and of the long one."""

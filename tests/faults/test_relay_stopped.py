@@ -7,12 +7,12 @@ import signal
 
 import pytest
 
-from tests.support.fault_play import UNHURRIED, producing
-from tests.support.fault_scene import Scene
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.relays import RelayProcess, seconds_between
-from tests.support.scrape import HTTP, page
+from tests.support.database.queue import until
+from tests.support.faults.play import UNHURRIED, producing
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.processes import RelayProcess, seconds_between
+from tests.support.relays.scrape import HTTP, page
 
 STOPS = 3
 DRAIN = 20

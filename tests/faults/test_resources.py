@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_play import SMALL_SEEN, WINDOW, producing
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL_SEEN, WINDOW, producing
+from tests.support.faults.scene import Scene
 
 SPIN = "import os\nwhile os.getppid() == {parent}: pass"
 """Ends by itself if the test dies."""

@@ -9,13 +9,13 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.clusters import Cluster
-from tests.support.foreign import renumber
-from tests.support.lost import assert_nothing_is_lost
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.sent import Sent, queue_at
-from tests.support.standby import Standby
+from tests.support.database.foreign import renumber
+from tests.support.database.lost import assert_nothing_is_lost
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.relays.sent import Sent, queue_at
+from tests.support.servers.postgres_clusters import Cluster
+from tests.support.servers.standby import Standby
 
 REFUSES = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the tenant is frozen'; END $$;

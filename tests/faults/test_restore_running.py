@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from relay import devservers
-from tests.support.broker import Declared, Topology
-from tests.support.clusters import Cluster
-from tests.support.relays import Relays
-from tests.support.sent import Sent, inserting, queue_at
+from tests.support.broker.topology import Declared, Topology
+from tests.support.relays.processes import Relays
+from tests.support.relays.sent import Sent, inserting, queue_at
+from tests.support.servers.postgres_clusters import Cluster
 
 SHORT = {"RELAY_POLL_INTERVAL": "1"}
 ROUNDS = 50

@@ -12,12 +12,12 @@ import pytest
 
 from relay import devservers
 from relay.errors import LocalServerError
-from tests.support.fault_play import SMALL, WINDOW, play, producing
-from tests.support.fault_scene import LOCK_SECONDS, Scene
-from tests.support.queue import unchecked, until
-from tests.support.relays import Line, RelayProcess, seconds_between
-from tests.support.repack import Repack
-from tests.support.servers import Say
+from tests.faults.repack import Repack
+from tests.support.database.queue import unchecked, until
+from tests.support.faults.play import SMALL, WINDOW, play, producing
+from tests.support.faults.scene import LOCK_SECONDS, Scene
+from tests.support.relays.processes import Line, RelayProcess, seconds_between
+from tests.support.servers.shared import Say
 
 REWRITES = (
     "VACUUM FULL queue_message",

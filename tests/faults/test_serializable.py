@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.fault_play import SMALL, producing
-from tests.support.fault_scene import Scene
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
+from tests.support.faults.play import SMALL, producing
+from tests.support.faults.scene import Scene
 
 APPLICATIONS, TURNS = 4, 40
 INSERT = b"INSERT INTO queue_message (exchange, routing_key, available_at) VALUES (%s, %s, now() + %s::interval) RETURNING id::text"

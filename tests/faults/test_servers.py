@@ -8,11 +8,11 @@ import time
 import pytest
 
 from relay import devservers
-from tests.support.fault_play import SMALL, WINDOW, play, tells
-from tests.support.fault_scene import Scene
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.scrape import HTTP, shows
+from tests.support.database.queue import until
+from tests.support.faults.play import SMALL, WINDOW, play, tells
+from tests.support.faults.scene import Scene
+from tests.support.network.proxy import Proxy
+from tests.support.relays.scrape import HTTP, shows
 
 OUTLAST = 8
 """Seconds of a lock that outlasts the restart of a database: it is renewed when half of them are over."""

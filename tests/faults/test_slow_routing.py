@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.broker import Declared
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
+from tests.support.broker.topology import Declared
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
 
 COUNT = 1200
 """Messages that are routed slowly: three times as many as a channel may have open before RabbitMQ reads nothing more."""

@@ -11,8 +11,8 @@ import pytest
 
 from relay import devservers
 from tests.soak.run import Plan, soak
-from tests.support.fault_runs import LEDGER
-from tests.support.servers import Say
+from tests.support.faults.runner import LEDGER
+from tests.support.servers.shared import Say
 
 SECONDS = 60
 

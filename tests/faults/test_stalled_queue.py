@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
+from tests.support.database.queue import until
+from tests.support.faults.scene import Scene
 
 COUNT = 8_000
 """Messages for it: twice as many as the relay holds at a time, and twenty times as many as RabbitMQ lets one channel have open."""

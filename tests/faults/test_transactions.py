@@ -14,13 +14,13 @@ import psycopg
 import pytest
 
 from relay import devservers
-from tests.support.costs import cost, count_statements
-from tests.support.disorder import DisorderlyProducer
-from tests.support.fault_play import WINDOW, producing
-from tests.support.fault_scene import Scene
-from tests.support.queue import until
-from tests.support.relays import RelayProcess
-from tests.support.scrape import HTTP, metric
+from tests.faults.transaction_chaos import DisorderlyProducer
+from tests.support.database.costs import cost, count_statements
+from tests.support.database.queue import until
+from tests.support.faults.play import WINDOW, producing
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import RelayProcess
+from tests.support.relays.scrape import HTTP, metric
 
 CHUNK = 500
 BASELINE, HELD = 6, 14

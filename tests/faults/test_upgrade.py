@@ -19,10 +19,10 @@ import pytest
 
 from relay.postgres.schema.sql_files import migrations
 from tests import ROOT
-from tests.support.fault_play import SMALL, play
-from tests.support.fault_scene import Scene
-from tests.support.relays import COMMAND, RelayProcess, Relays
-from tests.support.scrape import HTTP, metric
+from tests.support.faults.play import SMALL, play
+from tests.support.faults.scene import Scene
+from tests.support.relays.processes import COMMAND, RelayProcess, Relays
+from tests.support.relays.scrape import HTTP, metric
 
 EARLIER = "f37a703"
 """A commit whose relay has other statements than this one, and finds in this schema what it uses."""

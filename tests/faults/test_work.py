@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from relay import devservers
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.scrape import HTTP, counted
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.relays.scrape import HTTP, counted
 
 MESSAGES = 2000
 KILLS, MANY_KILLS = 4, 40

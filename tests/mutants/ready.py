@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.servers import Databases
+from tests.support.servers.shared import Databases
 
 SERVER, TEMPLATE, DAY = "SURVEY_SERVER", "SURVEY_TEMPLATE", "SURVEY_DAY"
 CONFTEST = "\nfrom tests.mutants.ready import databases, postgres_server  # noqa: E402, F401\n"

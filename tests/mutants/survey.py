@@ -24,7 +24,7 @@ from tests import ROOT
 from tests.mutants.page import Surveyed, Survivor, write_survey
 from tests.mutants.ready import CONFTEST, DAY, SERVER, TEMPLATE
 from tests.mutants.runner import COPIED
-from tests.support.servers import Databases, utc_today
+from tests.support.servers.shared import Databases, utc_today
 
 CATALOG = Path(__file__).with_name("survey.toml")
 FOLDER = ROOT / "build" / "mutation"

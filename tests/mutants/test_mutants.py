@@ -11,7 +11,7 @@ from tests import ROOT
 from tests.mutants.page import PAGE, row_of, rows
 from tests.mutants.runner import Mutant, load, try_all
 from tests.mutants.survey import catalog
-from tests.support import docs
+from tests.support.pages import docs
 
 MUTANTS = load()
 FUNCTION: Final = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION @schema@\.(\w+)")

@@ -16,9 +16,10 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.session import spark_session
-from tests.support import archives, exporting
-from tests.support.adding import DAY, NOON, AddAgain
-from tests.support.object_store import bucket, object_store
+from tests.support.database import archives
+from tests.support.lake import exporting
+from tests.support.lake.adding import DAY, NOON, AddAgain
+from tests.support.servers.object_store import bucket, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def archived(database_url: str) -> Archived:
-    """Archive rows in one transaction: `archived({"result": "failed"}, …)`; returns each (xid, seq). See `tests.support.archives`."""
+    """Archive rows in one transaction: `archived({"result": "failed"}, …)`; returns each (xid, seq). See `archives`."""
 
     def insert(*rows: archives.Row) -> list[tuple[int, int]]:
         with psycopg.connect(database_url) as connection:

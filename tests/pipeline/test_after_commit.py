@@ -16,11 +16,11 @@ from relay.pipeline.lake import data_files, target_table, witness
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
-from tests.support import exporting
-from tests.support.adding import DAY
-from tests.support.cli import Cli
-from tests.support.lakes import in_lake, in_postgres
-from tests.support.logins import login, own_role
+from tests.support.lake import exporting
+from tests.support.lake.adding import DAY
+from tests.support.lake.contents import in_lake, in_postgres
+from tests.support.relays.cli import Cli
+from tests.support.servers.logins import login, own_role
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

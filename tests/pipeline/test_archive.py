@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from relay.errors import PipelineError, UnreachableError
 from relay.pipeline.source.columns import ArchiveColumn, schema_of
 from relay.pipeline.source.database import Database
-from tests.support.logins import login
+from tests.support.servers.logins import login
 
 
 def test_the_lake_has_the_archives_columns_in_its_own_types(database: Database) -> None:

@@ -17,7 +17,7 @@ from relay.pipeline.source.database import Database
 from relay.pipeline.source.partitions import ArchivePartition
 from relay.pipeline.verify.checksum import Sum, add_up, digests, total
 from relay.pipeline.verify.comparison import Comparison
-from tests.support.exporting import export
+from tests.support.lake.exporting import export
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived

@@ -14,7 +14,7 @@ import pytest
 
 from relay.pipeline.lake.delta_lake import Lake
 from tests.pipeline.conftest import Archived
-from tests.support.cli import Cli
+from tests.support.relays.cli import Cli
 
 WHEN = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
 

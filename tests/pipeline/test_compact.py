@@ -25,9 +25,9 @@ from relay.pipeline.lake.epoch import offset_of
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from tests.support.compacting import data_files, quiet, rows_in
-from tests.support.damaging import flip, make_due
-from tests.support.exporting import Rows, export
+from tests.support.lake.compacting import data_files, quiet, rows_in
+from tests.support.lake.damaging import flip, make_due
+from tests.support.lake.exporting import Rows, export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

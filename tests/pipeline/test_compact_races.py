@@ -16,8 +16,8 @@ from relay.pipeline.lake.delta_log import files
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from tests.support.compacting import data_files, meanwhile, quiet, rows_in
-from tests.support.exporting import export
+from tests.support.lake.compacting import data_files, meanwhile, quiet, rows_in
+from tests.support.lake.exporting import export
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived

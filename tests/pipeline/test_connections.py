@@ -21,7 +21,8 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.tasks import by_number, named
 from relay.pipeline.verify import job as verify
-from tests.support import archives, exporting
+from tests.support.database import archives
+from tests.support.lake import exporting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

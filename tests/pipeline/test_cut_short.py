@@ -13,9 +13,9 @@ from relay.errors import PipelineError
 from relay.pipeline.lake import witness
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
+from tests.pipeline.batch_jobs import Compact, Export, Job, Metrics, Replay
 from tests.pipeline.conftest import Archived
-from tests.support.batch_jobs import Compact, Export, Job, Metrics, Replay
-from tests.support.lakes import in_lake, in_postgres
+from tests.support.lake.contents import in_lake, in_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

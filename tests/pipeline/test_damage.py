@@ -22,10 +22,10 @@ from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
 from tests.pipeline.conftest import Archived
-from tests.support.adding import DAY
-from tests.support.damaging import flip, make_due
-from tests.support.exporting import export
-from tests.support.object_store import ObjectStore
+from tests.support.lake.adding import DAY
+from tests.support.lake.damaging import flip, make_due
+from tests.support.lake.exporting import export
+from tests.support.servers.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,9 +32,9 @@ from relay.pipeline.source.database import Database
 from relay.pipeline.source.partitions import ArchivePartition
 from relay.pipeline.verify import lake_rows
 from tests.pipeline.conftest import Archived
-from tests.support.adding import DAY, NOON
-from tests.support.exporting import export
-from tests.support.lake_rows import append, row, table
+from tests.support.lake.adding import DAY, NOON
+from tests.support.lake.exporting import export
+from tests.support.lake.rows import append, row, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

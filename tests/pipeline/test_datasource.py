@@ -17,8 +17,8 @@ from pyspark.sql.functions import col, lit
 from relay.errors import PipelineError
 from relay.pipeline import datasource
 from relay.pipeline.source.database import Database
-from tests.support.archives import SETTLED
-from tests.support.lakes import in_postgres, rows_of
+from tests.support.database.archives import SETTLED
+from tests.support.lake.contents import in_postgres, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession

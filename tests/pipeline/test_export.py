@@ -13,8 +13,8 @@ from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.source.ranges import STEP
-from tests.support.archives import SETTLED, Row, insert, insert_many
-from tests.support.lakes import committed, files_below, in_lake, in_postgres
+from tests.support.database.archives import SETTLED, Row, insert, insert_many
+from tests.support.lake.contents import committed, files_below, in_lake, in_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,10 +24,10 @@ from relay.pipeline.source.database import Database
 from relay.pipeline.source.ranges import STEP
 from relay.pipeline.verify import job as verify
 from relay.postgres.schema.migrate import migrate
-from tests.support.archives import insert, insert_many
-from tests.support.lakes import committed, files_below, in_lake, in_postgres
-from tests.support.servers import Databases, Say
-from tests.support.standby import Standby
+from tests.support.database.archives import insert, insert_many
+from tests.support.lake.contents import committed, files_below, in_lake, in_postgres
+from tests.support.servers.shared import Databases, Say
+from tests.support.servers.standby import Standby
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,10 +21,10 @@ from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
 from relay.pipeline.verify.comparison import Difference
 from tests.pipeline.conftest import Archived
-from tests.support.adding import DAY, NEXT, NOON, AddAgain, faults, verified
-from tests.support.archives import insert_many
-from tests.support.exporting import Rows, export
-from tests.support.lakes import files_below, in_lake, in_postgres
+from tests.support.database.archives import insert_many
+from tests.support.lake.adding import DAY, NEXT, NOON, AddAgain, faults, verified
+from tests.support.lake.contents import files_below, in_lake, in_postgres
+from tests.support.lake.exporting import Rows, export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

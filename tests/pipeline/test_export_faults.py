@@ -23,10 +23,10 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.source.ranges import STEP
 from relay.postgres.schema.migrate import migrate
-from tests.support import exporter
-from tests.support.archives import insert, insert_many
-from tests.support.lakes import committed, compare, files_below, in_lake, in_postgres, strangers
-from tests.support.servers import Say
+from tests.pipeline import exporter
+from tests.support.database.archives import insert, insert_many
+from tests.support.lake.contents import committed, compare, files_below, in_lake, in_postgres, strangers
+from tests.support.servers.shared import Say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,10 +18,10 @@ from relay.pipeline.lake.delta_log import files
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
-from tests.support.adding import DAY, NEXT, NOON, AddAgain, faults, verified
-from tests.support.damaging import flip
-from tests.support.exporting import export
-from tests.support.lakes import in_lake, in_postgres
+from tests.support.lake.adding import DAY, NEXT, NOON, AddAgain, faults, verified
+from tests.support.lake.contents import in_lake, in_postgres
+from tests.support.lake.damaging import flip
+from tests.support.lake.exporting import export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

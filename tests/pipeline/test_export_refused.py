@@ -21,9 +21,9 @@ from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from tests.support.archives import insert
-from tests.support.lakes import committed, files_below, in_lake, in_postgres
-from tests.support.logins import login
+from tests.support.database.archives import insert
+from tests.support.lake.contents import committed, files_below, in_lake, in_postgres
+from tests.support.servers.logins import login
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,10 +24,10 @@ from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
 from tests.pipeline.conftest import Archived
-from tests.support.adding import DAY
-from tests.support.compacting import quiet
-from tests.support.damaging import make_due
-from tests.support.exporting import export
+from tests.support.lake.adding import DAY
+from tests.support.lake.compacting import quiet
+from tests.support.lake.damaging import make_due
+from tests.support.lake.exporting import export
 
 Change = Callable[[pa.Table], pa.Table]
 

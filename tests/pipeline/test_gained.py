@@ -19,7 +19,7 @@ from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from tests.support.archives import insert
+from tests.support.database.archives import insert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

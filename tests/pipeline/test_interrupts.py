@@ -23,9 +23,9 @@ from relay.pipeline.source.partitions import ArchivePartition, PartitionRange
 from relay.pipeline.source.ranges import BEYOND, RowRange
 from relay.pipeline.verify import comparison
 from relay.pipeline.verify import job as verify
-from tests.support import exporting
-from tests.support.archives import SETTLED, insert_many
-from tests.support.lakes import compare, strangers
+from tests.support.database.archives import SETTLED, insert_many
+from tests.support.lake import exporting
+from tests.support.lake.contents import compare, strangers
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 

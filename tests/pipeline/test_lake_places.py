@@ -18,9 +18,9 @@ from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
 from tests.pipeline.conftest import Archived
-from tests.support.cli import Cli
-from tests.support.exporting import export
-from tests.support.lake_jobs import play
+from tests.support.lake.exporting import export
+from tests.support.lake.jobs import play
+from tests.support.relays.cli import Cli
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

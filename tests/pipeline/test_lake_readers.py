@@ -17,9 +17,9 @@ from relay.errors import ConflictError, UnreachableError
 from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
-from tests.support.archives import SETTLED
-from tests.support.lakes import in_lake, in_postgres, rows_of
-from tests.support.object_store import HIDDEN
+from tests.support.database.archives import SETTLED
+from tests.support.lake.contents import in_lake, in_postgres, rows_of
+from tests.support.servers.object_store import HIDDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
 from tests.pipeline.conftest import Archived
-from tests.support.archives import insert_many
+from tests.support.database.archives import insert_many
 
 TIMES = ("infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "10000-01-01 00:00:00+00")
 HUGE = (1 << 63, (1 << 64) - 1)

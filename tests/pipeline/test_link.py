@@ -23,10 +23,10 @@ from relay.pipeline.source.columns import TABLE, schema_of
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
 from relay.postgres.schema.migrate import migrate
-from tests.support.archives import insert
-from tests.support.lakes import committed, files_below, in_lake, in_postgres
-from tests.support.servers import Say
-from tests.support.standby import Copy
+from tests.support.database.archives import insert
+from tests.support.lake.contents import committed, files_below, in_lake, in_postgres
+from tests.support.servers.shared import Say
+from tests.support.servers.standby import Copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,10 @@ from relay.pipeline.metrics import job as metrics
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
-from tests.support.adding import DAY
-from tests.support.cli import Cli
-from tests.support.cutting import Cut, CuttingProxy, cutting_proxy
-from tests.support.lakes import in_lake, in_postgres
+from tests.pipeline.cutting import Cut, CuttingProxy, cutting_proxy
+from tests.support.lake.adding import DAY
+from tests.support.lake.contents import in_lake, in_postgres
+from tests.support.relays.cli import Cli
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from relay.pipeline.metrics import aggregate, lake_sink, postgres_sink
 from relay.pipeline.metrics import job as metrics
 from relay.pipeline.metrics.job import Computed
 from relay.pipeline.source.database import Database
-from tests.support.lake_rows import NOON, append, dead, row, table
-from tests.support.logins import login
+from tests.support.lake.rows import NOON, append, dead, row, table
+from tests.support.servers.logins import login
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from relay.pipeline.metrics import aggregate, lake_sink
 from relay.pipeline.metrics import job as metrics
 from relay.pipeline.metrics.job import Computed
 from relay.pipeline.source.database import Database
-from tests.support.lake_rows import append, dead, row, table
+from tests.support.lake.rows import append, dead, row, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
-from tests.support.cli import Cli
-from tests.support.lake_jobs import play
-from tests.support.lakes import in_lake, in_postgres
-from tests.support.object_store import HIDDEN, KEY, ObjectStore
+from tests.support.lake.contents import in_lake, in_postgres
+from tests.support.lake.jobs import play
+from tests.support.relays.cli import Cli
+from tests.support.servers.object_store import HIDDEN, KEY, ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

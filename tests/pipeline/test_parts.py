@@ -11,7 +11,7 @@ from relay.errors import LakeError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts
-from tests.support.lake_rows import NOON, append, row, table
+from tests.support.lake.rows import NOON, append, row, table
 
 TODAY = NOON.date()
 

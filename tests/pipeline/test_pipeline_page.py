@@ -12,7 +12,8 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.metrics import aggregate
 from relay.pipeline.source.columns import DAY
 from tests import ROOT
-from tests.support import docs, lake_rows
+from tests.support.lake import rows as lake_rows
+from tests.support.pages import docs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

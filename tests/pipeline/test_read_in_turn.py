@@ -19,9 +19,9 @@ from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Start
 from tests.pipeline.conftest import Archived
-from tests.support.damaging import flip, make_due
-from tests.support.exporting import export
-from tests.support.small_disk import read_only, refusal
+from tests.support.lake.damaging import flip, make_due
+from tests.support.lake.exporting import export
+from tests.support.servers.small_disk import read_only, refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

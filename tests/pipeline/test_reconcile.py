@@ -16,8 +16,8 @@ from relay.pipeline.reconcile import job as reconcile
 from relay.pipeline.reconcile import receipts
 from relay.pipeline.reconcile.job import Example, Question, Reconciled, ReconciledLine
 from relay.pipeline.source.database import Database
-from tests.support.exporting import export
-from tests.support.logins import login
+from tests.support.lake.exporting import export
+from tests.support.servers.logins import login
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

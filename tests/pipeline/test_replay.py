@@ -21,8 +21,8 @@ from relay.pipeline.replay import lake_source
 from relay.pipeline.replay.job import ReplayCount, Replayed
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import Database
-from tests.support.exporting import export
-from tests.support.logins import login
+from tests.support.lake.exporting import export
+from tests.support.servers.logins import login
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived

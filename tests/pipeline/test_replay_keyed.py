@@ -13,7 +13,7 @@ from relay.pipeline.replay import job as replay
 from relay.pipeline.replay.job import Replayed
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.source.database import Database
-from tests.support.exporting import export
+from tests.support.lake.exporting import export
 
 
 class Past(NamedTuple):

@@ -19,9 +19,9 @@ from relay.pipeline.report.data import collect, span_of
 from relay.pipeline.report.model import Counts, Report
 from relay.pipeline.source.columns import DAY, schema_of
 from relay.pipeline.source.database import Database
-from tests.support.lake_rows import COLUMNS, NOON, dead, row
-from tests.support.lake_rows import table as archive_table
-from tests.support.logins import login
+from tests.support.lake.rows import COLUMNS, NOON, dead, row
+from tests.support.lake.rows import table as archive_table
+from tests.support.servers.logins import login
 
 NOW = NOON + timedelta(hours=3)
 Archived = Callable[..., list[tuple[int, int]]]

@@ -20,7 +20,7 @@ from relay.pipeline.report import run
 from relay.pipeline.report.page import render
 from relay.pipeline.source.columns import DAY
 from relay.pipeline.source.database import Database
-from tests.support import reports
+from tests.support.lake import reports
 
 TEXT, SHAPES = 4.5, 3.0
 """Contrasts that WCAG 2.1 asks of text (1.4.3) and of what a plot is made of (1.4.11)."""

@@ -14,8 +14,8 @@ from relay.pipeline.report import heat, plots
 from relay.pipeline.report.data import span_of
 from relay.pipeline.report.model import Counts, DeadGroup, ExchangeFigures, Figures, Latency, Moment, Numbers, Report
 from relay.pipeline.report.svg import Plot
-from tests.support import reports
-from tests.support.plot_axes import faults
+from tests.pipeline.plot_axes import faults
+from tests.support.lake import reports
 
 DAY_MS = 86_400_000.0
 """The highest percentile that a histogram gives: the lower bound of its open bucket."""

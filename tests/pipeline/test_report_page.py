@@ -10,7 +10,7 @@ import pytest
 
 from relay.pipeline.report import heat, text
 from relay.pipeline.report.page import render
-from tests.support import reports
+from tests.support.lake import reports
 
 VOID = {"meta", "link"}
 ALLOWED = set(

@@ -17,9 +17,10 @@ from relay.pipeline.report.data import collect, span_of
 from relay.pipeline.report.model import Report
 from relay.pipeline.source.columns import DAY
 from relay.pipeline.source.database import Database
-from tests.support import dashboard, lake_rows
-from tests.support.lake_rows import NOON, dead, row
-from tests.support.logins import login
+from tests.support.lake import rows as lake_rows
+from tests.support.lake.rows import NOON, dead, row
+from tests.support.pages import dashboard
+from tests.support.servers.logins import login
 
 NOW = NOON + timedelta(hours=6)
 GRAINS = {"window": aggregate.WINDOW_SECONDS, "hour": aggregate.HOUR_SECONDS, "day": aggregate.DAY_SECONDS}

@@ -14,7 +14,7 @@ from relay.errors import PipelineError, UnreachableError
 from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from tests.pipeline.conftest import Archived
-from tests.support.cli import Cli
+from tests.support.relays.cli import Cli
 
 WHEN = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
 BREAK = {

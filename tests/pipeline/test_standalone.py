@@ -19,11 +19,11 @@ from relay.devservers.process import poll
 from relay.errors import PipelineError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.ranges import LEAST
-from tests.support.archives import insert_many
-from tests.support.lakes import committed, in_lake, in_postgres
-from tests.support.logins import login
-from tests.support.spark_cluster import WORKERS, SparkCluster, spark_cluster
-from tests.support.spark_packages import bare_python, packed
+from tests.pipeline.spark_cluster import WORKERS, SparkCluster, spark_cluster
+from tests.pipeline.spark_packages import bare_python, packed
+from tests.support.database.archives import insert_many
+from tests.support.lake.contents import committed, in_lake, in_postgres
+from tests.support.servers.logins import login
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 

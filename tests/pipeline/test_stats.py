@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from relay.pipeline.metrics import aggregate
 from relay.pipeline.metrics.histogram import BOUNDS_MS, BUCKETS, percentile
-from tests.support.lake_rows import NOON, dead, row, table
+from tests.support.lake.rows import NOON, dead, row, table
 
 TARGET_MS = 10
 BOUND = {bound: number for number, bound in enumerate(BOUNDS_MS)}

@@ -15,7 +15,7 @@ from relay.pipeline.lake.delta_log import files as files_of
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate, transforms
 from relay.pipeline.metrics.top_keys import Limits
-from tests.support.lake_rows import NOON, append, dead, row, table
+from tests.support.lake.rows import NOON, append, dead, row, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,9 +17,9 @@ from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
 from relay.pipeline.verify.comparison import Difference
 from relay.pipeline.verify.job import Compared
-from tests.support import archives
-from tests.support.exporting import Rows, export
-from tests.support.logins import login
+from tests.support.database import archives
+from tests.support.lake.exporting import Rows, export
+from tests.support.servers.logins import login
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived

@@ -21,8 +21,8 @@ from relay.pipeline.source.partitions import DEAD, PartitionRange
 from relay.pipeline.verify import job as verify
 from relay.pipeline.verify.comparison import Comparison, Difference, RangeComparison
 from relay.pipeline.verify.job import Compared
-from tests.support import archives
-from tests.support.exporting import Rows, export
+from tests.support.database import archives
+from tests.support.lake.exporting import Rows, export
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived

@@ -24,8 +24,8 @@ from relay.pipeline.lake.witness import is_due
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
-from tests.support.damaging import LONG_AGO
-from tests.support.exporting import export
+from tests.support.lake.damaging import LONG_AGO
+from tests.support.lake.exporting import export
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Archived

@@ -8,10 +8,10 @@ import pytest
 
 from relay import devservers
 from relay.devservers.rabbitmq import Certificates
-from tests.support.certificates import Authority, TlsPostgres
-from tests.support.elsewhere import ADDRESS
-from tests.support.named_outboxes import Outbox, named_outboxes
-from tests.support.servers import Databases, Say
+from tests.support.network.network_namespace import ADDRESS
+from tests.support.servers.certificates import Authority, TlsPostgres
+from tests.support.servers.named_outboxes import Outbox, named_outboxes
+from tests.support.servers.shared import Databases, Say
 
 MUTUAL = """
 ssl_options.verify = verify_peer

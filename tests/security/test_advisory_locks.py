@@ -14,13 +14,13 @@ import pytest
 
 from relay.postgres.schema.migrate import check, migrate
 from tests import ROOT
-from tests.support.broker import Declared
-from tests.support.cli import Cli, Seeded
-from tests.support.foreign import renumber
-from tests.support.keyed import contents, fold, keyed
-from tests.support.logins import login
-from tests.support.queue import Queue
-from tests.support.relays import Relays
+from tests.support.broker.topology import Declared
+from tests.support.database.foreign import renumber
+from tests.support.database.keyed import contents, fold, keyed
+from tests.support.database.queue import Queue
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login
 
 KEYS = (
     "SELECT pg_advisory_lock(n, hashtext('public')) FROM generate_series(724017720, 724017740) AS n",

@@ -9,11 +9,11 @@ import pytest
 from relay import devservers
 from relay.codec.encoder import Encoded, Encoder
 from relay.message import PublishResult
-from tests.support.broker import Topology
-from tests.support.own import user_of
-from tests.support.publishing import claim
-from tests.support.queue import Queue
-from tests.support.relays import Relays
+from tests.support.broker.publishing import claim
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue
+from tests.support.relays.processes import Relays
+from tests.support.servers.private import user_of
 
 ALLOWED = ["orders", "audit.*", "a[b]c", "naïve"]
 PASSES = ["orders", "audit.", "audit.eu", "audit.eu.west", "naïve"]

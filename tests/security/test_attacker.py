@@ -21,12 +21,12 @@ from aio_pika.abc import AbstractIncomingMessage
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from tests.support.attacker import Attacker
-from tests.support.broker import Declared, Topology
-from tests.support.logins import login
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.servers import Say
+from tests.security.attacker import Attacker
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login
+from tests.support.servers.shared import Say
 
 SECONDS = float(os.environ.get("ATTACK_SECONDS", "11"))
 """An hour is 3600."""

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.logins import login
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
+from tests.support.servers.logins import login
 
 ROLES = ("producer", "relay", "operator", "etl", "replayer")
 

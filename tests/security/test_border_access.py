@@ -15,10 +15,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from relay import devservers
 from relay.postgres.schema.borders import crossings
 from relay.postgres.schema.migrate import migrate
-from tests.support.cli import Cli
-from tests.support.logins import login
-from tests.support.named_outboxes import name_of, named_outboxes, prefix_of
-from tests.support.servers import Databases, Say
+from tests.support.relays.cli import Cli
+from tests.support.servers.logins import login
+from tests.support.servers.named_outboxes import name_of, named_outboxes, prefix_of
+from tests.support.servers.shared import Databases, Say
 
 Pair = tuple[str, str]
 Ways = dict[str, tuple[str | None, str | None]]

@@ -14,10 +14,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from relay.errors import MigrationError
 from relay.postgres.schema.borders import check_roles, crossings
 from relay.postgres.schema.migrate import migrate
-from tests.support.cli import Cli
-from tests.support.logins import KINDS, login, own_role
-from tests.support.named_outboxes import Outbox, name_of, prefix_of, run
-from tests.support.servers import Databases
+from tests.support.relays.cli import Cli
+from tests.support.servers.logins import KINDS, login, own_role
+from tests.support.servers.named_outboxes import Outbox, name_of, prefix_of, run
+from tests.support.servers.shared import Databases
 
 INSERT = "INSERT INTO queue_message (exchange) VALUES ('e')"
 

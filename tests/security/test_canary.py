@@ -21,12 +21,12 @@ from relay.cli.main import app
 from relay.client import enqueue, enqueue_async
 from relay.config.settings import load
 from relay.errors import RelayError
-from tests.support.broker import Topology
-from tests.support.canary import PASSWORD, PAYLOAD, silent
-from tests.support.cli import Cli
-from tests.support.logins import login
-from tests.support.queue import Queue, unchecked, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, unchecked, until
+from tests.support.relays.canary import PASSWORD, PAYLOAD, silent
+from tests.support.relays.cli import Cli
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.servers.logins import login
 
 CONTENT = json.dumps({"secret": PAYLOAD, "more": [PAYLOAD] * 3})
 HELD = {"headers": {"x-secret": PAYLOAD}}

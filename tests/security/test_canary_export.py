@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from relay.pipeline.lake.delta_lake import Lake
-from tests.support import archives
-from tests.support.canary import PASSWORD, PAYLOAD, silent
-from tests.support.logins import login
+from tests.support.database import archives
+from tests.support.relays.canary import PASSWORD, PAYLOAD, silent
+from tests.support.servers.logins import login
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import borders
-from tests.support.borders import WHO, Outboxes
-from tests.support.servers import Databases
+from tests.support.pages import borders
+from tests.support.pages.borders import WHO, Outboxes
+from tests.support.servers.shared import Databases
 
 OF_THE_DATABASE = {
     "take the advisory lock of the gate",
@@ -29,7 +29,7 @@ def outboxes(databases: Databases) -> Iterator[Outboxes]:
 
 @pytest.mark.parametrize("who", WHO)
 def test_a_real_login_gets_through_the_doors_that_the_page_names_and_no_other(outboxes: Outboxes, who: str) -> None:
-    """In each place; what changed on purpose is written with `python -m tests.support.borders`."""
+    """In each place; what changed on purpose is written with `python -m tests.support.pages.borders`."""
     assert borders.documented(who) == borders.found(outboxes, who)
 
 

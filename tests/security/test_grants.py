@@ -14,10 +14,10 @@ from psycopg import errors, sql
 
 from relay.postgres.schema.migrate import migrate
 from tests import ROOT
-from tests.support import function_docs, grants
-from tests.support.doc_tables import written
-from tests.support.grants import ROLES
-from tests.support.logins import login, own_role
+from tests.support.pages import function_docs, grants
+from tests.support.pages.doc_tables import written
+from tests.support.pages.grants import ROLES
+from tests.support.servers.logins import login, own_role
 
 COLUMNS = """SELECT c.relname, a.attname, c.relispartition FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
@@ -66,12 +66,12 @@ def outbox(empty_database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def test_the_page_says_exactly_what_the_catalogue_has(outbox: psycopg.Connection[Any]) -> None:
-    """A grant more, a grant less, one to PUBLIC or one that may be handed on: write it anew with `python -m tests.support.grants`."""
+    """A grant more, a grant less, one to PUBLIC or one that may be handed on: write it anew with `python -m tests.support.pages.grants`."""
     assert sorted(grants.documented()) == sorted(grants.found(outbox))
 
 
 def test_the_page_of_functions_has_their_arguments_and_callers(outbox: psycopg.Connection[Any]) -> None:
-    """`python -m tests.support.function_docs` writes it."""
+    """`python -m tests.support.pages.function_docs` writes it."""
     assert function_docs.table(outbox) == written(*function_docs.PLACE)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.support.keyed import contents, fold, keyed
-from tests.support.logins import login
-from tests.support.queue import Queue
+from tests.support.database.keyed import contents, fold, keyed
+from tests.support.database.queue import Queue
+from tests.support.servers.logins import login
 
 
 async def test_a_fold_steps_over_a_turn_that_another_transaction_holds(queue: Queue) -> None:

@@ -12,10 +12,10 @@ from psycopg import sql
 from relay.pipeline.source.database import Database
 from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema.sql_files import Renderer
-from tests.support.cli import Cli
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.servers import Declare, Drain
+from tests.support.database.queue import Queue
+from tests.support.relays.cli import Cli
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Declare, Drain
 
 NAMES = [
     'a"; DROP SCHEMA public CASCADE; --',

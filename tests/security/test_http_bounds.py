@@ -17,8 +17,8 @@ import pytest
 
 from relay.errors import SettingsError
 from relay.observability.http_server import AT_ONCE, HttpServer
-from tests.support.queue import until
-from tests.support.relays import peak_memory
+from tests.support.database.queue import until
+from tests.support.relays.processes import peak_memory
 
 METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", "GETT", "\x00")
 PATHS = ("/metrics", "/livez", "/readyz", "/", "/../etc/passwd", "/%2e%2e/", "/metrics/../livez", "//livez", "*", "http://elsewhere/livez")

@@ -24,9 +24,9 @@ from relay import events
 from relay.observability import logs
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
-from tests.support import archives
-from tests.support.cli import Cli, Seeded
-from tests.support.exporting import export
+from tests.support.database import archives
+from tests.support.lake.exporting import export
+from tests.support.relays.cli import Cli, Seeded
 
 HOSTILE = "a\x1b[2J\x1b]0;own\x07\x9b31m\r\n2031-01-01 FORGED\x85FORGED\u2028FORGED\u202e\x08\x7f|'\"%s{0}[red]b"
 """Colours, a window's title, line ends of four kinds, an override of direction, and what formats and markup take for their own."""

@@ -15,16 +15,16 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support import elsewhere
-from tests.support.certificates import Authority, TlsPostgres
-from tests.support.queue import Queue, until
-from tests.support.relays import COMMAND, RelayProcess, Relays
-from tests.support.servers import Databases
+from tests.support.database.queue import Queue, until
+from tests.support.network import network_namespace
+from tests.support.relays.processes import COMMAND, RelayProcess, Relays
+from tests.support.servers.certificates import Authority, TlsPostgres
+from tests.support.servers.shared import Databases
 
 APART = ("/usr/bin/unshare", "--user", "--map-root-user", "--net")
 PORTS = {"postgres": 5432, "plain": 5672, "tls": 5671}
 THEIRS = "FROM pg_stat_activity WHERE starts_with(application_name, 'outbox-relay/')"
-WITHOUT_TLS = f"at {elsewhere.ADDRESS} is without TLS, so password and messages can be read on their way: write "
+WITHOUT_TLS = f"at {network_namespace.ADDRESS} is without TLS, so password and messages can be read on their way: write "
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Elsewhere:
 
     def _broker(self, options: str) -> str:
         scheme, port = ("amqps", PORTS["tls"]) if options else ("amqp", PORTS["plain"])
-        return f"{scheme}://guest:guest@{elsewhere.ADDRESS}:{port}/{options}"
+        return f"{scheme}://guest:guest@{network_namespace.ADDRESS}:{port}/{options}"
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ async def apart(network: None, tls_postgres: TlsPostgres, tls_broker: devservers
         ports = {PORTS["postgres"]: tls_postgres.server.port, PORTS["plain"]: tls_broker.port, PORTS["tls"]: tls_broker.tls_port}
         joined: set[asyncio.Task[None]] = set()
         servers = [await lend(Path(folder) / str(port), real, joined) for port, real in ports.items()]
-        relays = Relays((*APART, sys.executable, elsewhere.__file__, folder, *COMMAND), tmp_path)
-        there = databases.url(name).replace(f"@127.0.0.1:{tls_postgres.server.port}", f"@{elsewhere.ADDRESS}:{PORTS['postgres']}")
+        relays = Relays((*APART, sys.executable, network_namespace.__file__, folder, *COMMAND), tmp_path)
+        there = databases.url(name).replace(f"@127.0.0.1:{tls_postgres.server.port}", f"@{network_namespace.ADDRESS}:{PORTS['postgres']}")
         yield Elsewhere(relays, there, tls_broker)
         await relays.close()
         for server in servers:
@@ -86,7 +86,7 @@ async def lend(path: Path, port: int, joined: set[asyncio.Task[None]]) -> asynci
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            await elsewhere.pipe((reader, writer), (far_reader, far_writer))
+            await network_namespace.pipe((reader, writer), (far_reader, far_writer))
         finally:
             # Else an end that is open when the loop closes is a warning in whichever test comes next.
             for end in (writer, far_writer):
@@ -135,8 +135,8 @@ async def test_certificates_that_are_not_checked_are_told(apart: Elsewhere, auth
     relay = await apart.start("?sslmode=require", f"?no_verify_ssl=1{files}", RELAY_ALLOW_INSECURE="true")
 
     database, broker = risks(relay)
-    assert f"does not check that it is {elsewhere.ADDRESS} that answers (sslmode=require)" in database
-    assert broker.startswith(f"Whoever answers at {elsewhere.ADDRESS} is taken for the broker (no_verify_ssl)")
+    assert f"does not check that it is {network_namespace.ADDRESS} that answers (sslmode=require)" in database
+    assert broker.startswith(f"Whoever answers at {network_namespace.ADDRESS} is taken for the broker (no_verify_ssl)")
 
 
 async def test_what_is_checked_is_not_told(apart: Elsewhere, authority: Authority) -> None:

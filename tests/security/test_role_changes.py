@@ -13,10 +13,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from relay.postgres.schema.borders import crossings
 from relay.postgres.schema.migrate import migrate
-from tests.support.cli import Cli
-from tests.support.logins import KINDS, login, own_role
-from tests.support.named_outboxes import name_of, named_outboxes, run
-from tests.support.servers import Databases
+from tests.support.relays.cli import Cli
+from tests.support.servers.logins import KINDS, login, own_role
+from tests.support.servers.named_outboxes import name_of, named_outboxes, run
+from tests.support.servers.shared import Databases
 
 LEFT = """
     SELECT count(*) FROM pg_roles r WHERE r.rolname = %(role)s AND (r.rolconfig IS NOT NULL

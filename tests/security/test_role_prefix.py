@@ -13,10 +13,10 @@ from psycopg import errors, sql
 from relay.errors import MigrationError
 from relay.postgres.schema.borders import check_roles, crossings
 from relay.postgres.schema.migrate import migrate
-from tests.support.cli import Cli
-from tests.support.logins import login
-from tests.support.named_outboxes import Outbox, name_of, prefix_of, run
-from tests.support.servers import Databases
+from tests.support.relays.cli import Cli
+from tests.support.servers.logins import login
+from tests.support.servers.named_outboxes import Outbox, name_of, prefix_of, run
+from tests.support.servers.shared import Databases
 
 INSERT = "INSERT INTO queue_message (exchange) VALUES ('e')"
 

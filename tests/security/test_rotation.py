@@ -13,11 +13,11 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.ledgers import Producer
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays
-from tests.support.servers import Databases
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.ledgers import Producer
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.servers.shared import Databases
 
 WINDOW = 200
 THEIRS = "FROM pg_stat_activity WHERE usename = 'rotated'"

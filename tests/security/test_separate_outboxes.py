@@ -11,9 +11,9 @@ from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 
 from relay.postgres.schema.migrate import migrate
-from tests.support.grants import ROLES
-from tests.support.logins import HELD, login
-from tests.support.servers import Databases
+from tests.support.pages.grants import ROLES
+from tests.support.servers.logins import HELD, login
+from tests.support.servers.shared import Databases
 
 ONCE = "INSERT INTO {}.queue_message_keyed (exchange, dedup_key) VALUES ('e', 'k') RETURNING id"
 NEWEST = "INSERT INTO {}.queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'k')"

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel, errors
 
-from tests.support.logins import login
-from tests.support.named_outboxes import name_of
+from tests.support.servers.logins import login
+from tests.support.servers.named_outboxes import name_of
 
 TURNS = 20
 SERIALIZABLE = IsolationLevel.SERIALIZABLE

@@ -10,8 +10,8 @@ import pytest
 from relay.devservers.rabbitmq import Certificates
 from relay.errors import StoreError
 from relay.postgres.session import Session
-from tests.support.certificates import Authority, TlsPostgres
-from tests.support.elsewhere import ADDRESS
+from tests.support.network.network_namespace import ADDRESS
+from tests.support.servers.certificates import Authority, TlsPostgres
 
 ANOTHER_NAME = "PostgreSQL shows a certificate for another name: write a name that it is for as the host into RELAY_DATABASE_URL ("
 NOT_TRUSTED = (

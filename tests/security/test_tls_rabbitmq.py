@@ -11,9 +11,9 @@ from relay.amqp.connection import connect
 from relay.devservers.rabbitmq import Certificates, RabbitMQ
 from relay.errors import BrokerError
 from relay.message import CONFIRMED
-from tests.support.broker import Topology
-from tests.support.certificates import Authority
-from tests.support.publishing import claim, publishing
+from tests.support.broker.publishing import claim, publishing
+from tests.support.broker.topology import Topology
+from tests.support.servers.certificates import Authority
 
 
 def url(node: RabbitMQ, authority: Authority, shown: Certificates | None, *, login: str = "guest:guest@", more: str = "") -> str:

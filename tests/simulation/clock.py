@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, TypeVarTuple, Unpack
 from unittest import mock
 
-from tests.support.timeless import GRID, TimelessLoop
+from tests.support.fakes.virtual_time import GRID, TimelessLoop
 
 Values = TypeVarTuple("Values")
 

@@ -13,7 +13,7 @@ from relay.ports import At
 from tests.simulation.connection import Connection
 from tests.simulation.ledger import BrokenError
 from tests.simulation.world import GOOD, KEYS, TROUBLE, World
-from tests.support.fakes import FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
+from tests.support.fakes.adapters import FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
 
 class Clock:

@@ -16,7 +16,7 @@ from tests.soak.fleet import VICTIM, Life
 from tests.soak.load import PREFETCH
 from tests.soak.shards import InFlight
 from tests.soak.stage import EXCHANGES, LOCK_SECONDS, WINDOW, Stage
-from tests.support.queue import until
+from tests.support.database.queue import until
 
 WINDOWS = 2 * WINDOW
 WITH_CONSUMER = WINDOWS + 2 * PREFETCH

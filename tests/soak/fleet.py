@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import relay
-from tests.support.queue import until
-from tests.support.relays import Line, RelayProcess, Relays
+from tests.support.database.queue import until
+from tests.support.relays.processes import Line, RelayProcess, Relays
 
 SURVIVOR, VICTIM = "survivor", "victim"
 CODE = Path(relay.__file__).resolve().parents[1]

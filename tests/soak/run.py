@@ -26,7 +26,7 @@ from tests.soak.samples import Control, Sampler
 from tests.soak.shards import InFlight, Noted, Shards, join, repeats
 from tests.soak.stage import Stage, staged
 from tests.soak.verdict import Line, mismatches
-from tests.support.fault_runs import numbers
+from tests.support.faults.runner import numbers
 
 Say = Callable[[str], None]
 MOSTLY_DONE = 20

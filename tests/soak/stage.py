@@ -15,10 +15,10 @@ import psycopg
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
 from tests.soak.fleet import SURVIVOR, VICTIM, Fleet, Life
-from tests.support.broker import Topology
-from tests.support.proxy import Proxy
-from tests.support.queue import until
-from tests.support.servers import Databases
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import until
+from tests.support.network.proxy import Proxy
+from tests.support.servers.shared import Databases
 
 LOCK_SECONDS = 10
 WINDOW = 200

@@ -12,7 +12,7 @@ import psycopg
 
 from relay.postgres.session import ALWAYS, BY_INDEX
 from tests.bench.speed.counters import cpu
-from tests.support.plans import explain
+from tests.support.database.plans import explain
 
 SETTINGS = BY_INDEX | ALWAYS
 

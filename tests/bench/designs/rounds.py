@@ -25,8 +25,8 @@ from tests.bench.designs.design import Held, insert, settle
 from tests.bench.designs.drains import Figures
 from tests.bench.designs.meter import Session, session
 from tests.bench.designs.stage import Stage
-from tests.support.broker import Declared, Topology
-from tests.support.relays import COMMAND, RelayProcess, Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.relays.processes import COMMAND, RelayProcess, Relays
 
 TRIES = 5
 """Messages that are locked while a claim passes, and then let go."""

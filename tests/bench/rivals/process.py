@@ -14,7 +14,7 @@ from pathlib import Path
 from relay.devservers.process import family, kill_family, plain_environment, send
 from tests.bench.rivals.rival import Rival, Start
 from tests.bench.speed.stage import Stage
-from tests.support.relays import peak_memory
+from tests.support.relays.processes import peak_memory
 
 PATIENCE = 60.0
 _LOOK = 0.05

@@ -17,7 +17,7 @@ from tests.bench.history import History
 from tests.bench.speed import kinds
 from tests.bench.speed.drains import Drain, drain
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import RelayProcess
+from tests.support.relays.processes import RelayProcess
 
 ROWS = 10_000_000
 DAYS = 30

@@ -16,7 +16,7 @@ from tests.bench.speed import kinds
 from tests.bench.speed.drains import PATIENCE, drain
 from tests.bench.speed.moments import Moment, between
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import peak_memory
+from tests.support.relays.processes import peak_memory
 
 FEW = 10_000
 SHORT = {FEW: 5, 100_000: 1}

@@ -13,7 +13,7 @@ from tests.bench.speed.counters import cpu_of_all
 from tests.bench.speed.drains import Drain, drain, frozen
 from tests.bench.speed.inboxes import counted, value
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import RelayProcess
+from tests.support.relays.processes import RelayProcess
 
 CONTRACT = {
     "type": "object",

@@ -10,7 +10,7 @@ from tests.bench.figures import Figure, figure, ratio
 from tests.bench.speed import kinds
 from tests.bench.speed.drains import Drain, drain
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import RelayProcess
+from tests.support.relays.processes import RelayProcess
 
 COUNTS = (1, 2, 4, 8)
 ROWS = 30_000

@@ -15,7 +15,7 @@ from tests.bench.speed import bare
 from tests.bench.speed.counters import Counted, updates_of, wal_between
 from tests.bench.speed.kinds import Kind
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import RelayProcess, peak_memory
+from tests.support.relays.processes import RelayProcess, peak_memory
 
 PATIENCE = 600.0
 _LOOK = 0.025

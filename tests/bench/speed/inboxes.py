@@ -16,7 +16,7 @@ from tests.bench.speed import kinds
 from tests.bench.speed.counters import cpu
 from tests.bench.speed.kinds import QUEUE
 from tests.bench.speed.stage import COMMAND, Stage, tidy
-from tests.support.relays import RelayProcess, Relays
+from tests.support.relays.processes import RelayProcess, Relays
 
 ROWS = 60_000
 PAD = "x" * 250

@@ -9,7 +9,7 @@ import psycopg
 
 from tests.bench.speed.counters import Counted
 from tests.bench.speed.stage import Stage
-from tests.support.relays import RelayProcess
+from tests.support.relays.processes import RelayProcess
 
 _SETTLED = "SELECT count(*) FROM queue_message_archive WHERE archived_at > %s AND archived_at <= %s"
 

@@ -20,7 +20,7 @@ from tests.bench.speed.counters import cpu, cpu_of_all
 from tests.bench.speed.drains import ends_of, frozen, gone
 from tests.bench.speed.sampled import STAGES
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.relays import RelayProcess
+from tests.support.relays.processes import RelayProcess
 
 CLAIMS, SETTLES, CONTROL, SERVER = (
     "session that claims",

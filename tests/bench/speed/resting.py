@@ -27,7 +27,7 @@ from tests.bench.speed.counters import cpu, resident
 from tests.bench.speed.kinds import CHANNEL, QUEUE
 from tests.bench.speed.stage import Stage
 from tests.bench.speed.wire import connect
-from tests.support.relays import Line, RelayProcess
+from tests.support.relays.processes import Line, RelayProcess
 
 SECONDS = 20.0
 """Of a round with nothing to do."""

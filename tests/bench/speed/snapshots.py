@@ -16,8 +16,8 @@ from tests.bench.figures import Figure, figure, ratio
 from tests.bench.speed import kinds
 from tests.bench.speed.moments import Moment, Work, between
 from tests.bench.speed.stage import Stage, tidy
-from tests.support.costs import COSTS, Cost
-from tests.support.relays import RelayProcess, peak_memory
+from tests.support.database.costs import COSTS, Cost
+from tests.support.relays.processes import RelayProcess, peak_memory
 
 SECONDS = 600.0
 SPAN = 60.0

@@ -19,7 +19,7 @@ from relay import devservers
 from relay.devservers.borrowed import database_at
 from relay.postgres.schema.migrate import migrate
 from tests.bench.speed.kinds import QUEUE, ROUTING_KEY, Kind
-from tests.support.relays import RelayProcess, Relays
+from tests.support.relays.processes import RelayProcess, Relays
 
 SETTINGS = ("shared_buffers=512MB", "max_wal_size=8GB", "checkpoint_timeout=30min", "track_commit_timestamp=on", "wal_init_zero=off")
 """Of PostgreSQL, beside its defaults (fsync is on): no checkpoint falls into a round by chance, the end of a round can be read from its

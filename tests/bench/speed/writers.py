@@ -33,7 +33,7 @@ from relay.queries.statements import Statements
 from tests.bench.figures import Figure, figure
 from tests.bench.speed import kinds
 from tests.bench.speed.stage import Stage
-from tests.support.relays import RelayProcess, Relays
+from tests.support.relays.processes import RelayProcess, Relays
 
 CLIENTS = (1, 8, 32)
 THREADS = 2

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.other_outboxes import DEBEZIUM, GO_OUTBOX, Outbox, Row, debezium_row, go_outbox_row
+from tests.support.applications.other_outboxes import DEBEZIUM, GO_OUTBOX, Outbox, Row, debezium_row, go_outbox_row
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 MANY = "INSERT INTO outbox.messages (id, stream, topic, payload) SELECT gen_random_uuid(), 's', 't', '' FROM generate_series(1, 3)"
 

@@ -11,12 +11,12 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from tests.support.broker import Declared
-from tests.support.other_outboxes import POLLED, OldRelay, Outbox
-from tests.support.outbox_writers import EACH_PHASE, Writers
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Drain
+from tests.support.applications.other_outboxes import POLLED, OldRelay, Outbox
+from tests.support.applications.outbox_writers import EACH_PHASE, Writers
+from tests.support.broker.topology import Declared
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Drain
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import pytest
 
 from relay import devservers
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared
-from tests.support.cli import Cli
-from tests.support.other_outboxes import DEBEZIUM, PAUSE
-from tests.support.outbox_writers import EACH_PHASE, Writers
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.servers import Databases, Drain, Say
+from tests.support.applications.other_outboxes import DEBEZIUM, PAUSE
+from tests.support.applications.outbox_writers import EACH_PHASE, Writers
+from tests.support.broker.topology import Declared
+from tests.support.database.queue import Queue
+from tests.support.relays.cli import Cli
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Databases, Drain, Say
 
 SLOT = "debezium"
 

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.other_outboxes import DEBEZIUM, GO_OUTBOX, LARAVEL, debezium_row, go_outbox_row, laravel_row
+from tests.support.applications.other_outboxes import DEBEZIUM, GO_OUTBOX, LARAVEL, debezium_row, go_outbox_row, laravel_row
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 KEEPS = """
     CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';

@@ -9,8 +9,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.cli import Cli, Seeded
-from tests.support.other_outboxes import FASTSTREAM, LARAVEL, MASSTRANSIT, Outbox, Row, faststream_row, laravel_row, masstransit_row
+from tests.support.applications.other_outboxes import (
+    FASTSTREAM,
+    LARAVEL,
+    MASSTRANSIT,
+    Outbox,
+    Row,
+    faststream_row,
+    laravel_row,
+    masstransit_row,
+)
+from tests.support.relays.cli import Cli, Seeded
 
 BOTH = pytest.mark.parametrize("by", ["trigger", "view"])
 

@@ -14,7 +14,7 @@ from relay.devservers.process import poll
 from relay.errors import MigrationError
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.schema.sql_files import migrations
-from tests.support.logins import login
+from tests.support.servers.logins import login
 
 SCRIPT = """
     CREATE TABLE IF NOT EXISTS queue_message (

@@ -17,8 +17,8 @@ from relay import __version__, devservers
 from relay.cli.commands import status as cli_status
 from relay.cli.main import app
 from relay.postgres.schema.sql_files import migrations
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"
 COMMANDS = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.other_outboxes import DEBEZIUM, GO_OUTBOX, go_outbox_row
+from tests.support.applications.other_outboxes import DEBEZIUM, GO_OUTBOX, go_outbox_row
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 MIRROR = ("adopt", "mirror", "go-outbox", "outbox.messages")
 

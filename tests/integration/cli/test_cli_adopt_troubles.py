@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from psycopg import sql
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.other_outboxes import DEBEZIUM, GO_OUTBOX, go_outbox_row
+from tests.support.applications.other_outboxes import DEBEZIUM, GO_OUTBOX, go_outbox_row
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 HOSTILE = ("%s @kept@ {x} \n 'q'", '$$; SELECT 1/0; --"')
 

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.support.asyncapi import official_schema
-from tests.support.cli import Cli, Seeded
+from tests.integration.cli.asyncapi import official_schema
+from tests.support.relays.cli import Cli, Seeded
 
 pytestmark = pytest.mark.ids("A37")
 SCHEMAS: list[Any] = [

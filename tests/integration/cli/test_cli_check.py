@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.checking import RELAY, Between, kept, lost
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.lost import assert_nothing_is_lost
+from tests.support.database.checking import RELAY, Between, kept, lost
+from tests.support.database.lost import assert_nothing_is_lost
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 LOCKED = "UPDATE queue_message SET lock_expires_at = now() + %s::interval, lock_token = gen_random_uuid(), locked_by = %s WHERE id = %s"
 KEY_INDEX = "UPDATE pg_index SET indisready = %s, indisvalid = %s WHERE indexrelid = 'queue_message_ordering_key_idx'::regclass"

@@ -10,11 +10,11 @@ import pytest
 
 from relay.cli.queue_check.recheck import MOST
 from relay.cli.queue_check.scan import PAGE
-from tests.support.broker import Declared
-from tests.support.checking import RELAY, Between, kept, lost
-from tests.support.cli import Cli, Seeded
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Declared
+from tests.support.database.checking import RELAY, Between, kept, lost
+from tests.support.database.queue import Queue, until
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.relays.processes import Relays
 
 LOCKED = "UPDATE queue_message SET lock_expires_at = now() + %s::interval, lock_token = gen_random_uuid(), locked_by = %s WHERE id = %s"
 CLAIM = "UPDATE queue_message SET lock_expires_at = now() + interval '1 min', lock_token = gen_random_uuid(), attempts = 1 WHERE id = %s"

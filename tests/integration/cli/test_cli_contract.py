@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 pytestmark = pytest.mark.ids("A37")
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["order"], "properties": {"lines": {"items": {"type": "integer"}}}}

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from relay.cli.common.output import quoted
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 
 def test_dead_messages_are_listed_until_they_are_acknowledged(cli: Cli, seeded: Seeded) -> None:

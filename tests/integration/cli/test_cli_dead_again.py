@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from relay.queries.statements import Statements
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.plans import explain
-from tests.support.queue import Queue
+from tests.support.database.plans import explain
+from tests.support.database.queue import Queue
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 pytestmark = pytest.mark.ids("B13")
 WAITING = "SELECT id::text, replay_of::text FROM queue_message ORDER BY seq"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from relay.maintenance.maintenance import HEARTBEAT_SECONDS
-from tests.support.cli import Cli, Seeded
+from tests.support.relays.cli import Cli, Seeded
 
 FOLLOW = f": relays follow within about {HEARTBEAT_SECONDS:g} seconds; what they have claimed by then is still sent"
 """They read the policy with each heartbeat."""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.support.cli import Cli, Seeded
+from tests.support.relays.cli import Cli, Seeded
 
 pytestmark = pytest.mark.ids("D5", "D7")
 FOLD = "SELECT queue_message_fold(now() + interval '1 min')"

@@ -10,7 +10,7 @@ import pytest
 from relay.cli.commands import replay as cli_replay
 from relay.cli.common.output import count
 from relay.postgres.operator_session import OperatorSession
-from tests.support.cli import Cli, Seeded
+from tests.support.relays.cli import Cli, Seeded
 
 
 def _waiting(seeded: Seeded) -> list[str]:

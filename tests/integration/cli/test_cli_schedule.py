@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 NIGHTLY = ("schedule", "add", "nightly", "0 3 * * *", "reports", "nightly", '{"total": 1.10}', "--zone", "Asia/Kathmandu")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 RELAY = "INSERT INTO queue_message_relay (name, version, host, pid, state) VALUES ('relay-1', '1.0', 'h', 1, %s) RETURNING id"
 SINCE = "SELECT to_char({0}_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ'), session_user::text FROM queue_message_{1}"

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from relay.queries.statements import Statements
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 STATE = (
     '{"broker": "up", "listen": "idle", "in_flight": 7, "silent": {"slow": 12.5}, "flooding": ["bulk"], '

@@ -19,7 +19,7 @@ from relay.cli.dead_watch.actions import Dead, Handled, Outcome
 from relay.cli.dead_watch.loop import DeadWatch
 from relay.cli.dead_watch.plan import WatchPlan
 from relay.postgres.operator_session import OperatorSession
-from tests.support.cli import Cli, Seeded
+from tests.support.relays.cli import Cli, Seeded
 
 
 def _line(process: subprocess.Popen[str], seconds: float = 20) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Cli, Seeded
+from tests.support.relays.cli import Cli, Seeded
 
 FLOOD = 700
 SECONDS = 10.0

@@ -12,9 +12,9 @@ import pytest
 from psycopg import errors
 
 from relay.cli.dead_watch.replay_rules import parse_rule
-from tests.support.cli import Cli, Seeded
-from tests.support.hooks import Answer, hook
-from tests.support.logins import login
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
+from tests.support.servers.webhook_receiver import Answer, hook
 
 RULE = "code=unroutable,exchange=orders,after=0s,at-most=2"
 UNANSWERED = "SELECT count(*) FROM queue_message_dead_list WHERE acknowledged_at IS NULL"

@@ -16,9 +16,9 @@ import pytest
 from relay import devservers
 from relay.devservers.process import poll
 from relay.postgres.schema.migrate import migrate
-from tests.support.cli import Cli, Seeded
-from tests.support.hooks import Answer, Got, hook
-from tests.support.servers import Databases, Say
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.shared import Databases, Say
+from tests.support.servers.webhook_receiver import Answer, Got, hook
 
 MANY = 10_000
 UNANSWERED = "SELECT count(*) FROM queue_message_dead_list WHERE acknowledged_at IS NULL"

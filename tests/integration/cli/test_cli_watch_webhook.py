@@ -17,9 +17,9 @@ import pytest
 from relay.cli.dead_watch.actions import LONGEST_PAUSE, pause
 from relay.cli.dead_watch.webhook import retry_after
 from relay.net.http_client import Response
-from tests.support.certificates import Authority
-from tests.support.cli import Cli, Seeded
-from tests.support.hooks import Answer, Got, Hook, hook
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.certificates import Authority
+from tests.support.servers.webhook_receiver import Answer, Got, Hook, hook
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ONCE = ("dead", "watch", "--once", "--ack", "--allow-private", "--webhook")

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 
 from relay.client import JsonText, Message, MessageError, Options, enqueue, enqueue_async, enqueue_many, enqueue_many_async
 from relay.postgres.schema.migrate import migrate
-from tests.support.logins import login
+from tests.support.servers.logins import login
 
 pytestmark = pytest.mark.ids("A38")
 TIME, LATER = datetime(2031, 1, 31, 12, tzinfo=UTC), datetime(2031, 2, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from relay.client import (
     load_contracts,
     load_contracts_async,
 )
-from tests.support.logins import login
+from tests.support.servers.logins import login
 
 pytestmark = pytest.mark.ids("A37", "A38")
 SCHEMA = json.dumps({"required": ["order"], "properties": {"order": {"type": "integer", "minimum": 1}}})

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from relay.client import JsonText, Message, MessageError, Options, OutboxModel, enqueue, enqueue_copy, enqueue_copy_async
-from tests.support.logins import login
+from tests.support.servers.logins import login
 
 TIME, LATER = datetime(2031, 1, 31, 12, tzinfo=UTC), datetime(2031, 2, 1, tzinfo=UTC)
 ROWS = "SELECT content::text FROM queue_message ORDER BY xid, seq"

@@ -23,7 +23,7 @@ from relay.client import Message
 from relay.integrations import asyncpg as by_asyncpg
 from relay.integrations import django as by_django
 from relay.integrations import sqlalchemy as by_sqlalchemy
-from tests.support.app_libraries import django_on, sqlalchemy_url
+from tests.support.applications.libraries import django_on, sqlalchemy_url
 
 pytestmark = pytest.mark.ids("A38")
 Handles = dict[str, Any]

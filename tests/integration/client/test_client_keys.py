@@ -23,8 +23,8 @@ from relay.client import (
     enqueue_many,
     enqueue_many_async,
 )  # fmt: skip
-from tests.support.logins import login, own_role
-from tests.support.queue import until
+from tests.support.database.queue import until
+from tests.support.servers.logins import login, own_role
 
 pytestmark = pytest.mark.ids("A38", "D7")
 KEYED = "SELECT id, content::text, dedup_key, coalesce_key, bundle_key FROM queue_message_keyed"

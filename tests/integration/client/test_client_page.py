@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tests import ROOT
-from tests.support.app_libraries import django_on, sqlalchemy_url
-from tests.support.docs import text_of
+from tests.support.applications.libraries import django_on, sqlalchemy_url
+from tests.support.pages.docs import text_of
 
 PAGE = ROOT / "docs" / "client.md"
 

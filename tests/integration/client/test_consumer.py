@@ -17,10 +17,10 @@ from psycopg import sql
 from relay.consumer import ConsumerError, once, once_async, relay_id
 from relay.postgres.schema.migrate import migrate
 from tests import ROOT
-from tests.support.broker import Topology
-from tests.support.logins import login
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login
 
 ID = "01a1fdc9-1287-70cd-8b56-1ce4c5c012b6"
 

@@ -26,8 +26,8 @@ from relay.integrations import django as by_django
 from relay.integrations import sqlalchemy as by_sqlalchemy
 from relay.postgres.schema.migrate import migrate
 from tests import ROOT
-from tests.support.app_libraries import django_on, sqlalchemy_url
-from tests.support.traces import PARENT
+from tests.support.applications.libraries import django_on, sqlalchemy_url
+from tests.support.relays.traces import PARENT
 
 TIME, LATER = datetime(2031, 1, 31, 12, tzinfo=UTC), datetime(2031, 2, 1, tzinfo=UTC)
 ODD = 'Odd: "schema" :x 100%'

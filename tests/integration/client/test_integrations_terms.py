@@ -20,7 +20,7 @@ from relay.client import MessageError
 from relay.integrations import asyncpg as by_asyncpg
 from relay.integrations import django as by_django
 from relay.integrations import sqlalchemy as by_sqlalchemy
-from tests.support.app_libraries import django_on, sqlalchemy_url
+from tests.support.applications.libraries import django_on, sqlalchemy_url
 
 pytestmark = pytest.mark.ids("A37", "A38", "D7")
 SCHEMA = '{"required": ["order"]}'

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from tests import ROOT
-from tests.support.app_libraries import sqlalchemy_url
-from tests.support.docs import text_of
+from tests.support.applications.libraries import sqlalchemy_url
+from tests.support.pages.docs import text_of
 
 PAGE = ROOT / "docs" / "start.md"
 URL = '"postgresql+psycopg://owner:owner@localhost:18432/outbox"'

@@ -10,11 +10,11 @@ from psycopg.types.json import Jsonb
 
 from relay.client import Message, enqueue, enqueue_async, enqueue_copy, enqueue_many
 from relay.client.message import HEADERS_LIMIT
-from tests.support.broker import Topology
-from tests.support.logins import login
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.traces import BAD_PARENTS, BAD_STATES, GOOD_PARENTS, GOOD_STATES, PARENT, STATE
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue
+from tests.support.relays.processes import Relays
+from tests.support.relays.traces import BAD_PARENTS, BAD_STATES, GOOD_PARENTS, GOOD_STATES, PARENT, STATE
+from tests.support.servers.logins import login
 
 OTHER = GOOD_PARENTS[1]
 

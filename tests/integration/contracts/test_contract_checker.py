@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from relay.contracts.large_checks import CheckFailure, CheckResult, LargeChecks, _send
-from tests.support.queue import until
+from tests.support.database.queue import until
 
 pytestmark = pytest.mark.ids("A37")
 KEPT = CheckResult([None], None)

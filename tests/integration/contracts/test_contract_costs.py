@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from relay.memory import of_check
-from tests.support.broker import Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays, peak_memory
-from tests.support.servers import Say
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays, peak_memory
+from tests.support.servers.shared import Say
 
 pytestmark = [pytest.mark.ids("A37"), pytest.mark.slow]
 HOSTILE = (

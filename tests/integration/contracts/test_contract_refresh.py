@@ -11,8 +11,8 @@ import pytest
 
 from relay.contracts.patterns import matches
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.broker import Topology
-from tests.support.queue import MadeStore, Queue, until
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import MadeStore, Queue, until
 
 pytestmark = pytest.mark.ids("A37")
 CHANGES = [

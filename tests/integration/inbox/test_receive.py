@@ -11,13 +11,13 @@ import pytest
 from aio_pika.abc import AbstractChannel
 from pamqp import commands
 
-from tests.support.broker import Declared
-from tests.support.inboxes import Start, emptied, publish, received
-from tests.support.logins import login
-from tests.support.queue import Queue, until
-from tests.support.raw_amqp import RawClient, raw_publish
-from tests.support.relays import Relays
-from tests.support.servers import Declare, Drain
+from tests.support.broker.raw_amqp import RawClient, raw_publish
+from tests.support.broker.topology import Declared
+from tests.support.database.inboxes import Start, emptied, publish, received
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.logins import login
+from tests.support.servers.shared import Declare, Drain
 
 pytestmark = pytest.mark.ids("C16")
 

@@ -7,11 +7,11 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from relay.queries.statements import Statements
-from tests.support.broker import Declared
-from tests.support.inboxes import Start, emptied, publish, received
-from tests.support.queue import Queue
-from tests.support.relays import peak_memory
-from tests.support.servers import Say
+from tests.support.broker.topology import Declared
+from tests.support.database.inboxes import Start, emptied, publish, received
+from tests.support.database.queue import Queue
+from tests.support.relays.processes import peak_memory
+from tests.support.servers.shared import Say
 
 pytestmark = pytest.mark.ids("C16")
 MIB = 1 << 20

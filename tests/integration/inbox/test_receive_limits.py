@@ -13,12 +13,12 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from relay.devservers import RabbitMQ
-from tests.support.broker import Topology
-from tests.support.inboxes import Start, emptied, publish, received
-from tests.support.own import user_of
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.scrape import HTTP, page
+from tests.support.broker.topology import Topology
+from tests.support.database.inboxes import Start, emptied, publish, received
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.relays.scrape import HTTP, page
+from tests.support.servers.private import user_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.ids("C16")]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from tests.support.broker import Declared, Topology
-from tests.support.inboxes import Start, emptied, publish, received
-from tests.support.queue import Queue
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.inboxes import Start, emptied, publish, received
+from tests.support.database.queue import Queue
 
 pytestmark = pytest.mark.ids("C16")
 

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.keyed import contents, fates, fold, insert, keyed, queued
-from tests.support.queue import Queue
+from tests.support.database.keyed import contents, fates, fold, insert, keyed, queued
+from tests.support.database.queue import Queue
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -11,8 +11,8 @@ from psycopg import errors
 
 from relay.message import SUCCESS
 from relay.ports import SettleRow
-from tests.support.keyed import contents, fates, fold, insert, keyed, other, queued
-from tests.support.queue import MadeStore, Queue, until
+from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued
+from tests.support.database.queue import MadeStore, Queue, until
 
 
 async def test_the_newest_is_sent_and_the_older_say_what_replaced_them(queue: Queue) -> None:

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.keyed import contents, fates, fold, insert, keyed, queued
-from tests.support.logins import login
-from tests.support.queue import Queue, until
+from tests.support.database.keyed import contents, fates, fold, insert, keyed, queued
+from tests.support.database.queue import Queue, until
+from tests.support.servers.logins import login
 
 
 async def test_the_second_with_a_key_is_not_inserted(queue: Queue) -> None:

@@ -7,10 +7,10 @@ import pytest
 from relay.errors import StoreError
 from relay.message import SUCCESS
 from relay.ports import SettleRow
-from tests.support.broker import Topology
-from tests.support.keyed import contents, fold, keyed, queued
-from tests.support.queue import MadeStore, Queue
-from tests.support.relays import Relays
+from tests.support.broker.topology import Topology
+from tests.support.database.keyed import contents, fold, keyed, queued
+from tests.support.database.queue import MadeStore, Queue
+from tests.support.relays.processes import Relays
 
 REFUSES = """
     CREATE FUNCTION refuse_thirteen() RETURNS trigger LANGUAGE plpgsql AS $$

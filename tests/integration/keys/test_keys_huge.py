@@ -8,10 +8,10 @@ from psycopg.types.json import Jsonb
 
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.schema.sql_files import migrations
-from tests.support.keyed import contents, fates, fold, insert, keyed, other, queued
-from tests.support.plans import explain
-from tests.support.queue import Queue
-from tests.support.servers import Databases
+from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued
+from tests.support.database.plans import explain
+from tests.support.database.queue import Queue
+from tests.support.servers.shared import Databases
 
 KINDS = pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
 MEGABYTE = 1 << 20

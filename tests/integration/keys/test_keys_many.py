@@ -7,10 +7,10 @@ import time
 import psycopg
 import pytest
 
-from tests.support.keyed import contents, fates, fold, insert, keyed, other, queued
-from tests.support.plans import explain
-from tests.support.queue import Queue
-from tests.support.servers import Say
+from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued
+from tests.support.database.plans import explain
+from tests.support.database.queue import Queue
+from tests.support.servers.shared import Say
 
 KINDS = pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
 FLOOD = """

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.keyed import fates, keyed, queued
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Say
-from tests.support.statements import Tap
+from tests.support.broker.topology import Topology
+from tests.support.database.keyed import fates, keyed, queued
+from tests.support.database.queue import Queue, until
+from tests.support.network.statement_proxy import Tap
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Say
 
 RESTED = 3
 """Heartbeats, two seconds apart."""

@@ -8,8 +8,8 @@ import pytest
 from psycopg import errors
 
 from relay.client import enqueue_async, enqueue_copy_async
-from tests.support.keyed import insert
-from tests.support.queue import Queue
+from tests.support.database.keyed import insert
+from tests.support.database.queue import Queue
 
 KEYS: dict[str, dict[str, str]] = {
     "dedup": {"dedup_key": "k"}, "coalesce": {"coalesce_key": "k"}, "bundle": {"bundle_key": "k"},

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.keyed import contents, fates, fold, keyed, other, queued
-from tests.support.logins import login
-from tests.support.queue import Queue
+from tests.support.database.keyed import contents, fates, fold, keyed, other, queued
+from tests.support.database.queue import Queue
+from tests.support.servers.logins import login
 
 TAKE = "INSERT INTO queue_message (id, exchange) VALUES (%s, 'elsewhere')"
 

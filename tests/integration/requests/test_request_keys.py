@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from relay.message import Archive, Result
-from tests.support.queue import MadeStore, Queue
-from tests.support.requests import NO_ANSWER, answered, asked, row, settled
+from tests.support.database.queue import MadeStore, Queue
+from tests.support.database.requests import NO_ANSWER, answered, asked, row, settled
 
 AGAIN = "INSERT INTO page (id, url) VALUES (1, 'another')"
 

@@ -11,10 +11,10 @@ import pytest
 from relay.message import SUCCESS, Archive, Result
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.schema.sql_files import migrations
-from tests.support.foreign import renumber
-from tests.support.logins import login
-from tests.support.queue import MadeStore, MakeStore, Queue
-from tests.support.requests import NO_ANSWER, answered, asked, row, settled
+from tests.support.database.foreign import renumber
+from tests.support.database.queue import MadeStore, MakeStore, Queue
+from tests.support.database.requests import NO_ANSWER, answered, asked, row, settled
+from tests.support.servers.logins import login
 
 PLACES = 32
 """The migration that binds answers to places."""

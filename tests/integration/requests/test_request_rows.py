@@ -13,9 +13,9 @@ import pytest
 from psycopg import errors
 
 from relay.message import SUCCESS, Archive, Result
-from tests.support.logins import login
-from tests.support.queue import MadeStore, MakeStore, Queue, until
-from tests.support.requests import NO_ANSWER, answered, asked, row, settled
+from tests.support.database.queue import MadeStore, MakeStore, Queue, until
+from tests.support.database.requests import NO_ANSWER, answered, asked, row, settled
+from tests.support.servers.logins import login
 
 COLUMNS = "'{at,code}', error => 'error', own => '{note}'"
 

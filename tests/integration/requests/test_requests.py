@@ -13,9 +13,9 @@ import pytest
 from relay.engine.policy import Policy
 from relay.events import Event
 from relay.worker.transactions import Settled, Transactions
-from tests.support.logins import login
-from tests.support.queue import MadeStore, Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.database.queue import MadeStore, Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
+from tests.support.servers.logins import login
 
 TABLE = """
 CREATE SCHEMA shop;

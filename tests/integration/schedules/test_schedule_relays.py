@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Say
-from tests.support.statements import Tap
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue, until
+from tests.support.network.statement_proxy import Tap
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Say
 
 ADD = "SELECT queue_message_schedule_add('n', 'EVERY 1 second', %s, %s, missed => 'all')"
 SENT = "SELECT options -> 'headers' ->> 'x-relay-tick', created_at FROM queue_message_archive WHERE result = 'success' ORDER BY 1, 2"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.ticks import NIGHTS, Rule, rules
+from tests.integration.schedules.ticks import NIGHTS, Rule, rules
 
 MOST = 150
 """Ticks of one example that are compared."""

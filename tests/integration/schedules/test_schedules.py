@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 ADD = "SELECT queue_message_schedule_add({})"
 TICKS = "SELECT options -> 'headers' ->> 'x-relay-tick' FROM queue_message ORDER BY xid, seq"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.cli import Cli, Seeded
-from tests.support.queue import Queue
-from tests.support.relays import Relays
-from tests.support.scrape import HTTP, counted, metric
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import Queue
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.relays.processes import Relays
+from tests.support.relays.scrape import HTTP, counted, metric
 
 pytestmark = pytest.mark.ids("A20")
 ADD = "SELECT queue_message_schedule_add(%s, 'EVERY 1 hour', %s)"

@@ -10,10 +10,10 @@ from relay import events
 from relay.claims.cursor import LAST_XID
 from relay.message import SUCCESS, Range
 from relay.ports import Fresh, SettleRow
-from tests.support.app_triggers import REFUSALS
-from tests.support.broker import Declared, Topology
-from tests.support.queue import MadeStore, MakeStore, Queue, busy, ids_of, positions_of
-from tests.support.relays import Relays
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.app_triggers import REFUSALS
+from tests.support.database.queue import MadeStore, MakeStore, Queue, busy, ids_of, positions_of
+from tests.support.relays.processes import Relays
 
 TRIGGER = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$;

@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from relay.postgres.schema.migrate import migrate
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 SETTLE = """
     WITH d AS (DELETE FROM queue_message RETURNING *)

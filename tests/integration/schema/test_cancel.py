@@ -13,9 +13,9 @@ from psycopg import errors
 
 from relay.message import SUCCESS
 from relay.ports import SettleRow
-from tests.support.cli import Cli, Seeded
-from tests.support.logins import login
-from tests.support.queue import MadeStore, Queue, until
+from tests.support.database.queue import MadeStore, Queue, until
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
 
 CANCEL = b"SELECT queue_message_cancel(%s)"
 

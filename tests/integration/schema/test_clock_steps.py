@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.queue import MadeStore, MakeStore, Queue
+from tests.support.database.queue import MadeStore, MakeStore, Queue
 
 LANES = 64
 

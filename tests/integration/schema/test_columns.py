@@ -10,7 +10,7 @@ from psycopg import sql
 
 from relay.message import Archive, Result
 from relay.ports import SettleRow
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.queue import MadeStore, Queue
 
 Step = Callable[[Queue, MadeStore], Awaitable[None]]
 _DECLARED = re.compile(r"^    (\w+) [\w.]+", re.MULTILINE)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.queue import MadeStore, Queue
 
 HOLD = "UPDATE queue_message SET lock_expires_at = now() + interval '30 s' WHERE id = %s"
 

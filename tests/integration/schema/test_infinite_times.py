@@ -8,8 +8,8 @@ import pytest
 
 from relay.message import Retry
 from relay.ports import SettleRow
-from tests.support.cli import Cli, Seeded
-from tests.support.queue import MadeStore, Queue, ids_of, unchecked
+from tests.support.database.queue import MadeStore, Queue, ids_of, unchecked
+from tests.support.relays.cli import Cli, Seeded
 
 
 @pytest.mark.parametrize("moment", ["infinity", "-infinity"])

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support.poison import POISON, Poison
+from tests.support.poison.catalogue import POISON, Poison
 
 TABLE = sql.Identifier("public", "queue_message")
 REFUSED = [entry for entry in POISON if entry.outcome == "refused"]

@@ -13,8 +13,8 @@ from psycopg.conninfo import make_conninfo
 from relay.errors import MigrationError, StoreError
 from relay.postgres.schema.migrate import check, migrate
 from relay.postgres.schema.sql_files import migrations, read
-from tests.support.logins import login
-from tests.support.servers import Databases
+from tests.support.servers.logins import login
+from tests.support.servers.shared import Databases
 
 ALL = [migration.name for migration in migrations()]
 ODD_NAMES = [

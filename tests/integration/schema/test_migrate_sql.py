@@ -14,8 +14,8 @@ from relay import devservers
 from relay.devservers.borrowed import BorrowedPostgres
 from relay.devservers.postgres import Postgres
 from relay.postgres.schema.migrate import check, migrate, render
-from tests.support.logins import own_role
-from tests.support.servers import Databases
+from tests.support.servers.logins import own_role
+from tests.support.servers.shared import Databases
 
 CATALOG = """
     SELECT 'relation', relname::text, array_to_string(relacl, ' ') FROM pg_class WHERE relname LIKE 'queue%'

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from relay.postgres.schema.migrate import migrate
-from tests.support.queue import Queue, until
+from tests.support.database.queue import Queue, until
 
 MARK = "SELECT pg_notify('queue_message_notify', 'end')"
 Connection = psycopg.AsyncConnection[Any]

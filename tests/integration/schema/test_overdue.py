@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.cli import Cli, Seeded
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
+from tests.support.relays.cli import Cli, Seeded
 
 pytestmark = pytest.mark.ids("D5", "D7")
 TASKS = ("keyed", "schedules", "sweep", "retention")

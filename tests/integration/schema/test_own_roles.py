@@ -16,8 +16,8 @@ from relay.errors import MigrationError, StoreError
 from relay.postgres.schema.borders import check_roles, crossings
 from relay.postgres.schema.migrate import check, migrate
 from relay.postgres.schema.sql_files import migrations, read
-from tests.support.logins import HELD, KINDS, login
-from tests.support.servers import Databases
+from tests.support.servers.logins import HELD, KINDS, login
+from tests.support.servers.shared import Databases
 
 SHARED_UNTIL = 35
 """The last migration with which roles belonged to the whole server."""

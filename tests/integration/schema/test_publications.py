@@ -10,7 +10,7 @@ from relay.errors import StoreError
 from relay.message import Archive, Result
 from relay.ports import SettleRow
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.queue import MadeStore, Queue
 
 
 @pytest.fixture

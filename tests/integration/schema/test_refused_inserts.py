@@ -11,9 +11,9 @@ import pytest
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Outcome, Result
 from relay.ports import SettleRow
-from tests.support.app_triggers import REFUSALS
-from tests.support.keyed import fold, keyed
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.app_triggers import REFUSALS
+from tests.support.database.keyed import fold, keyed
+from tests.support.database.queue import MadeStore, Queue
 
 TRIGGER = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$;

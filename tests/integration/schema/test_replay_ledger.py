@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.logins import login
-from tests.support.queue import Found, Queue, until
+from tests.support.database.queue import Found, Queue, until
+from tests.support.servers.logins import login
 
 REPLAY = """SELECT xid::text, seq, replayed_as::text FROM queue_message_replay_rows(%s, %s::text[]::xid8[], %s, %s::uuid[], %s, %s, %s,
     %s::bytea[], %s, %s::text[], %s::timestamptz[], %s)"""

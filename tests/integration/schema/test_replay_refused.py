@@ -10,8 +10,8 @@ from psycopg import errors
 
 from relay.postgres.errors import veiled
 from tests import ROOT
-from tests.support import docs
-from tests.support.queue import Queue, unchecked
+from tests.support.database.queue import Queue, unchecked
+from tests.support.pages import docs
 
 LONG = "k" * 300
 WHY = "routing_key is 300 bytes long; the limit is 255 bytes"

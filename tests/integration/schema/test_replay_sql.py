@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 COLUMNS = ("exchange", "routing_key", "content", "body", "options", "ordering_key")
 

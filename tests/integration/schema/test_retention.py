@@ -14,8 +14,8 @@ from psycopg import errors
 from relay.message import Archive, Result
 from relay.ports import SettleRow
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.logins import login
-from tests.support.queue import MakeStore, Queue
+from tests.support.database.queue import MakeStore, Queue
+from tests.support.servers.logins import login
 
 SETTLE = """INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
         archived_at)

@@ -12,12 +12,12 @@ from relay.postgres.notification_listener import NotificationListener
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session
 from relay.queries.statements import Statements
-from tests.support.broker import Declared
-from tests.support.keyed import insert, keyed
-from tests.support.logins import login
-from tests.support.queue import Queue, until
-from tests.support.relays import Line, RelayProcess, Relays
-from tests.support.servers import Drain
+from tests.support.broker.topology import Declared
+from tests.support.database.keyed import insert, keyed
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Line, RelayProcess, Relays
+from tests.support.servers.logins import login
+from tests.support.servers.shared import Drain
 
 SHADOWS = """
     CREATE SCHEMA shadows;

@@ -19,9 +19,9 @@ from relay.postgres.schema.borders import check_roles
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.schema.sql_files import Renderer, migrations, read
 from relay.queries.statements import Statements
-from tests.support.foreign import renumber_by
-from tests.support.logins import login, own_role
-from tests.support.queue import MadeStore, MakeStore, Queue, unchecked, until
+from tests.support.database.foreign import renumber_by
+from tests.support.database.queue import MadeStore, MakeStore, Queue, unchecked, until
+from tests.support.servers.logins import login, own_role
 
 LOOK = [
     "read_status", "read_lake", "read_recent", "read_relays", "read_transactions", "read_policy", "read_floor", "list_paused",

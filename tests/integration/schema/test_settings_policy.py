@@ -7,7 +7,7 @@ import pytest
 
 from relay.config.settings import POLICY, Settings, load
 from relay.postgres.schema.migrate import migrate
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 LOWEST = {
     "RELAY_MAX_ATTEMPTS": "1", "RELAY_BACKOFF_BASE": "0", "RELAY_BACKOFF_MAX": "0", "RELAY_LOCK_SECONDS": "1", "RELAY_MAX_BODY_BYTES": "1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from psycopg import errors
 
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 REFUSED = [
     ("max_attempts", "0", 'Setting "max_attempts" is "0"; it must be a whole number from 1 to 1000000.'),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.support.cli import Cli, Seeded
+from tests.support.relays.cli import Cli, Seeded
 
 pytestmark = pytest.mark.ids("B13")
 WAITING = "SELECT routing_key FROM queue_message ORDER BY seq"

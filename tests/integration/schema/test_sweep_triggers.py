@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay import events
-from tests.support.queue import MadeStore, MakeStore, Queue
+from tests.support.database.queue import MadeStore, MakeStore, Queue
 
 UNQUALIFIED = """
     CREATE TABLE log_of_the_application (id uuid);

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 LOCK = """
     UPDATE queue_message SET lock_expires_at = now() + interval '30 s', lock_token = gen_random_uuid(), locked_by = 1,

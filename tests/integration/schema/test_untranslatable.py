@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.encodings import UNTRANSLATABLE, encoded_database, letter
-from tests.support.queue import until
-from tests.support.relays import Relays
-from tests.support.servers import Databases
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import until
+from tests.support.relays.processes import Relays
+from tests.support.servers.encodings import UNTRANSLATABLE, encoded_database, letter
+from tests.support.servers.shared import Databases
 
 DOORS = (
     ("exchange", "INSERT INTO queue_message (exchange) VALUES ({bad})"),

@@ -16,8 +16,8 @@ from relay.codec.encoder import Encoder
 from relay.codec.option_rules import OptionsError
 from relay.codec.options import plan
 from relay.message import PublishResult
-from tests.support.json_values import nearly_right, options_text
-from tests.support.poison import POISON, Poison
+from tests.support.fakes.json_values import nearly_right, options_text
+from tests.support.poison.catalogue import POISON, Poison
 
 BAD = {
     "exchange": "repeat('x', 256)", "routing_key": "repeat('x', 256)", "ordering_key": "repeat('x', 1025)",

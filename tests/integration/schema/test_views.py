@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.support.queue import MadeStore, Queue, until
+from tests.support.database.queue import MadeStore, Queue, until
 
 APP = ["id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "available_at", "expires_at"]
 OPERATORS = [

@@ -14,11 +14,11 @@ from relay.observability.metrics import Metrics
 from relay.ports import SettleRow
 from relay.queries.statements import Statements
 from tests import ROOT
-from tests.support import dashboard
-from tests.support.logins import login
-from tests.support.promtool import promtool, said_wrong
-from tests.support.queue import MadeStore, Queue
-from tests.support.servers import Say
+from tests.integration.server.promtool import promtool, said_wrong
+from tests.support.database.queue import MadeStore, Queue
+from tests.support.pages import dashboard
+from tests.support.servers.logins import login
+from tests.support.servers.shared import Say
 
 SQL_PANELS = [panel for panel in dashboard.panels() if panel.source == "outbox-archive"]
 METRIC_QUERIES = [(panel.query, panel.legend) for panel in dashboard.panels() if panel.source == "outbox-metrics"]
@@ -135,6 +135,6 @@ def test_prometheus_understands_rules_and_queries(tmp_path: Path, say: Say) -> N
     tasks = (
         ("check", "config", str(dashboard.DOCKER / "prometheus/prometheus.yml")),
         ("check", "rules", str(dashboard.ALERTS), str(queries)),
-        ("test", "rules", str(ROOT / "tests/support/alerts_test.yml")),
+        ("test", "rules", str(ROOT / "tests/support/pages/alerts_test.yml")),
     )
     assert [] == [wrong for task in tasks if (wrong := said_wrong(program, *task))]

@@ -12,10 +12,10 @@ from psycopg.types.json import Jsonb
 
 from relay.errors import StoreError
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared, Topology
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Databases
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Databases
 
 KEYS: Mapping[str, str] = {"LATIN1": "äöüÄÖÜßéñçøþ", "WIN1252": "€ŠšŽžŒœŸ†™äß", "EUC_JP": "注文日本語テスト配送東京"}
 """A dozen ordering keys in each encoding, one letter each."""

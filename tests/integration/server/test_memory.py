@@ -9,11 +9,11 @@ from aio_pika.abc import AbstractChannel
 
 from relay.codec.option_rules import LONGEST
 from relay.memory import KEPT
-from tests.support.broker import Declared, Topology
-from tests.support.inboxes import Start, publish, received
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays, peak_memory
-from tests.support.servers import Say
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.inboxes import Start, publish, received
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays, peak_memory
+from tests.support.servers.shared import Say
 
 pytestmark = pytest.mark.ids("C9")
 MIB = 1 << 20

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from relay.net.http_client import NoAnswerError, Response, UnreachableHostError, UrlError, check, fetch
-from tests.support.certificates import Authority
-from tests.support.hooks import Answer, Hook, hook
+from tests.support.servers.certificates import Authority
+from tests.support.servers.webhook_receiver import Answer, Hook, hook
 
 CHUNK = b"x" * 65536
 

@@ -23,10 +23,10 @@ from relay.postgres.session import Session
 from relay.postgres.session_settings import DEFAULTS, ENCODING, NOTICE, OWN, PINNED, pin
 from relay.queries.statements import Statements
 from tests import ROOT
-from tests.support.logins import login
-from tests.support.pgbouncer import pgbouncer
-from tests.support.queue import MakeStore, Queue, until
-from tests.support.servers import Databases, Say
+from tests.support.database.queue import MakeStore, Queue, until
+from tests.support.servers.logins import login
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.shared import Databases, Say
 
 HOSTILE = {"client_encoding": "latin1", "datestyle": "German, DMY", "intervalstyle": "iso_8601", "standard_conforming_strings": "off"}
 HOSTILE_TO_OURS = {

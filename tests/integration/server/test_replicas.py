@@ -12,11 +12,11 @@ from relay import devservers
 from relay.devservers.borrowed import database_at
 from relay.devservers.process import poll
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Declared
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Databases, Drain, Say
-from tests.support.standby import Standby
+from tests.support.broker.topology import Declared
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.shared import Databases, Drain, Say
+from tests.support.servers.standby import Standby
 
 PUBLICATION = "CREATE PUBLICATION queue FOR TABLE queue_message, queue_message_archive WITH (publish_via_partition_root = true)"
 AHEAD = 2_000

@@ -14,11 +14,11 @@ from relay.errors import MigrationError, StoreError
 from relay.message import Archive, Result, Retry
 from relay.ports import SettleRow
 from relay.postgres.schema.migrate import migrate
-from tests.support.broker import Topology
-from tests.support.encodings import encoded_database
-from tests.support.queue import MakeStore, Queue
-from tests.support.relays import Relays
-from tests.support.servers import Databases
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import MakeStore, Queue
+from tests.support.relays.processes import Relays
+from tests.support.servers.encodings import encoded_database
+from tests.support.servers.shared import Databases
 
 WORDS: Mapping[str, str] = {"LATIN1": "Grüße", "WIN1252": "Größe-€", "EUC_JP": "注文-テスト"}
 """What each of them can write, and ASCII cannot."""

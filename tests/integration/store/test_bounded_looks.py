@@ -11,7 +11,7 @@ import pytest
 from relay.message import Position
 from relay.ports import Places
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.queue import MadeStore, Queue, unchecked
+from tests.support.database.queue import MadeStore, Queue, unchecked
 
 SHORT, LONG = 110_000, 220_000
 """Both longer than a page of the sweep and than any other look."""

@@ -16,9 +16,9 @@ from relay.ports import At, Fresh, SettleRow
 from relay.postgres.parameters import positions_of, probe, ranges_of, results_of, returns_of, wanted_of
 from relay.postgres.payload_fetcher import LARGE
 from relay.postgres.session import Session
-from tests.support.claimers import Claimer
-from tests.support.plans import PAD, Plan, explain
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, until
+from tests.support.database.claimers import Claimer
+from tests.support.database.plans import PAD, Plan, explain
+from tests.support.database.queue import PLENTY, MadeStore, MakeStore, Queue, until
 
 LIMIT = 500
 CHUNKS = 120

@@ -14,8 +14,8 @@ import pytest
 
 from relay.claims.flood_control import FloodControl
 from relay.claims.streams import Streams
-from tests.support.queue import PLENTY, MadeStore
-from tests.support.writers import Writer
+from tests.support.database.queue import PLENTY, MadeStore
+from tests.support.database.writers import Writer
 
 SECONDS = 8.0
 WRITERS = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.queue import MadeStore, Queue
 
 MEGABYTE = 1 << 20
 WINDOW_BYTES = 64 * MEGABYTE

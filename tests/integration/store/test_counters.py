@@ -13,11 +13,11 @@ import pytest
 
 from relay.message import SUCCESS
 from relay.ports import SettleRow
-from tests.support.broker import Topology
-from tests.support.queue import MakeStore, Queue, until
-from tests.support.relays import RelayProcess, Relays, cpu_seconds, peak_memory
-from tests.support.servers import Say
-from tests.support.statements import Tap
+from tests.support.broker.topology import Topology
+from tests.support.database.queue import MakeStore, Queue, until
+from tests.support.network.statement_proxy import Tap
+from tests.support.relays.processes import RelayProcess, Relays, cpu_seconds, peak_memory
+from tests.support.servers.shared import Say
 
 MESSAGES = 20_000
 BATCH = 1_000

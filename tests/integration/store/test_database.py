@@ -15,9 +15,9 @@ from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session, _kerberos, connect
 from relay.postgres.timeouts import Connection, soon
-from tests.support.logins import login
-from tests.support.proxy import Proxy
-from tests.support.queue import MakeStore, Queue
+from tests.support.database.queue import MakeStore, Queue
+from tests.support.network.proxy import Proxy
+from tests.support.servers.logins import login
 
 
 async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_for(database_url: str) -> None:

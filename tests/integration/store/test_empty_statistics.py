@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.queue import Queue
+from tests.support.database.queue import Queue
 
 FEW, MANY, CALLS = 10, 2_000, 100
 """Calls that plan (PostgreSQL keeps a plan from the sixth on), messages and keys that come then, and calls that are counted."""

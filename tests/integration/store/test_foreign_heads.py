@@ -8,9 +8,9 @@ import pytest
 from relay.claims.key_bounds import NOWHERE, KeyBound
 from relay.message import Position
 from relay.postgres.parameters import probe
-from tests.support.foreign import FAR, bring, renumber
-from tests.support.plans import explain
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.foreign import FAR, bring, renumber
+from tests.support.database.plans import explain
+from tests.support.database.queue import MadeStore, Queue
 
 pytestmark = pytest.mark.ids("D7")
 SENT = 20_000

@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import psycopg
 import pytest
 
-from tests.support.foreign import FAR, bring
-from tests.support.queue import Queue
+from tests.support.database.foreign import FAR, bring
+from tests.support.database.queue import Queue
 
 pytestmark = pytest.mark.ids("D7")
 SIZE, PAGE = 24, 5

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from relay.postgres.schema.migrate import check_ids, migrate
-from tests.support.claimers import Claimer
-from tests.support.foreign import FAR, bring, keys, pass_ids, places, renumber
-from tests.support.queue import MakeStore, Queue, unchecked
+from tests.support.database.claimers import Claimer
+from tests.support.database.foreign import FAR, bring, keys, pass_ids, places, renumber
+from tests.support.database.queue import MakeStore, Queue, unchecked
 
 EVERYTHING = "SELECT to_jsonb(m) - 'xid' - 'seq' FROM queue_message m ORDER BY xid, seq"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.support.foreign import FAR, bring, keys, pass_ids, renumber
-from tests.support.queue import Queue
+from tests.support.database.foreign import FAR, bring, keys, pass_ids, renumber
+from tests.support.database.queue import Queue
 
 STEP = "SELECT renumbered, more, looked FROM queue_message_renumber(%s)"
 READ = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'queue_message'"

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.logins import login
-from tests.support.queue import MadeStore, MakeStore, Queue
+from tests.support.database.queue import MadeStore, MakeStore, Queue
+from tests.support.servers.logins import login
 
 AGE = "oldest_transaction_seconds"
 Connection = psycopg.AsyncConnection[Any]

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from relay.message import SUCCESS, Batch, Retry
-from tests.support.claimers import Claimer
-from tests.support.queue import PLENTY, MadeStore, until
-from tests.support.writers import OrderedWriter, Written
+from tests.support.database.claimers import Claimer
+from tests.support.database.queue import PLENTY, MadeStore, until
+from tests.support.database.writers import OrderedWriter, Written
 
 SECONDS = 8.0
 WRITERS = 10

@@ -11,7 +11,7 @@ from relay.events import Event, LockLost
 from relay.memory import KEPT
 from relay.message import TruncatedPayload
 from relay.postgres.payload_fetcher import FIRST, LARGE
-from tests.support.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
+from tests.support.database.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
 
 INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"
 RANDOM = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 200000))"

@@ -10,7 +10,7 @@ import pytest
 
 from relay.claims.cursor import Snapshot
 from relay.claims.key_bounds import NEAR, KeyBounds
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.queue import MadeStore, Queue
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from relay.claims.intake import Intake
 from relay.errors import NewConnectionError, StoreError
 from relay.message import SUCCESS, Batch, Portion
 from relay.ports import SettleRow
-from tests.support.queue import PLENTY, MadeStore, Queue, ids_of, until
+from tests.support.database.queue import PLENTY, MadeStore, Queue, ids_of, until
 
 TERMINATE = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/%' AND datname = current_database()

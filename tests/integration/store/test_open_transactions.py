@@ -18,9 +18,9 @@ from relay.postgres.parameters import at, heads_of, probe, ranges_of, wanted_of
 from relay.postgres.payload_fetcher import LARGE
 from relay.postgres.session import ALWAYS, BY_INDEX, IN_ORDER
 from relay.postgres.store import LOOK, MAX_FINDINGS, PAGE
-from tests.support.claimers import Claimer
-from tests.support.plans import explain
-from tests.support.queue import END, PLENTY, MadeStore, Queue
+from tests.support.database.claimers import Claimer
+from tests.support.database.plans import explain
+from tests.support.database.queue import END, PLENTY, MadeStore, Queue
 
 MANY = 50_000
 MOST_PAGES = 120

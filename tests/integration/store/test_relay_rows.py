@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.queue import MadeStore, Queue
+from tests.support.database.queue import MadeStore, Queue
 
 EVERYTHING = "SELECT to_jsonb(r) FROM queue_message_relay r UNION ALL SELECT to_jsonb(l) FROM queue_message_lane l"
 

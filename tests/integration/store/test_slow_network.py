@@ -11,8 +11,8 @@ import pytest
 from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
 from relay.postgres.payload_fetcher import LARGE
-from tests.support.proxy import Proxy
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue
+from tests.support.database.queue import PLENTY, MadeStore, MakeStore, Queue
+from tests.support.network.proxy import Proxy
 
 MIB = 1 << 20
 BODY = "INSERT INTO queue_message (exchange, body) SELECT 'orders', decode(repeat('ab', %s), 'hex') FROM generate_series(1, %s)"

@@ -12,8 +12,8 @@ from relay.claims.cursor import LAST_XID, Snapshot
 from relay.errors import NewConnectionError, StoreError
 from relay.message import START, GiveBack, Position, Range, Retry
 from relay.ports import At, Fresh, SettleRow
-from tests.support.claimers import row_held
-from tests.support.queue import FIRST, MadeStore, MakeStore, Queue, ids_of
+from tests.support.database.claimers import row_held
+from tests.support.database.queue import FIRST, MadeStore, MakeStore, Queue, ids_of
 
 EARLIER = "2020-01-01T00:00:00Z"
 LATER = "2999-01-01T00:00:00Z"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.claimers import Claimer
-from tests.support.queue import MadeStore, Queue, positions_of
+from tests.support.database.claimers import Claimer
+from tests.support.database.queue import MadeStore, Queue, positions_of
 
 
 async def test_a_message_that_lost_its_lock_keeps_its_old_deadline(queue: Queue, store: MadeStore) -> None:

@@ -16,7 +16,7 @@ from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Batch, Claim, Outcome, Portion, Retry
 from relay.ports import SettleRow
 from relay.postgres.store import Store
-from tests.support.queue import MadeStore, Queue, busy, positions_of, until
+from tests.support.database.queue import MadeStore, Queue, busy, positions_of, until
 
 NACKED = Retry(0.0, "nacked", "Full.")
 STRENGTHS = ("UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE")

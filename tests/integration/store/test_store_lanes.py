@@ -9,8 +9,8 @@ import pytest
 
 from relay.claims.lanes import Lanes
 from relay.message import Batch, Retry
-from tests.support.claimers import Claimer, row_held
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of, until
+from tests.support.database.claimers import Claimer, row_held
+from tests.support.database.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of, until
 
 FOR_NOW = Retry(0.0, "nack", "No.")
 LANES = 64

@@ -16,8 +16,8 @@ from relay.postgres.parameters import at, at_all, heads_of, probe, ranges_of, wa
 from relay.postgres.payload_fetcher import LARGE
 from relay.postgres.session import ALWAYS, BY_INDEX, IN_ORDER, Session
 from relay.postgres.store import Store
-from tests.support.plans import PAD, Plan, explain
-from tests.support.queue import PLENTY, MadeStore, Queue
+from tests.support.database.plans import PAD, Plan, explain
+from tests.support.database.queue import PLENTY, MadeStore, Queue
 
 ROWS = 50_000
 LIMIT = 500

@@ -15,7 +15,7 @@ from relay.errors import StoreError
 from relay.message import CONFIRMED, SUCCESS, Archive, Batch, Claim, GiveBack, Outcome, Portion, Result, Retry
 from relay.ports import SettleRow
 from relay.postgres.session import Session
-from tests.support.queue import MadeStore, MakeStore, Queue, lost, positions_of
+from tests.support.database.queue import MadeStore, MakeStore, Queue, lost, positions_of
 
 COPIED = (
     "xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "available_at", "expires_at",

@@ -9,7 +9,7 @@ import pytest
 
 from relay.claims.flood_control import FloodControl
 from relay.claims.streams import Streams
-from tests.support.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
+from tests.support.database.queue import PLENTY, MadeStore, MakeStore, Queue, ids_of
 
 WALK = 50
 

@@ -14,8 +14,8 @@ from relay.errors import NewConnectionError, StoreError
 from relay.message import START, Position
 from relay.ports import At
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.claimers import Claimer, row_held
-from tests.support.queue import END, MadeStore, MakeStore, Queue, ids_of, until
+from tests.support.database.claimers import Claimer, row_held
+from tests.support.database.queue import END, MadeStore, MakeStore, Queue, ids_of, until
 
 WAITED = {"available_at": "2020-01-01T00:00:00Z"}
 

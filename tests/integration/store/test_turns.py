@@ -6,7 +6,7 @@ import asyncio
 
 import psycopg
 
-from tests.support.queue import Queue, until
+from tests.support.database.queue import Queue, until
 
 REPLAY = "SELECT count(*) FROM queue_message_replay_many(dry_run => false, job => %s)"
 TURNS = "SELECT task FROM queue_message_turn ORDER BY task"

@@ -11,11 +11,11 @@ import pytest
 from relay import events
 from relay.postgres.notification_listener import FLOOD, FloodError
 from relay.postgres.wakeup import Listener
-from tests.support.logins import login
-from tests.support.pgbouncer import pgbouncer
-from tests.support.proxy import Proxy
-from tests.support.queue import Queue, until
-from tests.support.servers import Say
+from tests.support.database.queue import Queue, until
+from tests.support.network.proxy import Proxy
+from tests.support.servers.logins import login
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.shared import Say
 
 LISTENERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-relay/% listen'"
 HOLDERS = """

@@ -6,8 +6,8 @@ import aio_pika
 import psycopg
 import pytest
 
-from tests.support.broker import Topology
-from tests.support.servers import Declare, Drain
+from tests.support.broker.topology import Topology
+from tests.support.servers.shared import Declare, Drain
 
 
 @pytest.mark.parametrize("time", ["first", "second"])

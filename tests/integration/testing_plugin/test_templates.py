@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from relay import devservers
-from tests.support.servers import Databases, utc_today
+from tests.support.servers.shared import Databases, utc_today
 
 NEWEST = "SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'queue_message_archive_daily'::regclass"
 TODAY, YESTERDAY = utc_today(), utc_today() - timedelta(days=1)

@@ -11,7 +11,7 @@ from relay.client import Message, enqueue
 from relay.errors import MigrationError
 from relay.testing.database import TestDatabaseError
 from relay.testing.outbox import Outbox
-from tests.support.app_libraries import sqlalchemy_url
+from tests.support.applications.libraries import sqlalchemy_url
 
 
 def test_the_schema_is_made_where_there_is_none(empty_database_url: str) -> None:

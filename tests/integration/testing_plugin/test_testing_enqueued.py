@@ -25,8 +25,8 @@ from relay.integrations import sqlalchemy as by_sqlalchemy
 from relay.postgres.schema.migrate import migrate
 from relay.testing.messages import Messages
 from relay.testing.outbox import Outbox
-from tests.support.app_libraries import django_on, sqlalchemy_url
-from tests.support.logins import login
+from tests.support.applications.libraries import django_on, sqlalchemy_url
+from tests.support.servers.logins import login
 
 TIME, LATER = datetime(2031, 1, 31, 12, tzinfo=UTC), datetime(2031, 2, 1, tzinfo=UTC)
 FULL = Message(

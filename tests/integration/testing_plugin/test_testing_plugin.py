@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from relay.devservers.process import plain_environment
-from tests.support.plugin_runs import import_path
+from tests.support.applications.plugin_runs import import_path
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 HEAVY = ("psycopg", "pydantic", "aio_pika", "relay.app.outbox", "relay.testing.outbox", "asyncio")

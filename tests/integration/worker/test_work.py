@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.inboxes import received
-from tests.support.logins import login
-from tests.support.queue import Queue, until
-from tests.support.relays import RelayProcess, Relays, seconds_between
+from tests.support.database.inboxes import received
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import RelayProcess, Relays, seconds_between
+from tests.support.servers.logins import login
 
 HANDLERS = """
 import asyncio, os, signal, time

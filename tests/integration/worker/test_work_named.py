@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from relay.ports import ById
-from tests.support.queue import MadeStore, MakeStore, Queue, until
-from tests.support.relays import RelayProcess, Relays
+from tests.support.database.queue import MadeStore, MakeStore, Queue, until
+from tests.support.relays.processes import RelayProcess, Relays
 
 HANDLERS = """
 import asyncio

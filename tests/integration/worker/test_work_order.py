@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from tests.support.broker import Declared
-from tests.support.inboxes import publish
-from tests.support.pgbouncer import pgbouncer
-from tests.support.queue import Queue, until
-from tests.support.relays import Relays
-from tests.support.servers import Say
+from tests.support.broker.topology import Declared
+from tests.support.database.inboxes import publish
+from tests.support.database.queue import Queue, until
+from tests.support.relays.processes import Relays
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.shared import Say
 
 HANDLERS = """
 import asyncio

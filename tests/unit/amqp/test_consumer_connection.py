@@ -8,7 +8,7 @@ from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.consuming import deliveries as incoming
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
-from tests.support.source_rig import HEADER, Rig, settle, take
+from tests.support.fakes.consumer_harness import HEADER, Rig, settle, take
 
 
 @pytest.fixture

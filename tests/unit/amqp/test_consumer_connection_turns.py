@@ -13,8 +13,8 @@ from relay.amqp.consuming import deliveries as incoming
 from relay.amqp.consuming import queue_consumer
 from relay.events.broker import ChannelsLimited
 from relay.events.inbox import QueueOpened, QueueRefused
-from tests.support.queue import until
-from tests.support.source_rig import Rig, settle, take
+from tests.support.database.queue import until
+from tests.support.fakes.consumer_harness import Rig, settle, take
 
 
 @pytest.fixture(autouse=True)

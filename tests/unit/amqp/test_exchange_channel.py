@@ -11,8 +11,8 @@ from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.events.broker import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
-from tests.support.bench import Bench, opened, published, verdicts
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, opened, published, verdicts
 
 MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 REFUSED_PROPERTY = ReturnReason(406, "PRECONDITION_FAILED - user_id")

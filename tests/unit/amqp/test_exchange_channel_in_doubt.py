@@ -7,7 +7,7 @@ import pytest
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.message import CONFIRMED, Verdict
-from tests.support.bench import Bench, verdicts
+from tests.support.fakes.amqp_session_harness import Bench, verdicts
 
 ENDED = ReturnReason(541, "INTERNAL_ERROR")
 UNKNOWN, REFUSED = Verdict.UNKNOWN, Verdict.REFUSED

@@ -7,8 +7,8 @@ import pytest
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.message import Verdict
-from tests.support.bench import Bench, published, verdicts
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, published, verdicts
 
 MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 

@@ -7,8 +7,8 @@ import pytest
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.message import Verdict
-from tests.support.bench import Bench, verdicts
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, verdicts
 
 REFUSED = Verdict.REFUSED
 NOT_IMPERSONATOR = ReturnReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")

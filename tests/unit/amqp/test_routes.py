@@ -9,7 +9,7 @@ import pytest
 
 from relay.amqp.publishing.routes import LARGE, Route, Way, by_route
 from relay.message import Claim
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
 
 ORDINARY: dict[str, dict[str, Any]] = {
     "plain": {},

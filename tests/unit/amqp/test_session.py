@@ -10,8 +10,8 @@ from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.publishing.probes import ANSWERS_WITHIN, MAX_PROBES
 from relay.amqp.publishing.publish_batch import PublishBatch
-from tests.support.bench import Bench, opened, published
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, opened, published
 
 
 @pytest.fixture

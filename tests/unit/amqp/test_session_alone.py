@@ -7,8 +7,8 @@ import pytest
 from relay.amqp import frames
 from relay.amqp.publishing.isolation import PATIENCE
 from relay.amqp.publishing.publish_batch import PublishBatch
-from tests.support.bench import Bench, opened, published
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, opened, published
 
 BLAMED = [f"blamed-{n}" for n in range(20)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.publishing.publish_batch import PublishBatch
-from tests.support.bench import Bench, opened, published
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, opened, published
 
 GUILTY = ReturnReason(406, "PRECONDITION_FAILED - user_id")
 

@@ -14,7 +14,7 @@ from relay.amqp.connection import BrokerConnection, ConnectionLost
 from relay.amqp.supervisor import ConnectionUser, Supervisor
 from relay.errors import BrokerError
 from relay.events.broker import BrokerDown, BrokerUp
-from tests.support.publishing import Seen
+from tests.support.broker.publishing import Seen
 
 URL = "amqp://u:p@a,b,c/v"
 

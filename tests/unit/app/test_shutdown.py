@@ -8,7 +8,7 @@ import pytest
 
 from relay import events
 from relay.app.shutdown import GRACE, Shutdown
-from tests.support.timeless import timeless
+from tests.support.fakes.virtual_time import timeless
 
 DRAIN = 20.0
 IN_FLIGHT = 3

@@ -8,7 +8,7 @@ from relay.claims.backlog import MAX_EXCHANGES, Backlog
 from relay.claims.rate_limits import RateLimits
 from relay.message import Position
 from relay.ports import ScanFinding
-from tests.support.fakes import Clock, a_batch, a_claim, a_finding
+from tests.support.fakes.adapters import Clock, a_batch, a_claim, a_finding
 
 
 @pytest.fixture

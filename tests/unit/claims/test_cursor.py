@@ -16,8 +16,8 @@ from relay.claims.stream import Stream
 from relay.claims.streams import Streams
 from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.message import CONFIRMED, START, Portion, Position, PublishResult, Range, Verdict
-from tests.support.fakes import a_claim, at_once
-from tests.support.model import ModelQueue
+from tests.support.fakes.adapters import a_claim, at_once
+from tests.unit.claims.queue_model import ModelQueue
 
 EXCHANGES = st.sampled_from("abc")
 MAX_RUNNING, LOOKS = 20, 100

@@ -11,7 +11,7 @@ from relay.claims.flood_control import MOST, REMEMBERED, FloodControl
 from relay.claims.streams import PASSED_OVER, STEPS, Streams
 from relay.message import Batch, Position
 from relay.ports import Claimed, Fresh, Wanted
-from tests.support.fakes import EMPTY, NOWHERE, Clock, FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes.adapters import EMPTY, NOWHERE, Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 320
 

@@ -10,8 +10,8 @@ from relay.claims.poll_backoff import FIRST_GAP
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, GiveBack, Result
 from relay.ports import At, Fresh
-from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion
-from tests.support.intakes import claim, intake_of, waiting
+from tests.support.fakes.adapters import A_HEAD, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion
+from tests.support.fakes.intakes import claim, intake_of, waiting
 
 MANY = 20
 

@@ -6,8 +6,8 @@ import pytest
 
 from relay.message import Position
 from relay.ports import At, Claimed, Page, Wanted
-from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_finding
-from tests.support.intakes import claim, intake_of, waiting
+from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, a_finding
+from tests.support.fakes.intakes import claim, intake_of, waiting
 
 
 @pytest.fixture

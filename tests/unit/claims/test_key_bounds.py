@@ -13,7 +13,7 @@ from relay.claims.cursor import Snapshot
 from relay.claims.key_bounds import NOWHERE, OFTEN, KeyBound, KeyBounds
 from relay.claims.key_queue import KeyQueue
 from relay.message import START, Position
-from tests.support.fakes import A_HEAD
+from tests.support.fakes.adapters import A_HEAD
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["begin", "insert", "commit", "roll back", "look", "settle"]), st.integers(0, 9)), min_size=60, max_size=120

@@ -13,8 +13,8 @@ from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.rate_limits import RateLimits
 from relay.message import START, SUCCESS, GiveBack, Outcome, Position, Range, Retry
 from relay.ports import At, Listed, ScanFinding
-from tests.support.fakes import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
-from tests.support.lanes import LANE, claim, lanes_of, listed
+from tests.support.fakes.adapters import A_HEAD, ABOVE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
+from tests.support.fakes.lanes import LANE, claim, lanes_of, listed
 
 BLOCKED = A_HEAD._replace(kind="blocked")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from relay.claims.rate_limits import RateLimits
 from relay.message import Position
 from relay.ports import At
-from tests.support.fakes import A_HEAD, Clock, FakeClaims, a_batch, a_claim, at_once
-from tests.support.lanes import LANE, claim, lanes_of, listed
+from tests.support.fakes.adapters import A_HEAD, Clock, FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes.lanes import LANE, claim, lanes_of, listed
 
 
 def test_heads_beyond_a_limit_wait_for_it_and_the_others_go() -> None:

@@ -9,7 +9,7 @@ from relay.claims.intake import Intake
 from relay.claims.poll_backoff import FIRST_GAP
 from relay.message import SUCCESS, Batch, Position
 from relay.ports import At, Claimed, Fresh, Wanted
-from tests.support.fakes import A_HEAD, NOWHERE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
+from tests.support.fakes.adapters import A_HEAD, NOWHERE, Clock, FakeClaims, a_batch, a_claim, a_finding, a_portion, at_once
 
 ROOM = 500
 

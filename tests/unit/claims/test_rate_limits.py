@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.claims.rate_limits import BURST, RateLimits
-from tests.support.fakes import Clock, a_batch, a_claim
+from tests.support.fakes.adapters import Clock, a_batch, a_claim
 
 
 @pytest.fixture

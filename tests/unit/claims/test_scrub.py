@@ -15,8 +15,8 @@ from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.message import START, Position
 from relay.ports import At, Page, ScanFinding, Sought
-from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, a_finding, at_once
-from tests.support.timeless import timeless
+from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, a_finding, at_once
+from tests.support.fakes.virtual_time import timeless
 
 HEAD = Position(90, 1)
 FIRST = Position(7, 5)

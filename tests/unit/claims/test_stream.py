@@ -10,7 +10,7 @@ from relay.claims.cursor import LAST_SEQ, Cursor
 from relay.claims.stream import WALK, Stream
 from relay.message import START, Position
 from relay.ports import Claimed, Fresh
-from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes.adapters import FakeClaims, a_batch, a_claim, at_once
 
 SNAPSHOT = "20:90:20,30"
 

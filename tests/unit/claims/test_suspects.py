@@ -8,7 +8,7 @@ from relay.claims.rate_limits import RateLimits
 from relay.claims.suspects import ALONE_PATIENCE, GROUP_PATIENCE, MAX_GROUP, Suspects
 from relay.message import Batch
 from relay.ports import ScanFinding
-from tests.support.fakes import Clock, a_batch, a_claim, a_finding
+from tests.support.fakes.adapters import Clock, a_batch, a_claim, a_finding
 
 
 @pytest.fixture

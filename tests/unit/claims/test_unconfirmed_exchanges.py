@@ -15,7 +15,7 @@ from relay.claims.streams import Streams
 from relay.claims.unconfirmed_exchanges import CROWD, MOST_KNOWN, PART, PORTION, UnconfirmedExchanges
 from relay.message import CONFIRMED, Batch, Portion, Position, PublishResult, Verdict
 from relay.ports import Fresh, ScanFinding
-from tests.support.fakes import Clock, FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 1600
 MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange")

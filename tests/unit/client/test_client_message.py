@@ -18,7 +18,7 @@ from relay.client import JsonText, Message, MessageError, Options
 from relay.client.insert import array_parameters, json_parameter
 from relay.client.message import HEADERS_LIMIT, time_ordered_uuid, validate
 from relay.codec.options import plan
-from tests.support.poison import POISON, Poison
+from tests.support.poison.catalogue import POISON, Poison
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 BEYOND = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=5)))

@@ -16,7 +16,7 @@ from relay.client import Message, Options
 from relay.client.message import HEADERS_LIMIT
 from relay.client.prepare import Trace
 from relay.codec.trace_context import trace_headers
-from tests.support.traces import BAD_PARENTS, BAD_STATES, GOOD_PARENTS, GOOD_STATES, PARENT, STATE
+from tests.support.relays.traces import BAD_PARENTS, BAD_STATES, GOOD_PARENTS, GOOD_STATES, PARENT, STATE
 
 
 @pytest.mark.parametrize("given", GOOD_PARENTS)

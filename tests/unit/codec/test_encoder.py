@@ -11,7 +11,7 @@ from relay.codec.encoder import Encoded, Encoder, encode_batch
 from relay.codec.options import plan
 from relay.memory import ENTRY, Cache
 from relay.message import PublishResult
-from tests.support.fakes import a_claim
+from tests.support.fakes.adapters import a_claim
 
 CHUNK = 4096 - 8
 LIMIT = 4096

@@ -12,8 +12,8 @@ from pamqp import body, commands, frame, header
 
 from relay.codec.encoder import Encoded, Encoder, encode_batch
 from relay.message import Claim, PublishResult, TruncatedPayload, Verdict
-from tests.support.fakes import octets
-from tests.support.json_values import options_text
+from tests.support.fakes.adapters import octets
+from tests.support.fakes.json_values import options_text
 
 ID = "0190b3b0-0000-7000-8000-000000000001"
 REPLAYED = "0190b3b0-0000-7000-8000-000000000002"

@@ -6,7 +6,7 @@ import pytest
 
 from relay.codec.encoder import Encoded, Encoder
 from relay.message import PublishResult, Verdict
-from tests.support.poison import POISON, Poison
+from tests.support.poison.catalogue import POISON, Poison
 
 
 def _encoder(entry: Poison) -> Encoder:

@@ -22,10 +22,10 @@ from relay.events.contracts import ContractBroken, ContractUnusable
 from relay.message import PublishResult, TruncatedPayload, Verdict
 from relay.observability.logs import FLOODS
 from relay.observability.metrics import Metrics
-from tests.support.bench import Bench
-from tests.support.contract_gates import TEXT, checked, gate, refusal, row, verdict
-from tests.support.publishing import Seen, batch, claim
-from tests.support.steps import steps
+from tests.support.broker.publishing import Seen, batch, claim
+from tests.support.fakes.amqp_session_harness import Bench
+from tests.support.fakes.contract_gates import TEXT, checked, gate, refusal, row, verdict
+from tests.support.fakes.steps import steps
 
 pytestmark = pytest.mark.ids("A37")
 

@@ -12,8 +12,8 @@ from relay.contracts.schema import Schema
 from relay.contracts.violation import Violation
 from relay.events.contracts import ContractBroken
 from relay.message import PublishResult, TruncatedPayload, Verdict
-from tests.support.contract_gates import INTEGER, Scripted, checked, gate, row
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.contract_gates import INTEGER, Scripted, checked, gate, row
 
 pytestmark = pytest.mark.ids("A37")
 

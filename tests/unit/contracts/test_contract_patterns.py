@@ -12,7 +12,7 @@ from relay.contracts import patterns as module
 from relay.contracts import registry
 from relay.contracts.patterns import has_wildcards, matches
 from relay.contracts.registry import Contract, Contracts
-from tests.support.steps import steps
+from tests.support.fakes.steps import steps
 
 pytestmark = pytest.mark.ids("A37")
 WORDS = ["a", "b", "order", "", "*", "#", "order*"]

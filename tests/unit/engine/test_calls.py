@@ -17,8 +17,8 @@ from relay.engine.settler import _rows
 from relay.engine.window import Window
 from relay.message import SUCCESS, Batch
 from relay.postgres.parameters import positions_of, results_of
-from tests.support.bench import Bench
-from tests.support.publishing import batch, claim
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench
 
 MESSAGES = 1_000
 MOST = 7.0

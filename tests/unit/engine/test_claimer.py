@@ -11,8 +11,8 @@ from relay import events
 from relay.engine.claimer import Claimer
 from relay.errors import NewConnectionError, StoreError
 from relay.message import Batch
-from tests.support.fakes import FakeIntake, a_batch, a_claim
-from tests.support.timeless import timeless
+from tests.support.fakes.adapters import FakeIntake, a_batch, a_claim
+from tests.support.fakes.virtual_time import timeless
 
 BUSY = StoreError("Busy.", in_passing=True)
 UNPRINTABLE = StoreError("Too large.", unprintable=True)

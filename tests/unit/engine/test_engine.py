@@ -11,9 +11,9 @@ from relay import events
 from relay.engine.loop import FULL_ENOUGH
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, PublishResult, Result, Retry, Verdict
-from tests.support.engine_rig import BATCH, Rig
-from tests.support.fakes import EMPTY, a_batch, a_claim
-from tests.support.timeless import timeless
+from tests.support.fakes.adapters import EMPTY, a_batch, a_claim
+from tests.support.fakes.engine_harness import BATCH, Rig
+from tests.support.fakes.virtual_time import timeless
 
 
 @timeless

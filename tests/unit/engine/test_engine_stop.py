@@ -9,9 +9,9 @@ import pytest
 from relay.engine.in_flight import SETTLE_GRACE
 from relay.engine.settler import RetryingSettler
 from relay.message import SUCCESS, GiveBack, Keep
-from tests.support.engine_rig import Rig
-from tests.support.fakes import FakeSettles, a_batch, a_claim
-from tests.support.timeless import timeless
+from tests.support.fakes.adapters import FakeSettles, a_batch, a_claim
+from tests.support.fakes.engine_harness import Rig
+from tests.support.fakes.virtual_time import timeless
 
 
 @pytest.mark.ids("D9")

@@ -12,8 +12,8 @@ from relay.engine.in_flight import InFlight
 from relay.engine.retry import RetryPolicy
 from relay.message import SUCCESS, Batch, Keep, PublishResult, Verdict
 from relay.ports import SettleResult
-from tests.support.fakes import FakePublisher, FakeSettler, a_batch, a_claim, a_portion
-from tests.support.timeless import timeless
+from tests.support.fakes.adapters import FakePublisher, FakeSettler, a_batch, a_claim, a_portion
+from tests.support.fakes.virtual_time import timeless
 
 UNKNOWN = PublishResult(Verdict.UNKNOWN, "lost", "It is unknown.")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from relay.engine.policy import Policy
 from relay.engine.retry import JITTER, RetryPolicy, backoff, decide, decide_all
 from relay.message import CONFIRMED, SUCCESS, Archive, GiveBack, Keep, Outcome, PublishResult, Result, Retry, Verdict
-from tests.support.fakes import a_claim, a_portion
+from tests.support.fakes.adapters import a_claim, a_portion
 
 ONCE = RetryPolicy(max_attempts=1)
 EVEN = 0.5

@@ -8,7 +8,7 @@ from relay.engine.settle_events import events_of
 from relay.events import BatchSettled, LockLost, MessageDead
 from relay.message import SUCCESS, Archive, GiveBack, Keep, Outcome, Result, Retry
 from relay.ports import SettleResult
-from tests.support.fakes import a_claim, a_portion
+from tests.support.fakes.adapters import a_claim, a_portion
 
 DEAD = Archive(Result.FAILED, "nack", "No.")
 OUTCOMES: list[Outcome] = [

@@ -14,8 +14,8 @@ from relay.engine.settler import RetryingSettler
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Keep, Outcome, Portion, PublishResult, Result, Retry, Verdict
 from relay.ports import RowLeft, SettleResult, SettleRow
-from tests.support.fakes import FakeSettles, a_batch, a_claim, a_portion
-from tests.support.timeless import timeless
+from tests.support.fakes.adapters import FakeSettles, a_batch, a_claim, a_portion
+from tests.support.fakes.virtual_time import timeless
 
 AWAY = StoreError("Away.")
 RETRY = Retry(1.0, "nack", "No.")

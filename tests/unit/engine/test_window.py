@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay.engine.window import Window
 from relay.message import Position
-from tests.support.fakes import EMPTY, a_batch, a_claim
+from tests.support.fakes.adapters import EMPTY, a_batch, a_claim
 
 SILENT = EMPTY + len("silent") - len("orders")
 """Bytes of a message of an exchange with a name of that length."""

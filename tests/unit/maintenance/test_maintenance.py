@@ -20,7 +20,7 @@ from relay.maintenance.maintenance import Maintenance
 from relay.maintenance.periodic_tasks import PeriodicTask, PeriodicTasks
 from relay.maintenance.renumbering import Renumbered
 from relay.message import Batch
-from tests.support.fakes import FakeClaims, a_batch, a_claim, at_once
+from tests.support.fakes.adapters import FakeClaims, a_batch, a_claim, at_once
 
 SOON = 0.001
 """Seconds between two turns of a chore, so that a test need not wait."""

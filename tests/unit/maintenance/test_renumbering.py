@@ -9,7 +9,7 @@ import pytest
 from relay import events
 from relay.errors import StoreError
 from relay.maintenance.renumbering import ELSEWHERE, PAUSE, TASK, TOLD, Renumbered, Renumbering
-from tests.support.timeless import timeless
+from tests.support.fakes.virtual_time import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)
 REFUSED = StoreError("A trigger refuses it.", refused=True)

@@ -6,7 +6,7 @@ import pytest
 
 from relay import events
 from relay.observability.metrics import Metrics
-from tests.support.scrape import value_of
+from tests.support.relays.scrape import value_of
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tests.support.cli_docs import PAGE, commands, reference, written
+from tests.support.pages.cli_docs import PAGE, commands, reference, written
 
 
 def test_the_reference_is_that_of_the_commands() -> None:
-    """Write it anew with `python -m tests.support.cli_docs` after a change of a command."""
+    """Write it anew with `python -m tests.support.pages.cli_docs` after a change of a command."""
     assert reference() == written()
 
 

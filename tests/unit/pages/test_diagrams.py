@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.support import docs
+from tests.support.pages import docs
 
 _BLOCK = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PARTICIPANT = re.compile(r"participant (\w+)(?: as \S.*)?")

@@ -9,7 +9,7 @@ import pytest
 
 from relay.observability.metrics import Metrics
 from tests import ROOT
-from tests.support import doc_tables, docs
+from tests.support.pages import doc_tables, docs
 
 every_page = pytest.mark.parametrize("page", docs.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 KNOWN_ELSEWHERE = {"queue_message_test_seq", "queue_message_test"}
@@ -18,7 +18,7 @@ KNOWN_ELSEWHERE = {"queue_message_test_seq", "queue_message_test"}
 
 @pytest.mark.parametrize(("page", "name"), doc_tables.TABLES)
 def test_a_table_is_what_the_code_says(page: str, name: str) -> None:
-    """Write it anew with `python -m tests.support.doc_tables`."""
+    """Write it anew with `python -m tests.support.pages.doc_tables`."""
     assert doc_tables.TABLES[page, name]() == doc_tables.written(page, name)
 
 

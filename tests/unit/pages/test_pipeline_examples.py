@@ -17,7 +17,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests import ROOT
-from tests.support import docs
+from tests.support.pages import docs
 
 PAGE, CLUSTERS = (ROOT / "docs" / name for name in ("pipeline.md", "pipeline-clusters.md"))
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.support.docs import PAGES
-from tests.support.prose import MOST_WORDS, flaws
+from tests.support.pages.docs import PAGES
+from tests.support.pages.prose import MOST_WORDS, flaws
 
 WRITTEN_AS_IT_WAS = (ROOT / "CHANGELOG.md", *(ROOT / "docs" / "decisions").glob("*.md"))
 """What has been said at a time stays as it was said then."""

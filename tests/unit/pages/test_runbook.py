@@ -8,12 +8,12 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests import ROOT
-from tests.support import dashboard, docs
+from tests.support.pages import dashboard, docs
 
 PAGE = ROOT / "docs" / "operations/alerts.md"
 ALERTS = dashboard.alerts()
 PARTS = ("Means", "Look", "Type", "Harmless")
-TESTED = ROOT / "tests" / "support" / "alerts_test.yml"
+TESTED = ROOT / "tests" / "support" / "pages" / "alerts_test.yml"
 
 
 def sections() -> dict[str, str]:

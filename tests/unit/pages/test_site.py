@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.support.docs import PAGES
+from tests.support.pages.docs import PAGES
 
 EXAMPLES = ROOT / "examples"
 DECISIONS = ROOT / "docs" / "decisions"

@@ -16,7 +16,7 @@ from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.metrics import aggregate, file_choice, top_keys
 from relay.pipeline.metrics.file_choice import Base, CountingTerms, DayTotals, FileChoice
 from relay.pipeline.metrics.top_keys import Limits, Names, Renaming
-from tests.support.lake_rows import NOON, row, table
+from tests.support.lake.rows import NOON, row, table
 
 DAY = NOON.date()
 END = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(days=1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from relay.cli.common.output import length
 from relay.pipeline.lake.assessment import LakeRecord, judge
 from relay.pipeline.report import summary
-from tests.support import reports
+from tests.support.lake import reports
 
 AGES = st.none() | st.floats(min_value=-10, max_value=1e8)
 STATES = st.builds(

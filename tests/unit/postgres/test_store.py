@@ -19,10 +19,10 @@ from relay.postgres.payload_fetcher import LARGE
 from relay.postgres.session import BY_INDEX, IN_ORDER
 from relay.postgres.store import LEASE, Store
 from relay.postgres.timeouts import soon
-from tests.support.fakes import EMPTY, Clock, a_claim
-from tests.support.played import Played, clock_of, due_rows
-from tests.support.queue import PLENTY
-from tests.support.timeless import timeless
+from tests.support.database.queue import PLENTY
+from tests.support.fakes.adapters import EMPTY, Clock, a_claim
+from tests.support.fakes.scripted_store import Played, clock_of, due_rows
+from tests.support.fakes.virtual_time import timeless
 
 AWAY = StoreError("Away.")
 FIFTY, SIXTY = Position(50, 1), Position(60, 2)

@@ -13,8 +13,8 @@ from relay.engine.retry import RetryPolicy
 from relay.message import START, Position, Range
 from relay.ports import Listed, Page, QueueLook, ScanFinding, Sought
 from relay.postgres.store import LAG, LOOK, MAX_FINDINGS, PAGE
-from tests.support.played import Played
-from tests.support.timeless import timeless
+from tests.support.fakes.scripted_store import Played
+from tests.support.fakes.virtual_time import timeless
 
 FIFTY, SIXTY = Position(50, 1), Position(60, 2)
 

@@ -10,10 +10,10 @@ from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import Claim
 from relay.postgres.payload_fetcher import FIRST, GROWTH, LARGE, LEAST, USUAL
-from tests.support.fakes import Clock, a_claim
-from tests.support.played import Answer, Played, clock_of, due_rows
-from tests.support.queue import PLENTY
-from tests.support.timeless import timeless
+from tests.support.database.queue import PLENTY
+from tests.support.fakes.adapters import Clock, a_claim
+from tests.support.fakes.scripted_store import Answer, Played, clock_of, due_rows
+from tests.support.fakes.virtual_time import timeless
 
 LEFT = a_claim(payload=None)
 """One whose payload does not travel with it."""

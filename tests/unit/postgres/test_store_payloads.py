@@ -13,10 +13,10 @@ from relay.events import LockLost
 from relay.message import Claim, TruncatedPayload
 from relay.ports import At, Claimed, Wanted
 from relay.postgres.payload_fetcher import FIRST
-from tests.support.fakes import EMPTY, Clock, a_claim
-from tests.support.played import Played, clock_of
-from tests.support.queue import FIRST as FRESH
-from tests.support.timeless import timeless
+from tests.support.database.queue import FIRST as FRESH
+from tests.support.fakes.adapters import EMPTY, Clock, a_claim
+from tests.support.fakes.scripted_store import Played, clock_of
+from tests.support.fakes.virtual_time import timeless
 
 AWAY = StoreError("Away.")
 UNPRINTABLE = StoreError("Beyond a gigabyte.", unprintable=True)

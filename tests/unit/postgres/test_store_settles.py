@@ -10,10 +10,10 @@ from relay.engine.policy import Policy
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Outcome, Result, Retry
 from relay.ports import SettleRow
-from tests.support.fakes import a_claim
-from tests.support.played import Played, clock_of
-from tests.support.queue import busy, lost
-from tests.support.timeless import timeless
+from tests.support.database.queue import busy, lost
+from tests.support.fakes.adapters import a_claim
+from tests.support.fakes.scripted_store import Played, clock_of
+from tests.support.fakes.virtual_time import timeless
 
 REJECTED = Archive(Result.REJECTED, "too_large", "No.")
 NACKED, GONE = Retry(2.5, "nacked", "Full."), GiveBack("gone", "It went.")

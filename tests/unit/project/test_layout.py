@@ -1,4 +1,4 @@
-"""The shape of `relay/`: few modules at the root, no crowded package, no class name twice without a reason."""
+"""The shape of `relay/` and its tests: few modules at a root, no crowded folder, no class name twice without a reason."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ ROOT_MODULES = 8
 """Modules at the root of `relay/`, `__init__` and `__main__` among them."""
 MODULES = 20
 """Modules of one package."""
+CROWD = 30
+"""Files of tests of one folder that mirrors a package."""
 TWICE = {"Intake", "Message", "Retry"}
 """A port and what implements it; and words of applications: a client's message is not a worker's, a handler's retry not the relay's."""
 
@@ -43,3 +45,11 @@ def test_a_class_name_is_used_once_unless_a_reason_says_otherwise() -> None:
     for name, path in classes():
         places[name].append(str(path.relative_to(ROOT)))
     assert {} == {name: found for name, found in places.items() if len(found) > 1 and name not in TWICE}
+
+
+def test_no_folder_of_tests_is_crowded() -> None:
+    """Whoever changes a package finds its tests by its name."""
+    folders = {path.parent for top in ("unit", "integration", "support") for path in ROOT.glob(f"tests/{top}/**/*.py")}
+    sizes = {str(folder.relative_to(ROOT)): len(list(folder.glob("[!_]*.py"))) for folder in folders}
+    assert {} == {name: size for name, size in sizes.items() if size > CROWD}
+    assert [] == list(ROOT.glob("tests/unit/test_*.py")) + list(ROOT.glob("tests/integration/test_*.py"))

@@ -9,7 +9,7 @@ import urllib.parse
 
 import pytest
 
-from tests.support.canary import traces
+from tests.support.relays.canary import traces
 
 SECRET = "c4nary?7f>e~"
 FORMS = {

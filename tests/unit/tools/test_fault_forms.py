@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from tests import ROOT
-from tests.support import docs
-from tests.support.fault_menu import MENU
+from tests.support.faults.catalogue import MENU
+from tests.support.pages import docs
 
 HOURS = {30}
 """Faults that take too long for the short form whatever is left out of them."""

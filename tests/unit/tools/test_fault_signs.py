@@ -9,10 +9,10 @@ import pytest
 
 from relay.observability.metrics import Metrics
 from tests import ROOT
-from tests.support import docs
-from tests.support.doc_tables import event_kinds
-from tests.support.fault_menu import MENU
-from tests.support.fault_signs import SIGNS
+from tests.support.faults.catalogue import MENU
+from tests.support.faults.observability import SIGNS
+from tests.support.pages import docs
+from tests.support.pages.doc_tables import event_kinds
 
 REASONS = ("none: ", "as ", "each ")
 """How a cell begins that names nothing to look for."""

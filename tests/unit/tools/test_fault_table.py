@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.fault_menu import MENU
-from tests.support.fault_runs import LEDGER
-from tests.support.fault_table import HEAD, SUMMED, table, versions
+from tests.support.faults.catalogue import MENU
+from tests.support.faults.docs_table import HEAD, SUMMED, table, versions
+from tests.support.faults.runner import LEDGER
 
 
 def a_run(fault: int, outcome: str = "passed", recovery: float | None = None, **ledger: int) -> dict[str, Any]:

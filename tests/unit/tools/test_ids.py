@@ -32,7 +32,7 @@ def run(pytester: pytest.Pytester) -> pytest.Pytester:
 
 def test_each_id_is_shown_with_its_tests_and_their_outcome(run: pytest.Pytester) -> None:
     """One line for each pair of id and test, then the ids that are owed."""
-    result = run.runpytest("-p", "tests.support.ids", "--conventions")
+    result = run.runpytest("-p", "tests.support.pages.conventions", "--conventions")
 
     result.assert_outcomes(passed=1, failed=1, deselected=1)
     result.stdout.fnmatch_lines(
@@ -42,7 +42,7 @@ def test_each_id_is_shown_with_its_tests_and_their_outcome(run: pytest.Pytester)
 
 def test_without_the_option_every_test_runs(run: pytest.Pytester) -> None:
     """Nothing is left out, nothing is printed."""
-    result = run.runpytest("-p", "tests.support.ids")
+    result = run.runpytest("-p", "tests.support.pages.conventions")
 
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.no_fnmatch_line("*without a test*")
@@ -52,7 +52,7 @@ def test_a_word_that_is_no_id_is_refused(run: pytest.Pytester) -> None:
     """A slip of the pen does not count as a proof."""
     run.makepyfile(test_slip="import pytest\n\n@pytest.mark.ids('a1')\ndef test_three():\n    pass\n")
 
-    result = run.runpytest("-p", "tests.support.ids", "--conventions")
+    result = run.runpytest("-p", "tests.support.pages.conventions", "--conventions")
 
     assert pytest.ExitCode.USAGE_ERROR == result.ret
     result.stderr.fnmatch_lines(["*'a1' is no id; write it like A1*"])

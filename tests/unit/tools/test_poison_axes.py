@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests import ROOT
-from tests.support.poison_rows import OPTIONS, SHAPES, given
+from tests.support.poison.rows import OPTIONS, SHAPES, given
 
 
 def test_every_documented_option_and_code_is_drawn() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.spread import places
+from tests.support.xdist_order import places
 
 
 def test_files_of_each_folder_are_spread_over_the_run() -> None:

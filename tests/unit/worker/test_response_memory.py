@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from relay.worker.response import HandlerResponse
 from relay.worker.response_memory import PATIENCE, ResponseMemory
-from tests.support.timeless import timeless
+from tests.support.fakes.virtual_time import timeless
 
 
 @timeless

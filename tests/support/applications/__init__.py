@@ -1,0 +1,1 @@
+"""Applications, libraries and other systems' outboxes that write to a queue."""

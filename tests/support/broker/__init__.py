@@ -1,0 +1,1 @@
+"""RabbitMQ and its doubles as tests speak to them."""

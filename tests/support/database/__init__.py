@@ -1,0 +1,1 @@
+"""The queue, the inbox, keys and the archive as tests fill and read them through SQL."""

@@ -1,0 +1,1 @@
+"""Scripted adapters, harnesses and virtual time for tests of the core."""

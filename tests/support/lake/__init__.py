@@ -1,0 +1,1 @@
+"""Lakes as tests of the pipeline fill, damage and read them."""

@@ -1,0 +1,1 @@
+"""Relays and commands as processes, and what they show, send and are held to."""

@@ -1,0 +1,1 @@
+"""Servers of the tests' own, and what stands on them: clusters, standbys, poolers, stores, certificates, logins."""

@@ -1,0 +1,33 @@
+"""Databases in other encodings than UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from relay.postgres.schema.migrate import migrate
+from tests.support.servers.shared import Databases
+
+UNTRANSLATABLE = {"WIN1252": r"\x81", "EUC_JP": r"\x8ff9f9", "EUC_KR": r"\xfea1"}
+"""Bytes of a letter, as text of a bytea, that each encoding takes and UTF-8 lacks."""
+LETTER = "convert_from('{}', getdatabaseencoding())"
+
+
+@contextmanager
+def encoded_database(databases: Databases, encoding: str) -> Iterator[str]:
+    """A database of that encoding with the schema; its URL."""
+    name = f"relay_test_{encoding.lower()}"
+    with psycopg.connect(databases.url("postgres"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode())
+        try:
+            migrate(databases.url(name))
+            yield databases.url(name)
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def letter(encoding: str) -> str:
+    """An SQL expression of a letter that UTF-8 lacks."""
+    return LETTER.format(UNTRANSLATABLE[encoding])
