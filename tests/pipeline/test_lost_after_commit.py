@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -160,6 +161,24 @@ def test_a_day_that_is_added_again_says_what_it_has_committed(
     assert done.failure is None or "1 row in 1 file is in the lake" in done.failure
     after = jobs.again(jobs.database)
     assert (0, 0, (), [None]) == (after.added, after.exit_code, after.unfinished, [one.difference for one in after.days])
+    assert jobs.whole()
+
+
+def test_a_day_of_which_only_damaged_files_were_removed_says_so(
+    jobs: Jobs, archived: Archived, through: Database, behind_commit: Armed
+) -> None:
+    """They leave the table before their rows are taken from PostgreSQL again. The next run adds those."""
+    archived({})
+    jobs.export(jobs.database)
+    [file] = Path(jobs.lake.place.url, TABLE).rglob("*.parquet")
+    file.write_bytes(b"")
+    behind_commit(Cut(asked(through, "read_link"), answered=True, away=True))
+
+    done = jobs.again(through)
+
+    assert (0, UnreachableError.exit_code, (DAY,)) == (done.added, done.exit_code, done.unfinished)
+    assert "1 damaged file left the table, 0 rows in 0 files are in the lake" in str(done.failure)
+    assert 1 == jobs.again(jobs.database).added
     assert jobs.whole()
 
 

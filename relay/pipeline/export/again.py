@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -18,7 +19,7 @@ from relay.pipeline.lake import added_columns, damage, epoch, witness
 from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake, schema_of
-from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.epoch import offset_of
 from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.lake.target_table import Prepared, check_prepared, linked, prepare, tie
@@ -121,6 +122,7 @@ class _Again:
     rows: int
     guard: CommitGuard = field(default_factory=CommitGuard)
     written: list[CopiedRange] = field(default_factory=list)
+    removed: list[LoggedFile] = field(default_factory=list)
 
     def failure(self) -> str | None:
         """Why it was cut short behind a commit, in one sentence; None where it was not."""
@@ -131,7 +133,7 @@ class _Again:
             with suppress(PipelineError):
                 noted = not epoch.read(self.commits.database).pending
         rows, files = sum(one.rows for one in self.written), sum(len(one.files) for one in self.written)
-        return self.guard.failure("export", in_lake(rows, files, noted=noted), say=self.say)
+        return self.guard.failure("export", in_lake(rows, files, noted=noted, removed=len(self.removed)), say=self.say)
 
     def add(self, day: date) -> Day:
         """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
@@ -156,7 +158,7 @@ class _Again:
                 raise LakeError(f"PostgreSQL has dropped the day {file.day}, which a copy of the lake alone may have: {words}.")
             self.say(f"{file.day}: {words}: its rows are taken from PostgreSQL again")
         if damaged:
-            self.commits.forget(handle, list(damaged), then=self._note)
+            self.commits.forget(handle, list(damaged), then=partial(self._forgotten, damaged))
 
     def _is_dropped(self, day: date) -> bool:
         database = self.commits.database
@@ -180,6 +182,10 @@ class _Again:
 
     def _count(self, written: CopiedRange) -> None:
         self.written.append(written)
+        self._note()
+
+    def _forgotten(self, files: Iterable[LoggedFile]) -> None:
+        self.removed.extend(files)
         self._note()
 
     def _note(self) -> None:

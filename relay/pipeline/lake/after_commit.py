@@ -54,6 +54,7 @@ class CommitGuard:
         return sentence
 
 
-def in_lake(rows: int, files: int, *, noted: bool | None) -> str:
-    """What an export has committed, as a part of that sentence, and whether PostgreSQL knows of it."""
-    return f"{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake; {_NOTED[noted]}"
+def in_lake(rows: int, files: int, *, noted: bool | None, removed: int = 0) -> str:
+    """What an export has committed, as a part of that sentence, and whether PostgreSQL knows of it; `removed` are damaged files."""
+    left = f"{many(removed, 'damaged file')} left the table, " if removed else ""
+    return f"{left}{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake; {_NOTED[noted]}"
