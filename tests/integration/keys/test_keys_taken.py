@@ -23,11 +23,12 @@ LEAK = (
 
 async def sent_as(queue: Queue, id_: str) -> str:
     """With which id a message was sent whose own was taken."""
-    return str(await queue.value("SELECT id FROM queue_message WHERE replay_of = %s", id_))
+    detail = str(await queue.value("SELECT error_detail FROM queue_message_archive WHERE id = %s AND error_code = 'superseded'", id_))
+    return detail.removeprefix("replaced by ")
 
 
 async def test_a_message_whose_id_is_taken_is_sent_with_a_new_one(queue: Queue) -> None:
-    """Both say so: the archive names the new id, the message the one that it had. Its older versions name it too."""
+    """The archive names the new id under the one that it had, and under those of its older versions. The message is nobody's replay."""
     first, second = [await keyed(queue, coalesce_key="c", content=n) for n in (1, 2)]
     await queue.sql(TAKE, second)
 
@@ -35,6 +36,22 @@ async def test_a_message_whose_id_is_taken_is_sent_with_a_new_one(queue: Queue) 
 
     assert [{}, 2] == await contents(queue)
     assert {first: other(second), second: other(await sent_as(queue, second))} == await fates(queue)
+    assert [(None,)] == await queue.sql("SELECT replay_of FROM queue_message WHERE id = %s", await sent_as(queue, second))
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_what_is_sent_with_a_new_id_counts_as_no_replay(queue: Queue, *, sent: bool) -> None:
+    """A producer gives two messages the id of another's dead message. That one is replayed as ever."""
+    await queue.sql("INSERT INTO queue_message (exchange) VALUES ('victim')")
+    dead = str(await queue.value("SELECT id FROM queue_message"))
+    await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'failed', 'x', NULL, 'relay-1')", dead)
+    await queue.sql(TAKE, dead)
+    await queue.sql("INSERT INTO queue_message_keyed (id, exchange, coalesce_key) VALUES (%s, 'e', 'c')", dead)
+    assert 1 == await fold(queue)
+    if sent:
+        await queue.sql("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+
+    assert [(dead,)] == await queue.sql("SELECT id::text FROM queue_message_find(result => 'failed')")
 
 
 async def test_the_next_version_replaces_what_was_sent_with_a_new_id(queue: Queue) -> None:

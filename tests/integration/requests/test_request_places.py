@@ -12,6 +12,7 @@ from relay.message import SUCCESS, Archive, Result
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.schema.sql_files import migrations
 from tests.support.database.foreign import renumber
+from tests.support.database.keyed import fold
 from tests.support.database.queue import MadeStore, MakeStore, Queue
 from tests.support.database.requests import NO_ANSWER, answered, asked, row, settled
 from tests.support.servers.logins import login
@@ -86,6 +87,30 @@ async def test_a_replay_of_what_took_the_id_of_a_request_answers_nothing(
         assert "request_missing" == await answered(other, batch, {"code": 666})
         await settled(store, batch, Archive(Result.REJECTED, "evil", "x"))
 
+    assert REASON == await row(table)
+
+
+async def test_what_a_fold_sends_with_a_new_id_answers_no_request(
+    table: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any]
+) -> None:
+    """A producer that knows id and words of a dead request has a message with both sent with a new id: it is no replay."""
+    id_ = await asked(table)
+    [(exchange, content, options)] = await table.sql("SELECT exchange, content::text, options::text FROM queue_message")
+    await settled(store, await store.batch(), Archive(Result.FAILED, "handler_failed", "x"))
+    with login(table.url, "queue_message_producer") as url:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as producer:
+            await producer.execute("INSERT INTO queue_message (id, exchange) VALUES (%s, 'e')", (id_,))
+            await producer.execute(
+                "INSERT INTO queue_message_keyed (id, exchange, content, options, coalesce_key) VALUES (%s, %s, %s, %s, 'k')",
+                (id_, exchange, content, options),
+            )
+    await fold(table)
+    await table.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'success', NULL, NULL, 'relay-1')", id_)
+
+    batch = await store.batch()
+
+    assert [exchange] == [claim.exchange for claim in batch.claims]
+    assert "request_missing" == await answered(other, batch, {"code": 666})
     assert REASON == await row(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,22 @@ from psycopg import sql
 from tests.support.poison.catalogue import POISON, Poison
 
 TABLE = sql.Identifier("public", "queue_message")
+FUNCTIONS = """
+    SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+        AND NOT EXISTS (SELECT FROM unnest(coalesce(proconfig, '{}')) AS set WHERE set LIKE 'search_path=%')
+"""
+"""Functions without a path of their own; the body of one that PostgreSQL has parsed already is empty."""
+CALLED_BY_TABLES = """
+    SELECT p.proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'public'::regnamespace
+    UNION SELECT p.proname FROM pg_depend d JOIN pg_proc p ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid
+    WHERE p.pronamespace = 'public'::regnamespace
+        AND d.classid IN ('pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass, 'pg_rewrite'::regclass)
+"""
+SYNTAX = {
+    "all", "and", "any", "coalesce", "elsif", "exists", "extract", "from", "greatest", "if", "in", "least", "not", "nullif", "or",
+    "overlay", "row", "substring", "then", "values", "when", "where",
+}  # fmt: skip
+"""What stands before a parenthesis and names no function that a path leads to."""
 REFUSED = [entry for entry in POISON if entry.outcome == "refused"]
 
 
@@ -44,6 +61,37 @@ def test_a_schema_on_the_path_takes_nobodys_place(connection: psycopg.Connection
     for options in ('{"priority": 3}', '{"headers": {"list": [1, {"a": "b"}]}}'):
         connection.execute("INSERT INTO queue_message (exchange, options) VALUES ('orders', %s)", (options,))
     connection.execute("INSERT INTO queue_message (exchange, content, available_at) VALUES ('orders', '{}', now())")
+
+
+def unpinned(made: psycopg.Connection[Any]) -> dict[str, str]:
+    """Bodies of the functions that an INSERT runs with the inserter's path, by name: triggers, defaults and checks, and what these call."""
+    bodies = {str(name): str(body) for name, body in made.execute(FUNCTIONS).fetchall()}
+    found: dict[str, str] = {}
+    todo = [str(name) for (name,) in made.execute(CALLED_BY_TABLES).fetchall()]
+    while todo:
+        name = todo.pop()
+        if name in bodies and name not in found:
+            found[name] = re.sub(r"--.*|'(?:[^']|'')*'", "", bodies[name])
+            todo += re.findall(r"public\.(\w+)", found[name])
+    return found
+
+
+def test_what_runs_with_the_inserters_path_names_functions_with_their_schema(connection: psycopg.Connection[Any]) -> None:
+    """Of two functions with one name PostgreSQL calls the one whose parameters fit exactly, whatever schema comes first."""
+    bodies = unpinned(connection)
+
+    assert {"queue_message_uuid", "queue_message_check", "queue_message_keyed_measure"} <= set(bodies)
+    calls = {name: set(re.findall(r"(?<![\w.])([a-z_]\w*)\s*\(", body)) - SYNTAX for name, body in bodies.items()}
+    assert {} == {name: found for name, found in calls.items() if found}
+
+
+def test_an_id_is_made_by_no_function_of_somebody_elses(connection: psycopg.Connection[Any]) -> None:
+    """PostgreSQL's own set_bit takes a bigint; one that takes an integer fits better."""
+    connection.execute("CREATE SCHEMA foreign_schema; SET search_path = public, foreign_schema")
+    body = "RETURNS bytea LANGUAGE plpgsql AS $$BEGIN RAISE 'called'; END$$"
+    connection.execute(f"CREATE FUNCTION foreign_schema.set_bit(bytea, integer, integer) {body}".encode())
+
+    connection.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
 
 
 def make_domains(made: psycopg.Connection[Any]) -> None:

@@ -87,8 +87,7 @@ def test_a_replay_of_one_does_not_count_for_the_other(cli: Cli, seeded: Seeded, 
         cli("replay", "--result", "failed", "--routing-key", "ours")
     if sent:
         seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
-    unanswered = [] if way == "filter" else ["theirs"]
-    assert unanswered == [row["routing_key"] for row in cli.json("dead", "list")][: len(unanswered)]
+    assert ["theirs"] == [row["routing_key"] for row in cli.json("dead", "list")]
     ours, theirs = [
         f"{shared}@{xid}/{seq}"
         for xid, seq in seeded.run("SELECT xid::text, seq FROM queue_message_archive WHERE id = %s ORDER BY routing_key", shared)
@@ -98,6 +97,26 @@ def test_a_replay_of_one_does_not_count_for_the_other(cli: Cli, seeded: Seeded, 
     cli("dead", "replay", theirs)
     assert [(1,)] == seeded.run("SELECT count(*) FROM queue_message WHERE routing_key = 'theirs'")
     assert f"message {theirs} was refused" in cli.refused("dead", "replay", theirs, code=1)
+
+
+@pytest.mark.parametrize("same_id", [[], ["--same-id"]], ids=["new id", "same id"])
+@pytest.mark.parametrize("way", ["command", "filter"])
+@pytest.mark.parametrize("fate", ["waiting", "success", "failed"])
+def test_a_replay_by_filter_leaves_out_the_one_that_was_replayed_alone(
+    cli: Cli, seeded: Seeded, shared: str, same_id: list[str], way: str, fate: str
+) -> None:
+    """Whoever reuses the id of a message keeps no replay from it, whatever becomes of the replay of their own."""
+    one = ["dead", "replay", _place(seeded, "theirs")] if way == "command" else ["replay", "--result", "failed", "--routing-key", "theirs"]
+    cli(*one, *same_id)
+    if fate != "waiting":
+        code = None if fate == "success" else "unroutable"
+        seeded.run("SELECT queue_message_archive_now(array_agg(id), %s, %s, NULL, 'relay-1') FROM queue_message", fate, code)
+    again = [("theirs",)] if fate == "failed" else []
+
+    cli("replay", "--result", "failed", "--routing-key", "ours")
+    assert [("ours",)] == [row for row in seeded.run(WAITING) if row == ("ours",)]
+    cli("replay", "--result", "failed")
+    assert sorted([("ours",), *again, *([("theirs",)] if fate == "waiting" else [])]) == sorted(seeded.run(WAITING))
 
 
 def test_a_watch_acknowledges_the_one_that_it_handled(cli: Cli, seeded: Seeded, shared: str) -> None:
