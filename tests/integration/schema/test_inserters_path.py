@@ -25,10 +25,10 @@ CALLED_BY_TABLES = """
         AND d.classid IN ('pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass, 'pg_rewrite'::regclass)
 """
 SYNTAX = {
-    "all", "and", "any", "coalesce", "elsif", "exists", "extract", "from", "greatest", "if", "in", "least", "not", "nullif", "or",
+    "all", "and", "any", "bit", "coalesce", "elsif", "exists", "extract", "from", "greatest", "if", "in", "least", "not", "nullif", "or",
     "overlay", "row", "substring", "then", "values", "when", "where",
 }  # fmt: skip
-"""What stands before a parenthesis and names no function that a path leads to."""
+"""What is written before a parenthesis and is part of SQL, not a function that a path leads to."""
 REFUSED = [entry for entry in POISON if entry.outcome == "refused"]
 
 
