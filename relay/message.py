@@ -170,6 +170,8 @@ class PublishResult:
     """For UNKNOWN: the broker closed the connection over a protocol error, so the message counts an attempt."""
     alone: bool = False
     """For UNKNOWN with blame: the broker had looked at everything else, so the message is guilty."""
+    of_exchange: bool = False
+    """For REFUSED: over its exchange, so whatever goes there is refused."""
 
 
 CONFIRMED = PublishResult(Verdict.CONFIRMED)

@@ -22,8 +22,6 @@ PORTION = 4
 """A claim of a crowd takes one part in so many of what strangers may have in flight."""
 MOST_KNOWN = 1000
 """Exchanges that are remembered, those that took a message last."""
-REFUSED = frozenset({"exchange_missing", "access_refused"})
-"""Codes of what the broker refuses for the sake of its exchange."""
 _exchange = itemgetter(Claim._fields.index("exchange"))
 
 
@@ -56,7 +54,7 @@ class UnconfirmedExchanges:
         else:
             pairs = list(zip(portion.claims, portion.results, strict=True))
             taken = {claim.exchange for claim, result in pairs if result.verdict is Verdict.CONFIRMED}
-            refused = {claim.exchange for claim, result in pairs if result.verdict is Verdict.REFUSED and result.code in REFUSED}
+            refused = {claim.exchange for claim, result in pairs if result.of_exchange}
         for exchange in refused:
             self._known.pop(exchange, None)
         for exchange in taken:

@@ -49,7 +49,7 @@ class Claiming:
         self._refusals = refusals
 
     async def claim(self, due: str, values: Mapping[str, Any]) -> ClaimAnswer:
-        """Claim what `queries/due_<due>.sql` selects.
+        """Claim what `queries/fragments/due_<due>.sql` selects.
 
         Raises:
             StoreError: nothing may be assumed.

@@ -57,7 +57,7 @@ class NotificationListener:
         """Connect, LISTEN, and hear a first proof.
 
         Raises:
-            NotHeardError: a pool stands between that gives the session to others.
+            ListenVerificationError: a pool stands between that gives the session to others.
             FloodError: there are too many notifications.
             psycopg.Error, TimeoutError: no connection.
         """
@@ -96,7 +96,7 @@ class NotificationListener:
         """Send a proof through this session and hear it: the connection lives.
 
         Raises:
-            NotHeardError: it did not come.
+            ListenVerificationError: it did not come.
             psycopg.Error, TimeoutError: the connection is lost.
         """
         self._proved.clear()

@@ -26,7 +26,7 @@ from relay.amqp import frames
 from relay.amqp.confirms import ConfirmTracker, ReturnReason
 from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Barriers
 from relay.amqp.publishing.publish_batch import Slot, decide_all, doubt, relay_id
-from relay.amqp.publishing.refusals import DOUBTED, NACKED, concerns_exchange, refusal_of, unroutable
+from relay.amqp.publishing.refusals import DOUBTED, NACKED, refusal_of, unroutable
 from relay.amqp.publishing.routes import Route, Way
 from relay.amqp.publishing.slot_encoder import SlotEncoder
 from relay.codec.encoder import Encoded, encode_batch
@@ -233,7 +233,7 @@ class ExchangeChannel:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
         refusal = refusal_of(reason)
         self._encoder.learn(slot, reason)
-        if not concerns_exchange(reason):
+        if not refusal.of_exchange:
             decide_all([slot], refusal)
             return
         for slots in (deque([slot]), self._accepted, self._suspects, self._waiting):

@@ -26,17 +26,16 @@ _REFUSAL_CODES: Final = {frames.NOT_FOUND: "exchange_missing", frames.ACCESS_REF
 
 
 def refusal_of(reason: ReturnReason) -> PublishResult:
-    """The result of a message whose channel the broker closed over it."""
-    return PublishResult(Verdict.REFUSED, _REFUSAL_CODES.get(reason.code, "broker_refused"), reason.text)
+    """The result of a message whose channel the broker closed over it.
+
+    403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404.
+    """
+    found = said(reason)
+    code = _REFUSAL_CODES.get(reason.code, "broker_refused")
+    return PublishResult(Verdict.REFUSED, code, reason.text, of_exchange=found is not None and found.about in _OF_EXCHANGES)
 
 
 def unroutable(claim: Claim, reason: ReturnReason) -> PublishResult:
     """The result of a message that came back."""
     sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
     return PublishResult(Verdict.RETURNED, "unroutable", sentence)
-
-
-def concerns_exchange(reason: ReturnReason) -> bool:
-    """403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404."""
-    found = said(reason)
-    return found is not None and found.about in _OF_EXCHANGES

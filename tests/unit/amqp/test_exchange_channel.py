@@ -55,7 +55,7 @@ def test_a_missing_exchange_refuses_all_that_wait_and_those_of_the_next_second(b
     job = bench.send("x", "x", "x")
     bench.pipe.methods()
     bench.pipe.handlers[1].closed(MISSING)
-    refusal = PublishResult(Verdict.REFUSED, "exchange_missing", MISSING.text)
+    refusal = PublishResult(Verdict.REFUSED, "exchange_missing", MISSING.text, of_exchange=True)
     assert job.results == [refusal] * 3
     assert bench.send("x").results == [refusal]
     assert bench.pipe.methods() == [(1, "Channel.CloseOk")]
@@ -247,7 +247,7 @@ def test_an_exchange_that_is_refused_is_refused_for_all(bench: Bench, text: str)
     """The words of RabbitMQ 3 and 4."""
     job = bench.send("x", "x", "x")
     bench.pipe.handlers[1].closed(ReturnReason(403, text))
-    assert job.results == [PublishResult(Verdict.REFUSED, "access_refused", text)] * 3
+    assert job.results == [PublishResult(Verdict.REFUSED, "access_refused", text, of_exchange=True)] * 3
 
 
 def test_a_dead_channel_without_anything_in_flight_costs_nothing(bench: Bench) -> None:

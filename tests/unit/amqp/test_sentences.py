@@ -11,7 +11,7 @@ from yarl import URL
 from relay.amqp.close_reasons import FORMS, CloseReason, Form, Subject, said
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection_errors import channels_allowed, connect_sentence
-from relay.amqp.publishing.refusals import concerns_exchange
+from relay.amqp.publishing.refusals import refusal_of
 
 LIMIT = 7
 HOSTILE = [
@@ -53,7 +53,7 @@ def test_no_name_in_a_sentence_makes_it_another(form: Form) -> None:
         for text in cuts(whole):
             found = said(ReturnReason(form.code, text))
             assert found is None or found.about == form.about, text
-            assert concerns_exchange(ReturnReason(form.code, text)) == (form.about in EXCHANGES), text
+            assert refusal_of(ReturnReason(form.code, text)).of_exchange == (form.about in EXCHANGES), text
             assert channels_allowed(ReturnReason(form.code, text)) in ({LIMIT, 0} if form.about in CHANNELS else {None}), text
 
 

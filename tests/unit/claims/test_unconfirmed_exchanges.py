@@ -6,6 +6,9 @@ from collections import Counter
 
 import pytest
 
+from relay.amqp.close_reasons import FORMS, Form, Subject
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.publishing.refusals import refusal_of
 from relay.claims import unconfirmed_exchanges as module
 from relay.claims.backlog import Backlog
 from relay.claims.crowd_bypass import SAME_FOR, CrowdBypass
@@ -18,8 +21,16 @@ from relay.ports import Fresh, ScanFinding
 from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, at_once
 
 WINDOW = 1600
-MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange")
+MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange", of_exchange=True)
 NACKED = PublishResult(Verdict.REFUSED, "nacked", "full")
+TOLD = {
+    Subject.EXCHANGE_MISSING: True,
+    Subject.EXCHANGE_REFUSED: True,
+    Subject.EXCHANGE_INTERNAL: True,
+    Subject.TOPIC_REFUSED: False,
+    Subject.NOT_IMPERSONATOR: False,
+}
+"""What a message may be refused over, and whether that is said of its exchange."""
 
 
 @pytest.fixture
@@ -58,6 +69,15 @@ def test_an_exchange_is_known_from_its_first_confirm_until_the_broker_refuses_it
     assert ["a", "c"] == sorted(strangers.known)
     assert "a" not in strangers
     assert "b" in strangers
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.about in TOLD], ids=lambda form: f"{form.about.name} {form.versions}")
+def test_only_what_is_said_of_the_exchange_makes_it_strange(strangers: UnconfirmedExchanges, form: Form) -> None:
+    """A routing key that is not permitted, or a foreign name, is a matter of one message, whatever its code."""
+    strangers.learn(told(a=CONFIRMED))
+    strangers.learn(told(a=refusal_of(ReturnReason(form.code, form.text))))
+
+    assert ("a" in strangers) == TOLD[form.about]
 
 
 def test_those_are_remembered_that_took_a_message_last(strangers: UnconfirmedExchanges) -> None:
