@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Container
-from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
 
 from relay import events
 from relay.amqp import frames
+from relay.amqp.publishing.channel_allowance import ChannelAllowance
 from relay.amqp.publishing.closing_channel import ClosingChannel
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
 from relay.amqp.publishing.foreign_names import ForeignNames
 from relay.amqp.publishing.isolation import Isolation
-from relay.amqp.publishing.probes import MAX_PROBES, Probes, Wake
+from relay.amqp.publishing.probes import MAX_PROBES, Probes
 from relay.amqp.publishing.publish_batch import PublishBatch, Slot
 from relay.amqp.publishing.routes import Route, Way, by_route
 from relay.amqp.publishing.slot_encoder import SlotEncoder
@@ -23,6 +24,8 @@ EXCHANGES_PER_CHANNEL: Final = 10
 """Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange that has no channel is forgotten; by default no backoff is longer."""
+LOOK_AGAIN: Final = 0.25
+"""Seconds after which whoever waits is looked at again, although the broker has said nothing: somebody's patience may be over."""
 
 
 class Transport(Protocol):
@@ -38,22 +41,6 @@ class Transport(Protocol):
 
     def write(self, data: bytes) -> None:
         """Hand bytes to the socket."""
-
-
-@dataclass(frozen=True)
-class ChannelAllowance:
-    """The channels that a connection may have."""
-
-    most: int
-    """How many may be open, 0 for any number."""
-    idle: int
-    """Idle ones above this number are closed."""
-    starved: Callable[[int], None] = lambda _: None
-    """Hears how many exchanges share them when one of these gets none."""
-    later: Callable[[Callable[[], None]], object] | None = None
-    """Calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
-    wake: Wake = lambda _seconds, _call: None
-    """Calls a function after so many seconds."""
 
 
 class ChannelPool:
@@ -86,13 +73,14 @@ class ChannelPool:
         self._blamed = blamed
         self._later = channels.later
         self._tell_starved = channels.starved
+        self._wake = channels.wake
         self._encoder = SlotEncoder(encoder, ForeignNames(user))
         self._channel_max = channels.most or 65535
         self._cap = min(channels.idle, self._channel_max)
         self._clock = clock
         self._emit = emit
         max_probes = max(1, min(MAX_PROBES, self._cap // 2))
-        self._probes = Probes(most=max_probes, clock=clock, wake=channels.wake, pump=self.pump)
+        self._probes = Probes(most=max_probes, clock=clock)
         self._exchange_channels: dict[Route, ExchangeChannel] = {}
         self._resting: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Idle with a channel, the least recently used first."""
@@ -104,6 +92,7 @@ class ChannelPool:
         self._alone = Isolation(self._exchange_channels, clock)
         self._freed: deque[int] = deque()
         self._last_channel = 0
+        self._looks_again = False
         self.blocked = False
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
@@ -132,19 +121,20 @@ class ChannelPool:
             else:
                 self._starved[exchange_channel] = None
                 self._tell_starved(self.exchanges)
+        self._look_later()
 
     def suspects(self) -> list[Slot]:
         """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
         return [slot for exchange_channel in self._exchange_channels.values() for slot in exchange_channel.suspects()]
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, or since the broker could not be asked for the exchange, by exchange."""
+        """Seconds since the oldest write without a confirm, or since something was kept from being written, by exchange."""
         now = self._clock()
-        waits = {exchange_channel.exchange: now - since for exchange_channel, since in self._probes.waiting.items()}
-        for exchange_channel in self._exchange_channels.values():
-            seconds = exchange_channel.silent_for(now)
-            if seconds is not None:
-                waits[exchange_channel.exchange] = max(seconds, waits.get(exchange_channel.exchange, 0.0))
+        waits: dict[str, float] = {}
+        written = [(exchange_channel, exchange_channel.unconfirmed_since) for exchange_channel in self._exchange_channels.values()]
+        for exchange_channel, since in chain(written, self._probes.waiting.items(), self._alone.kept(self._ready)):
+            if since is not None:
+                waits[exchange_channel.exchange] = max(now - since, waits.get(exchange_channel.exchange, 0.0))
         return waits
 
     def in_flight(self) -> dict[str, int]:
@@ -216,6 +206,16 @@ class ChannelPool:
             self._rest(exchange_channel)
         if self._ready or self._starved or self._probes.waiting or self._alone.active:
             self.pump()
+
+    def _look_later(self) -> None:
+        """Who waits is looked at again, although the broker says nothing; where nothing can be written, there is room or an end first."""
+        if not self._looks_again and self._pipe.writable and not self.blocked and (self._probes.waiting or self._alone.active):
+            self._looks_again = True
+            self._wake(LOOK_AGAIN, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self.pump()
 
     @property
     def _has_number(self) -> bool:

@@ -120,12 +120,13 @@ class ExchangeChannel:
         """Messages that wait or are in flight."""
         return len(self._waiting) + len(self._suspects) + len(self._accepted) + len(self._book)
 
-    def silent_for(self, now: float) -> float | None:
-        """Seconds since the oldest write without a confirm, None when nothing is in flight."""
+    @property
+    def unconfirmed_since(self) -> float | None:
+        """When the oldest write without a confirm was, None when nothing is in flight."""
         if self._book.oldest is None:
             return None
         job, index = self._book.oldest
-        return now - job.published[index]
+        return job.published[index]
 
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""

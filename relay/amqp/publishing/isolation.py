@@ -8,7 +8,7 @@ then leaves one message, or a few, to blame. In between, others write for as lon
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
@@ -30,7 +30,8 @@ class Isolation:
     def __init__(self, exchange_channels: Mapping[Route, ExchangeChannel], clock: Callable[[], float]) -> None:
         self._exchange_channels = exchange_channels
         self._clock = clock
-        self._waiting: OrderedDict[ExchangeChannel, None] = OrderedDict()
+        self._waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
+        """Those that wait for their turn, and since when."""
         self._going: ExchangeChannel | None = None
         self._since: float | None = None
         """Since when the others write nothing."""
@@ -45,13 +46,19 @@ class Isolation:
 
     def add(self, exchange_channel: ExchangeChannel) -> None:
         """Let an exchange channel wait for its turn."""
-        self._waiting[exchange_channel] = None
+        self._waiting.setdefault(exchange_channel, self._clock())
         self.active = True
 
     def discard(self, exchange_channel: ExchangeChannel) -> None:
         """Forget an exchange channel that waits no more."""
         self._waiting.pop(exchange_channel, None)
         self.active = self._going is not None or bool(self._waiting)
+
+    def kept(self, ready: Iterable[ExchangeChannel]) -> Iterator[tuple[ExchangeChannel, float]]:
+        """Who waits for its turn, and who of those that are ready may not write meanwhile, and since when."""
+        yield from self._waiting.items()
+        if self._since is not None:
+            yield from ((exchange_channel, self._since) for exchange_channel in ready if exchange_channel.eager)
 
     @property
     def hushes(self) -> bool:

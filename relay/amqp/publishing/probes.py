@@ -15,9 +15,6 @@ ANSWERS_WITHIN: Final = 1.0
 """Seconds after which an exchange that the broker has not answered for keeps no other from being asked for. Matching a topic's patterns
 can take RabbitMQ longer than any message lives."""
 
-Wake = Callable[[float, Callable[[], None]], object]
-"""Calls a function after so many seconds."""
-
 
 class Probes:
     """Who is asked for, and who waits for that.
@@ -25,16 +22,12 @@ class Probes:
     Args:
         most: exchanges that are asked for at one time. As many again may be without an answer for longer; then the others wait.
         clock: monotonic seconds.
-        wake: lets waiting exchanges be looked at again.
-        pump: looks at them.
 
     """
 
-    def __init__(self, *, most: int, clock: Callable[[], float], wake: Wake, pump: Callable[[], None]) -> None:
+    def __init__(self, *, most: int, clock: Callable[[], float]) -> None:
         self._most = most
         self._clock = clock
-        self._wake = wake
-        self._pump = pump
         self.unanswered: set[ExchangeChannel] = set()
         """The broker owes an answer."""
         self._recent: OrderedDict[ExchangeChannel, float] = OrderedDict()
@@ -43,7 +36,6 @@ class Probes:
         """Channels that wait until fewer others are asked for, and since when."""
         self._newest = False
         """The newest and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
-        self._looks_again = False
 
     @property
     def full(self) -> bool:
@@ -69,7 +61,6 @@ class Probes:
     def wait(self, exchange_channel: ExchangeChannel) -> None:
         """Ask when an answer has come, or has not come for too long."""
         self.waiting.setdefault(exchange_channel, self._clock())
-        self._look_later()
 
     def next(self) -> ExchangeChannel | None:
         """Who may be asked for now."""
@@ -81,13 +72,3 @@ class Probes:
     def forget(self, exchange_channel: ExchangeChannel) -> None:
         """It has nothing to ask for."""
         self.waiting.pop(exchange_channel, None)
-
-    def _look_later(self) -> None:
-        if self.waiting and not self._looks_again:
-            self._looks_again = True
-            self._wake(ANSWERS_WITHIN, self._look_again)
-
-    def _look_again(self) -> None:
-        self._looks_again = False
-        self._pump()
-        self._look_later()

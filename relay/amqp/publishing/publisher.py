@@ -13,7 +13,8 @@ from typing import Protocol
 from relay import events
 from relay.amqp.channel_limit import ChannelLimit
 from relay.amqp.connection import BrokerConnection, ConnectionLost
-from relay.amqp.publishing.channel_pool import ChannelAllowance, ChannelPool
+from relay.amqp.publishing.channel_allowance import ChannelAllowance
+from relay.amqp.publishing.channel_pool import ChannelPool
 from relay.amqp.publishing.offenders import Offenders
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.amqp.supervisor import Supervisor

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container
+from operator import itemgetter
 
 from pamqp import commands
 from pamqp.frame import unmarshal
 
 from relay.amqp import frames
-from relay.amqp.publishing.channel_pool import ChannelAllowance, ChannelPool
+from relay.amqp.publishing.channel_allowance import ChannelAllowance
+from relay.amqp.publishing.channel_pool import ChannelPool
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.codec.encoder import Encoder
 from relay.events import Event
@@ -52,16 +54,14 @@ class Bench:
         self.events: list[Event] = []
         self.late: list[Callable[[], None]] = []
         """What is to be done when the broker counts a closed channel no more, where it counts it for a moment."""
-        self.wakes: list[Callable[[], None]] = []
-        """What is to be done when some seconds have passed."""
+        self.wakes: list[tuple[float, Callable[[], None]]] = []
+        """What is to be done, and when: seconds of `ahead`."""
         encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
         self.session = ChannelPool(
             pipe=self.pipe,
             user="guest",
             encoder=encoder,
-            channels=ChannelAllowance(
-                channel_max, open_channels, later=self.late.append if counts_late else None, wake=lambda _, call: self.wakes.append(call)
-            ),
+            channels=ChannelAllowance(channel_max, open_channels, later=self.late.append if counts_late else None, wake=self._wake),
             clock=self.clock,
             emit=self.events.append,
             blamed=blamed,
@@ -70,6 +70,18 @@ class Bench:
     def clock(self) -> float:
         """Return the time."""
         return self._began + self.ahead
+
+    def elapse(self, seconds: float) -> None:
+        """Let time pass; what is to be done meanwhile is done, each at its moment."""
+        end = self.ahead + seconds
+        while due := [wake for wake in self.wakes if wake[0] <= end]:
+            self.wakes.remove(first := min(due, key=itemgetter(0)))
+            self.ahead = first[0]
+            first[1]()
+        self.ahead = end
+
+    def _wake(self, seconds: float, call: Callable[[], None]) -> None:
+        self.wakes.append((self.ahead + seconds, call))
 
     def send(self, *exchanges: str, seconds: float = 60) -> PublishBatch:
         """Submit a batch with a message for each of these exchanges; its seconds count from the start of the test, whatever it took."""

@@ -167,8 +167,7 @@ def test_an_exchange_that_the_broker_never_answers_for_keeps_no_other_from_being
     bench.send(*(f"endless {number}" for number in range(MAX_PROBES)))
     bench.send("new")
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
-    bench.ahead += ANSWERS_WITHIN
-    bench.wakes.pop(0)()
+    bench.elapse(ANSWERS_WITHIN)
     assert "publish new" in [name for _, name in bench.pipe.methods()]
 
 
@@ -177,8 +176,7 @@ def test_one_exchange_without_an_answer_keeps_none_where_the_broker_grants_few_c
     bench = Bench(channel_max=3)
     bench.send("endless", "new")
     assert [f"publish {name}" for name in ("endless",)] == [name for _, name in bench.pipe.methods() if name.startswith("publish")]
-    bench.ahead += ANSWERS_WITHIN
-    bench.wakes.pop(0)()
+    bench.elapse(ANSWERS_WITHIN)
     assert "publish new" in [name for _, name in bench.pipe.methods()]
 
 
@@ -187,8 +185,7 @@ def test_no_more_exchanges_than_twice_as_many_are_without_an_answer() -> None:
     bench = Bench(channel_max=300)
     bench.send(*(f"endless {number}" for number in range(4 * MAX_PROBES)))
     for _ in range(4):
-        bench.ahead += ANSWERS_WITHIN
-        bench.wakes.pop(0)()
+        bench.elapse(ANSWERS_WITHIN)
     assert 2 * MAX_PROBES == sum(name.startswith("publish") for _, name in bench.pipe.methods())
     silent = bench.session.silent()
     assert {f"endless {number}" for number in range(4 * MAX_PROBES)} == {name for name in silent if silent[name] > 1}
@@ -201,15 +198,22 @@ def test_an_exchange_that_waits_is_silent_however_often_it_gets_more() -> None:
     bench = Bench(channel_max=300)
     names = [f"endless {number}" for number in range(3 * MAX_PROBES)]
     bench.send(*names)
-    bench.ahead += ANSWERS_WITHIN
-    bench.wakes.pop(0)()
+    bench.elapse(ANSWERS_WITHIN)
     written = {name for _, name in bench.pipe.methods()}
     waits = next(name for name in names if f"publish {name}" not in written)
     for _ in range(5):
-        bench.ahead += 0.5
+        bench.elapse(0.5)
         bench.send(waits)
     assert f"publish {waits}" not in {name for _, name in bench.pipe.methods()}
     assert bench.session.silent()[waits] >= 2.5
+
+
+def test_a_connection_that_has_ended_is_looked_at_no_more(bench: Bench) -> None:
+    """Although exchanges waited to be asked for."""
+    bench.send(*(f"endless {number}" for number in range(2 * MAX_PROBES)))
+    bench.pipe.writable = False
+    bench.elapse(ANSWERS_WITHIN)
+    assert [] == bench.wakes
 
 
 def test_a_new_exchange_does_not_wait_behind_all_that_wait(bench: Bench) -> None:

@@ -89,18 +89,39 @@ def test_others_write_for_as_long_as_they_were_kept_from_it(bench: Bench) -> Non
 
 
 def test_a_broker_that_looks_at_nothing_keeps_neither_for_long(bench: Bench) -> None:
-    """A blamed message goes although another is on its way, and others go beside it."""
+    """A blamed message goes although another is on its way, and others go beside it, although nothing else happens."""
     bench.send("y")
     blamed(bench)
     bench.pipe.methods()
-    bench.ahead += PATIENCE
-    bench.session.pump()
+    bench.elapse(PATIENCE)
     assert [*opened(3), *published(1, 3)] == bench.pipe.methods()
     bench.send("y")
     assert [] == bench.pipe.methods()
-    bench.ahead += PATIENCE
-    bench.session.pump()
+    bench.elapse(PATIENCE)
     assert published(1, 2, "y") == bench.pipe.methods()
+
+
+def test_what_is_kept_from_being_written_is_silent(bench: Bench) -> None:
+    """Both what waits for its turn, and what goes to other exchanges while a turn lasts."""
+    bench.send("y")
+    blamed(bench)
+    bench.elapse(0.75)
+    assert {"x": 0.75, "y": 0.75} == pytest.approx(bench.session.silent())
+    seen(bench, 2)
+    bench.pipe.handlers[2].acked(2, multiple=False)
+    bench.send("x", "z")
+    assert {"x": 0.75, "z": 0.75} == pytest.approx(bench.session.silent()), "since others write nothing"
+    seen(bench, 3)
+    assert {"x": 0.0, "z": 0.0} == pytest.approx(bench.session.silent()), "all is written"
+
+
+def test_nobody_looks_again_where_nothing_waits(bench: Bench) -> None:
+    """An idle connection costs nothing."""
+    blamed(bench)
+    assert bench.wakes
+    seen(bench, 3)
+    bench.elapse(PATIENCE)
+    assert [] == bench.wakes
 
 
 def test_a_blamed_message_without_a_channel_keeps_nobody() -> None:
