@@ -109,6 +109,7 @@ class Maintenance:
         """Do what is due, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._slow_tasks().run())
+            tasks.create_task(self._foreign_tasks().run())
             tasks.create_task(self._quick_tasks().run())
             tasks.create_task(self._key_tasks().run())
             tasks.create_task(self._lock_renewer.run(self._pause_exchanges))
@@ -135,11 +136,14 @@ class Maintenance:
             PeriodicTask("partitions", HOUR, self._ensure_partitions),
             PeriodicTask("retention", HOUR, self._retain),
             PeriodicTask("sweep", MINUTE, self._sweep_minute),
-            PeriodicTask(TASK, MINUTE, self._renumbering.run),
             PeriodicTask("notifications", MINUTE, self._store.renotify),
             PeriodicTask("gauges", GAUGE_SECONDS, self._read_gauges),
             emit=self._emit,
         )
+
+    def _foreign_tasks(self) -> PeriodicTasks:
+        """A run lasts until all is renumbered. Its pages and the other tasks take turns at their connection: none waits for its end."""
+        return PeriodicTasks(PeriodicTask(TASK, MINUTE, self._renumbering.run), emit=self._emit)
 
     async def _refresh_policy(self) -> None:
         try:
