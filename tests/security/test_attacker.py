@@ -121,7 +121,7 @@ class Victim:
         if self.kind == "delayed":
             columns["available_at"] = datetime.now(UTC) + timedelta(seconds=DELAY)
         elif self.kind == "deduplicated":
-            columns["dedup_key"] = str(self._sent)
+            columns["dedup_key"] = f"mine {self._sent}"  # the attackers use numbers, and keys of one outbox are shared
         elif self.kind == "coalesced" and self._sent <= len(GUESSED):
             columns["id"] = GUESSED[self._sent - 1]
         table = "queue_message_keyed" if {*columns} & {"dedup_key", "coalesce_key", "bundle_key"} else "queue_message"
