@@ -28,11 +28,12 @@ class Attacker:
         url: login with the role of a producer alone.
         victims: exchanges of another producer, to which its messages go.
         guessed: ids that another producer will give its messages.
+        dead: the id of another producer's dead message.
         chance: what is done.
     """
 
-    def __init__(self, url: str, victims: Sequence[str], guessed: Sequence[UUID], chance: random.Random) -> None:
-        self._url, self._victims, self._guessed, self._chance = url, victims, guessed, chance
+    def __init__(self, url: str, victims: Sequence[str], guessed: Sequence[UUID], dead: UUID, chance: random.Random) -> None:
+        self._url, self._victims, self._guessed, self._dead, self._chance = url, victims, guessed, dead, chance
         self._seen: list[UUID] = []
         self.broke_in: list[str] = []
         """What should have been refused and was not."""
@@ -40,7 +41,7 @@ class Attacker:
         """How often it did what, and was not refused."""
         self._actions: list[Callable[[Connection], Awaitable[None]]] = [
             self._flood, self._miss, self._spoil, self._swell, self._take_ids, self._use_ids_again, self._guess_ids, self._shape,
-            self._use_keys, self._hold, self._hold_many, self._lock, self._queue_up, self._read_serializable, self._borrow_role,
+            self._take_a_dead_one, self._use_keys, self._hold, self._hold_many, self._lock, self._queue_up, self._read_serializable, self._borrow_role,
             self._shout, self._redirect, self._break_in,
         ]  # fmt: skip
 
@@ -96,6 +97,11 @@ class Attacker:
     async def _guess_ids(self, connection: Connection) -> None:
         """Ids that a message will have which waits under its key: it is sent with a new one."""
         await self._insert_ids(connection, self._chance.sample(self._guessed, min(5, len(self._guessed))), WITH_ID[0])
+
+    async def _take_a_dead_one(self, connection: Connection) -> None:
+        """The id of a dead message, in the queue and under a key: what is sent with a new id counts as no replay of it."""
+        for statement in WITH_ID[:2]:
+            await self._insert_ids(connection, [self._dead], statement)
 
     async def _insert_ids(self, connection: Connection, ids: Sequence[UUID], *statements: str) -> None:
         for id_ in ids:

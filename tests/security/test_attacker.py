@@ -152,9 +152,9 @@ async def consumed(url: str, victims: Sequence[Victim]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def attacked(url: str, exchanges: Sequence[str], chance: random.Random) -> AsyncIterator[list[Attacker]]:
+async def attacked(url: str, exchanges: Sequence[str], dead: UUID, chance: random.Random) -> AsyncIterator[list[Attacker]]:
     """Several attackers at work until the end of the block."""
-    attackers = [Attacker(url, exchanges, GUESSED, random.Random(chance.getrandbits(64))) for _ in range(ATTACKERS)]
+    attackers = [Attacker(url, exchanges, GUESSED, dead, random.Random(chance.getrandbits(64))) for _ in range(ATTACKERS)]
     tasks = [asyncio.create_task(attacker.run()) for attacker in attackers]
     try:
         yield attackers
@@ -177,6 +177,14 @@ async def a_request(queue: Queue) -> str:
     return str(await queue.value("SELECT id FROM queue_message"))
 
 
+async def a_dead_message(queue: Queue) -> UUID:
+    """A message of the victim's that died; return its id."""
+    await queue.sql("INSERT INTO queue_message (exchange) VALUES ('victim')")
+    [(id_,)] = await queue.sql("SELECT id FROM queue_message WHERE exchange = 'victim'")
+    await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'failed', 'unroutable', NULL, 'relay-1')", id_)
+    return UUID(str(id_))
+
+
 async def play(url: str, victim: Victim) -> None:
     """Let a victim send for as long as the attack goes."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
@@ -190,12 +198,12 @@ async def test_a_producer_delays_reads_forges_and_suppresses_nothing_of_another_
     say: Say,
 ) -> None:  # fmt: skip
     """Each message of the victims is delivered in time, once, in order and unchanged, and the request row stays as it was."""
-    request = await a_request(queue)
+    dead, request = await a_dead_message(queue), await a_request(queue)
     before = await queue.value(KEPT, request)
     victims = [Victim(kind, await topology.declare(f"{unique}.{kind}", f"{unique}.{kind}")) for kind in VICTIMS]
     await relays.start(database=queue.url, broker=amqp_url)
     exchanges = [victim.declared.exchange for victim in victims]
-    async with consumed(amqp_url, victims), attacked(attacker_url, exchanges, chance) as foes, asyncio.TaskGroup() as group:
+    async with consumed(amqp_url, victims), attacked(attacker_url, exchanges, dead, chance) as foes, asyncio.TaskGroup() as group:
         for victim in victims:
             group.create_task(play(victim_url, victim))
 
@@ -209,3 +217,4 @@ async def test_a_producer_delays_reads_forges_and_suppresses_nothing_of_another_
         assert len({*victim.came}) == len(victim.came), victim.kind
     assert before == await queue.value(KEPT, request)
     assert [(None, None)] == await queue.sql("SELECT answer, error FROM page")
+    assert (dead,) in await queue.sql("SELECT id FROM queue_message_find(exchange => 'victim', result => 'failed')")
