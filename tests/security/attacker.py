@@ -41,8 +41,8 @@ class Attacker:
         """How often it did what, and was not refused."""
         self._actions: list[Callable[[Connection], Awaitable[None]]] = [
             self._flood, self._miss, self._spoil, self._swell, self._take_ids, self._use_ids_again, self._guess_ids, self._shape,
-            self._take_a_dead_one, self._use_keys, self._hold, self._hold_many, self._lock, self._queue_up, self._read_serializable, self._borrow_role,
-            self._shout, self._redirect, self._break_in,
+            self._take_a_dead_one, self._use_keys, self._hold, self._hold_many, self._lock, self._queue_up, self._read_serializable,
+            self._borrow_role, self._shout, self._redirect, self._break_in,
         ]  # fmt: skip
 
     async def run(self) -> None:
