@@ -35,10 +35,11 @@ class Play:
     """A relay under limits, and what has come through it."""
 
     def __init__(
-        self, relay: RelayProcess, proxy: Proxy, queue: Queue, broker: devservers.RabbitMQ, topology: Topology, inbox: Declared
+        self, relay: RelayProcess, proxy: Proxy, url: str, queue: Queue, broker: devservers.RabbitMQ, topology: Topology, inbox: Declared
     ) -> None:
         self.relay = relay
         self._proxy = proxy
+        self._user_url = url
         self.queue = queue
         self._broker = broker
         self._topology = topology
@@ -71,6 +72,11 @@ class Play:
     async def _is_joined(self) -> bool:
         said = await asyncio.to_thread(self._broker.ctl, "list_connections", "user", "state")
         return [self.relay.name, "running"] in [line.split() for line in said.splitlines()]
+
+    @property
+    def url(self) -> str:
+        """Where its relays connect."""
+        return self._proxy.url(self._user_url)
 
     @property
     def connections(self) -> int:
@@ -118,7 +124,7 @@ async def play(
     with user_of(own_broker, unique, may_write=".*") as url:
         async with Proxy.before(url) as proxy:
             relay = await relays.start(unique, database=queue.url, broker=proxy.url(url), settings=SMALL_SEEN)
-            played = Play(relay, proxy, queue, own_broker, own_topology, inbox)
+            played = Play(relay, proxy, url, queue, own_broker, own_topology, inbox)
             await played.leaves(await played.insert(), losses=0)
             yield played
             await relay.kill()
@@ -131,6 +137,19 @@ async def test_channels_that_a_user_may_have_change_under_way(play: Play) -> Non
     for most, losses in ((6, LOWERED), (1, LOWERED), (20, RAISED), (-1, RAISED), (4, RAISED)):
         await play.limit(max_channels=most)
         await play.leaves(await play.insert(), losses=losses)
+    await play.end()
+
+
+@pytest.mark.ids("C9")
+@pytest.mark.fault(28, repeats=1)
+async def test_two_relays_of_one_user_share_its_channels(play: Play, relays: Relays) -> None:
+    """Neither knows how many the other has: both learn, and what that costs in connections has an end."""
+    other = await relays.start(f"{play.relay.name}-2", database=play.queue.url, broker=play.url, settings=SMALL_SEEN)
+    await play.limit(max_channels=6)
+    await play.leaves(await play.insert(), losses=2 * LOWERED)
+    for _ in range(5):
+        await play.leaves(await play.insert(), losses=1)
+    assert 0 == await other.stop()
     await play.end()
 
 
