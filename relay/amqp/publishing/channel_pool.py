@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Iterable
 from itertools import chain
 from typing import Final, Protocol
 
@@ -14,8 +14,10 @@ from relay.amqp.publishing.closing_channel import ClosingChannel
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
 from relay.amqp.publishing.foreign_names import ForeignNames
 from relay.amqp.publishing.isolation import Isolation
+from relay.amqp.publishing.key_channel import KeyChannel
 from relay.amqp.publishing.probes import MAX_PROBES, Probes
-from relay.amqp.publishing.publish_batch import PublishBatch, Slot
+from relay.amqp.publishing.publish_batch import PublishBatch, Slot, by_batch
+from relay.amqp.publishing.refused_keys import RefusedKeys
 from relay.amqp.publishing.routes import Route, Way, by_route
 from relay.amqp.publishing.slot_encoder import SlotEncoder
 from relay.codec.encoder import Encoder
@@ -74,7 +76,8 @@ class ChannelPool:
         self._later = channels.later
         self._tell_starved = channels.starved
         self._wake = channels.wake
-        self._encoder = SlotEncoder(encoder, ForeignNames(user))
+        self._keys = RefusedKeys(clock)
+        self._encoder = SlotEncoder(encoder, ForeignNames(user), self._keys)
         self._channel_max = channels.most or 65535
         self._cap = min(channels.idle, self._channel_max)
         self._clock = clock
@@ -97,11 +100,13 @@ class ChannelPool:
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
         """Take a batch, or these messages of it; what may be written is written before this returns."""
-        for route, several in by_route(job.batch, self._user, places, self._blamed).items():
-            exchange_channel = self._exchange_channel(route)
-            exchange_channel.submit([(job, place) for place in several])
-            self._ready[exchange_channel] = None
+        self._hand_over(job, places)
         self.pump()
+
+    def reroute(self, slots: Iterable[Slot]) -> None:
+        """Let messages wait where they belong by what was learned since they were taken; whoever asks for that pumps."""
+        for job, places in by_batch(slots).items():
+            self._hand_over(job, places)
 
     def pump(self) -> None:
         """Write as long as something may be written and the transport takes it; exchanges take turns."""
@@ -121,7 +126,8 @@ class ChannelPool:
             else:
                 self._starved[exchange_channel] = None
                 self._tell_starved(self.exchanges)
-        self._look_later()
+        if self._probes.waiting or self._alone.active:
+            self._look_later()
 
     def suspects(self) -> list[Slot]:
         """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
@@ -209,13 +215,19 @@ class ChannelPool:
 
     def _look_later(self) -> None:
         """Who waits is looked at again, although the broker says nothing; where nothing can be written, there is room or an end first."""
-        if not self._looks_again and self._pipe.writable and not self.blocked and (self._probes.waiting or self._alone.active):
+        if not self._looks_again and self._pipe.writable and not self.blocked:
             self._looks_again = True
             self._wake(LOOK_AGAIN, self._look_again)
 
     def _look_again(self) -> None:
         self._looks_again = False
         self.pump()
+
+    def _hand_over(self, job: PublishBatch, places: Collection[int] | None) -> None:
+        for route, several in by_route(job.batch, self._user, self._keys, places, self._blamed).items():
+            exchange_channel = self._exchange_channel(route)
+            exchange_channel.submit([(job, place) for place in several])
+            self._ready[exchange_channel] = None
 
     @property
     def _has_number(self) -> bool:
@@ -245,7 +257,8 @@ class ChannelPool:
         """The exchange channel of a route, which is idle no more."""
         exchange_channel = self._exchange_channels.get(route)
         if exchange_channel is None:
-            exchange_channel = ExchangeChannel(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
+            kind = KeyChannel if route[1] is Way.ASKED else ExchangeChannel
+            exchange_channel = kind(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
             self._exchange_channels[route] = exchange_channel
         self._resting.pop(exchange_channel, None)
         self._parted.pop(exchange_channel, None)

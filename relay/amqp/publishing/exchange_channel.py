@@ -17,7 +17,7 @@ the mark behind it is answered. And no exchange is far ahead of its marks, so me
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -56,6 +56,9 @@ class ChannelHost(Protocol):
 
     def closed(self, channel: int) -> None:
         """Answer the broker's `channel.close`; the number is free again."""
+
+    def reroute(self, slots: Iterable[Slot]) -> None:
+        """Let messages wait where they belong by what was learned since they were taken."""
 
     def changed(self, exchange_channel: ExchangeChannel) -> None:
         """Look at the exchange channel again: something was answered."""
@@ -177,6 +180,8 @@ class ExchangeChannel:
             job.decide(index, CONFIRMED, now)
         for (job, index), reason in returned:
             job.decide(index, unroutable(job.claims[index], reason))
+        if self._encoder.keys.exchanges:
+            self._took([*confirmed, *(slot for slot, _ in returned)])
         self._answered()
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
@@ -226,6 +231,9 @@ class ExchangeChannel:
                 self._prove()
         self._line.changed(self)
 
+    def _took(self, slots: Sequence[Slot]) -> None:
+        self._encoder.took(self.exchange, slots)
+
     def _prove(self) -> None:
         self._proven, self._strict, self._announced = True, False, False
         self._emit(broker.ExchangeProven(self.exchange))
@@ -233,7 +241,9 @@ class ExchangeChannel:
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
         """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
         refusal = refusal_of(reason)
-        self._encoder.learn(slot, reason)
+        if self._encoder.learn(slot, reason):
+            waiting, self._waiting = self._waiting, deque()
+            self._line.reroute(waiting)
         if not refusal.of_exchange:
             decide_all([slot], refusal)
             return

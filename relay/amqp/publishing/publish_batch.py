@@ -119,3 +119,11 @@ def doubt(slots: Iterable[Slot]) -> None:
     """Note that the broker may have taken them."""
     for job, index in slots:
         job.doubted.add(index)
+
+
+def by_batch(slots: Iterable[Slot]) -> dict[PublishBatch, list[int]]:
+    """Places of messages by their batch, in their order."""
+    batches: dict[PublishBatch, list[int]] = {}
+    for job, place in slots:
+        batches.setdefault(job, []).append(place)
+    return batches

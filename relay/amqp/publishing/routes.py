@@ -7,6 +7,9 @@ its channel goes apart, where it can repeat nothing but its like:
 - a large payload: the broker's `max_message_size` (406) is told to no client;
 - a second attempt, whatever spoiled the first: a routing key without permission (403) cannot be foreseen before.
 
+From the first routing key on that the broker refuses of an exchange, keys of which nothing is known are asked for apart: see
+`relay.amqp.publishing.refused_keys`.
+
 A message over which the broker may have closed the whole connection goes alone: see `relay.amqp.publishing.isolation`.
 """
 
@@ -18,6 +21,7 @@ from operator import itemgetter
 from typing import Final
 
 from relay.amqp.publishing.foreign_names import names_another
+from relay.amqp.publishing.refused_keys import RefusedKeys
 from relay.message import Batch, Claim
 
 
@@ -28,6 +32,8 @@ class Way(Enum):
     """With all others."""
     APART = "apart"
     """With those that may close their channel."""
+    ASKED = "asked"
+    """With a routing key that the broker may refuse."""
     ALONE = "alone"
     """With nothing else on any channel."""
 
@@ -42,25 +48,26 @@ _payload, _options, _attempts = (itemgetter(Claim._fields.index(name)) for name 
 
 
 def by_route(
-    batch: Batch, user: str | None, places: Collection[int] | None = None, blamed: Container[str] = ()
+    batch: Batch, user: str | None, keys: RefusedKeys, places: Collection[int] | None = None, blamed: Container[str] = ()
 ) -> dict[Route, Sequence[int]]:
     """Places of a batch's messages by their route, in their order.
 
     Args:
         batch: the messages.
         user: who is logged in, None where that is not known.
+        keys: routing keys that the broker does not take.
         places: which of them, None for all.
         blamed: ids of messages over which a connection may have ended.
 
     """
     claims = batch.claims
     if places is not None:
-        return _grouped((place, (claims[place].exchange, _way(claims[place], user, blamed))) for place in places)
+        return _grouped((place, (claims[place].exchange, _way(claims[place], user, keys, blamed))) for place in places)
     # Most batches hold nothing of the kind, which passes in C tell.
     large = max(map(len, map(_payload, claims)), default=0) > LARGE
     looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
-    if looks:
-        return _grouped((place, (claim.exchange, _way(claim, user, blamed))) for place, claim in enumerate(claims))
+    if looks or keys.guards(batch.exchanges):
+        return _grouped((place, (claim.exchange, _way(claim, user, keys, blamed))) for place, claim in enumerate(claims))
     if len(batch.exchanges) == 1:
         return {(exchange, Way.SHARED): range(len(claims)) for exchange in batch.exchanges}
     return _grouped((place, (claim.exchange, Way.SHARED)) for place, claim in enumerate(claims))
@@ -73,9 +80,11 @@ def _grouped(routes: Iterable[tuple[int, Route]]) -> dict[Route, Sequence[int]]:
     return dict(groups)
 
 
-def _way(claim: Claim, user: str | None, blamed: Container[str]) -> Way:
+def _way(claim: Claim, user: str | None, keys: RefusedKeys, blamed: Container[str]) -> Way:
     if claim.attempts > 1 and claim.id in blamed:
         return Way.ALONE
+    if keys.exchanges and keys.is_open(claim):
+        return Way.ASKED
     return Way.APART if _goes_apart(claim, user) else Way.SHARED
 
 

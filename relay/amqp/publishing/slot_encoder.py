@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.publishing.foreign_names import ForeignNames, names_another
 from relay.amqp.publishing.publish_batch import OVERDUE, Slot
 from relay.amqp.publishing.refusals import EXPIRED, OVERDUE_SUSPECT
+from relay.amqp.publishing.refused_keys import RefusedKeys
 from relay.codec.encoder import Encoded, Encoder
 from relay.message import PublishResult
 
@@ -16,12 +19,14 @@ class SlotEncoder:
     Args:
         encoder: makes frames of messages.
         names: what the broker has said of messages in the name of another user.
+        keys: what it has said of routing keys.
 
     """
 
-    def __init__(self, encoder: Encoder, names: ForeignNames) -> None:
+    def __init__(self, encoder: Encoder, names: ForeignNames, keys: RefusedKeys) -> None:
         self._encoder = encoder
         self._names = names
+        self.keys = keys
 
     def encode(self, slot: Slot, now: float) -> Encoded | None:
         """Make frames of a message, or decide it; None: nothing is to be written. `now` is monotonic seconds.
@@ -43,6 +48,8 @@ class SlotEncoder:
             refusal = self._names.refusal
             if refusal is not None and not isinstance(result, PublishResult) and names_another(claim, self._names.user):
                 result = refusal
+            if self.keys.refused and not isinstance(result, PublishResult):
+                result = self.keys.refusal(claim) or result
             if job.refused and not isinstance(result, PublishResult):
                 result = job.refused.get(index, result)
         if isinstance(result, PublishResult):
@@ -50,7 +57,13 @@ class SlotEncoder:
             return None
         return result
 
-    def learn(self, slot: Slot, reason: ReturnReason) -> None:
-        """The broker closed a channel over this message."""
+    def learn(self, slot: Slot, reason: ReturnReason) -> bool:
+        """The broker closed a channel over this message; return whether others of its exchange have another route from now on."""
         job, index = slot
         self._names.learn(job.claims[index], reason)
+        return self.keys.learn(job.claims[index], reason)
+
+    def took(self, exchange: str, slots: Sequence[Slot]) -> None:
+        """The broker has taken them."""
+        if self.keys.guards([exchange]):
+            self.keys.took(job.claims[index] for job, index in slots)

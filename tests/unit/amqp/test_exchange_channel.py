@@ -227,7 +227,7 @@ def test_new_messages_wait_behind_the_suspects(bench: Bench) -> None:
 )
 def test_a_topic_that_is_refused_says_nothing_of_the_exchange(bench: Bench, key: str) -> None:
     """403 for a routing key refuses the one message, whatever words it holds; the next may be allowed."""
-    job = bench.send("x", "x")
+    job = bench.submit(batch([claim("x", "k"), claim("x", "another")]))
     text = TOPIC.text.replace("'k'", f"'{key}'")
     bench.pipe.handlers[1].closed(ReturnReason(403, text))
     bench.pipe.handlers[2].acked(1, multiple=False)

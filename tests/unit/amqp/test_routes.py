@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relay.amqp.publishing.refused_keys import RefusedKeys
 from relay.amqp.publishing.routes import LARGE, Route, Way, by_route
 from relay.message import Claim
 from tests.support.broker.publishing import batch, claim
@@ -62,4 +63,4 @@ def test_what_may_have_ended_a_connection_goes_alone() -> None:
 
 def routes(claims: list[Claim], user: str | None = "me", blamed: Container[str] = ()) -> dict[Route, list[int]]:
     """Routes with the places as lists."""
-    return {route: [*places] for route, places in by_route(batch(claims), user, None, blamed).items()}
+    return {route: [*places] for route, places in by_route(batch(claims), user, RefusedKeys(lambda: 0.0), None, blamed).items()}

@@ -1,0 +1,85 @@
+"""Routing keys that the broker does not take from this user, of exchanges where it refuses some (403 for a topic). No I/O.
+
+RabbitMQ's topic permissions are patterns that are told to no client, and over each key that they forbid it closes a channel. So from the
+first refusal on, keys of such an exchange that have not been taken yet are asked for apart (`key_channel`). A key that was refused is not
+asked for again for a while: its messages are refused without it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from relay.amqp.close_reasons import Subject, said
+from relay.amqp.confirms import ReturnReason
+from relay.message import Claim, PublishResult, Verdict
+
+REMEMBERED: Final = 60.0
+"""Seconds after which a key that was refused is asked for again: somebody may have permitted it."""
+MOST: Final = 20_000
+"""Keys that are remembered of either kind, those that were met last: half a kilobyte for each of the longest."""
+_Key = tuple[str, str]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class RefusedKeys:
+    """What one connection has learned of them.
+
+    Args:
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.refused: OrderedDict[_Key, float] = OrderedDict()
+        """Keys that are not asked for again, and until when."""
+        self._taken: OrderedDict[_Key, None] = OrderedDict()
+        self.exchanges: OrderedDict[str, float] = OrderedDict()
+        """Where some are refused, and until when that is known."""
+
+    def learn(self, claim: Claim, reason: ReturnReason) -> bool:
+        """The broker closed a channel over this message; return whether its exchange is guarded from now on."""
+        found = said(reason)
+        if found is None or found.about is not Subject.TOPIC_REFUSED:
+            return False
+        guarded, until = self.guards([claim.exchange]), self._clock() + REMEMBERED
+        self._taken.pop(_key(claim), None)
+        _note(self.refused, _key(claim), until)
+        _note(self.exchanges, claim.exchange, until)
+        return not guarded
+
+    def took(self, claims: Iterable[Claim]) -> None:
+        """The broker has taken messages of an exchange that is guarded."""
+        for claim in claims:
+            _note(self._taken, _key(claim), None)
+
+    def guards(self, exchanges: Iterable[str]) -> bool:
+        """Whether the broker refuses keys of one of these exchanges."""
+        now = self._clock()
+        return any(now < self.exchanges.get(exchange, now) for exchange in exchanges)
+
+    def refusal(self, claim: Claim) -> PublishResult | None:
+        """What becomes of a message with a key that was refused lately."""
+        if self._clock() >= self.refused.get(_key(claim), 0.0):
+            return None
+        words = f"RabbitMQ has refused routing key {claim.routing_key!r} of exchange {claim.exchange!r} within the last minute (403)"
+        return PublishResult(Verdict.REFUSED, "access_refused", f"{words}: correct it, or permit it (rabbitmqctl set_topic_permissions).")
+
+    def is_open(self, claim: Claim) -> bool:
+        """Whether the broker is to be asked for its key: it refuses some of this exchange, and nothing is known of this one."""
+        return self.guards([claim.exchange]) and _key(claim) not in self._taken and self.refusal(claim) is None
+
+
+def _key(claim: Claim) -> _Key:
+    return claim.exchange, claim.routing_key
+
+
+def _note(notes: OrderedDict[K, V], key: K, value: V) -> None:
+    """Note what was learned last, and forget what was learned first."""
+    notes[key] = value
+    notes.move_to_end(key)
+    if len(notes) > MOST:
+        notes.popitem(last=False)
