@@ -30,6 +30,27 @@ def service(database_url: str) -> dict[str, Any]:
     return names
 
 
+REFUSED = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused'; END$$;
+    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+"""COMMIT fails."""
+
+
+async def test_nobody_hears_of_an_order_that_is_not_committed(service: dict[str, Any], database_url: str) -> None:
+    """The answer comes after the commit: where that fails, the client gets an error and no id."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(REFUSED)
+    transport = httpx.ASGITransport(app=service["app"], raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        answer = await client.post("/orders/7")
+    await service["engine"].dispose()
+
+    assert 500 == answer.status_code
+    with psycopg.connect(database_url) as connection:
+        assert [(0,)] == connection.execute("SELECT count(*) FROM queue_message").fetchall()
+
+
 async def test_an_order_and_its_message_commit_together(service: dict[str, Any], database_url: str) -> None:
     """The answer is the message's id; a request that fails leaves neither."""
     transport = httpx.ASGITransport(app=service["app"], raise_app_exceptions=False)

@@ -13,6 +13,8 @@ from psycopg.conninfo import make_conninfo
 from relay.errors import MigrationError, StoreError
 from relay.postgres.schema.migrate import check, migrate
 from relay.postgres.schema.sql_files import migrations, read
+from tests import ROOT
+from tests.support.pages.docs import text_of
 from tests.support.servers.logins import login
 from tests.support.servers.shared import Databases
 
@@ -246,3 +248,17 @@ def test_the_users_settings_of_the_server_do_not_matter(empty_database_url: str,
     today = "SELECT format('FOR VALUES FROM (%L) TO (%L)', d, d + interval '1 day') FROM date_trunc('day', now(), 'UTC') AS d"
     database.execute("SET timezone = 'UTC'")
     assert database.execute(today.encode()).fetchone() == database.execute(bound.encode()).fetchone()
+
+
+def test_the_statement_for_removal_leaves_nothing_of_ours(database_url: str) -> None:
+    """What docs/operations/upgrades.md drops is all that is named after us; the application's table stays."""
+    page = text_of(ROOT / "docs/operations/upgrades.md").partition("## Remove the relay")[2]
+    statement = page.partition("```sql\n")[2].partition("```")[0]
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE orders (id int)")
+        connection.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
+        connection.execute(statement.encode())
+        for catalogue, name in (("pg_class", "relname"), ("pg_proc", "proname"), ("pg_type", "typname")):
+            left = connection.execute(f"SELECT {name} FROM {catalogue} WHERE starts_with({name}, 'queue_message')".encode()).fetchall()
+            assert [] == left
+        assert [(0,)] == connection.execute("SELECT count(*) FROM orders").fetchall()

@@ -204,3 +204,26 @@ async def test_very_many_heads_that_an_application_has_locked_hold_up_no_other_k
         await other.rollback()
 
     assert await claimer.found(500)
+
+
+async def test_transactions_that_lock_the_row_of_their_key_first_go_in_the_order_of_their_commits(queue: Queue) -> None:
+    """As docs/options.md says: the second one begins to write when the first one has ended."""
+    await queue.sql("CREATE TABLE customer (id int PRIMARY KEY); INSERT INTO customer VALUES (1)")
+    lock, insert = "SELECT FROM customer WHERE id = 1 FOR UPDATE", "INSERT INTO queue_message (exchange, ordering_key) VALUES (%s, 'c')"
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(queue.url) as first, await connect(queue.url) as second, asyncio.TaskGroup() as group:
+        await first.execute(lock)
+        waits = group.create_task(second.execute(lock))
+        await until(lambda: _waits_for_a_lock(queue))
+        await first.execute(insert, ("first",))
+        await first.commit()
+        await waits
+        await second.execute(insert, ("second",))
+        await second.commit()
+
+    rows = await queue.sql("SELECT exchange FROM queue_message ORDER BY xid, seq")
+    assert [("first",), ("second",)] == rows
+
+
+async def _waits_for_a_lock(queue: Queue) -> bool:
+    return await queue.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
