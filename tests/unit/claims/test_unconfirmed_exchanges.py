@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 
 import pytest
 
@@ -22,6 +23,10 @@ from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, at
 
 WINDOW = 1600
 MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange", of_exchange=True)
+DEFAULT_WINDOW = 4000
+CHANNELS = 2047
+"""Of one connection, where RabbitMQ is as it was installed."""
+MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange")
 NACKED = PublishResult(Verdict.REFUSED, "nacked", "full")
 TOLD = {
     Subject.EXCHANGE_MISSING: True,
@@ -87,6 +92,23 @@ def test_those_are_remembered_that_took_a_message_last(strangers: UnconfirmedExc
         strangers.learn(told(**{f"x{number}": CONFIRMED, "a": CONFIRMED}))
 
     assert ("a" not in strangers, "b" in strangers, MOST_KNOWN) == (True, True, len(strangers.known))
+
+
+def test_of_thousands_that_take_messages_no_more_are_in_flight_than_have_channels() -> None:
+    """3,000, each of which has confirmed once. Where all of them filled the window, they counted as silent, and each got a stream."""
+    in_flight = Counter[str]()
+    strangers = UnconfirmedExchanges(window=DEFAULT_WINDOW, in_flight=lambda: in_flight)
+    names = [f"x{number}" for number in range(3000)]
+    for name in names:
+        strangers.learn(told(**{name: CONFIRMED}))
+    in_flight.update(strangers.known)
+    claimed = iter([name for name in names if name in strangers])
+
+    assert strangers.crowd(a_batch(*(a_claim(exchange=name) for name in names)))
+    while room := strangers.room(1000) or strangers.room(1000, reserved=True):
+        in_flight.update(islice(claimed, room))
+
+    assert DEFAULT_WINDOW // PART < len(in_flight) < CHANNELS
 
 
 def test_few_strangers_are_no_crowd(strangers: UnconfirmedExchanges) -> None:
