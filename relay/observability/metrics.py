@@ -265,7 +265,7 @@ def _silent(seconds: Mapping[str, float]) -> Metric:
     """The exchanges that have been silent longest."""
     family = GaugeMetricFamily(
         "relay_silent_exchange_seconds",
-        "Oldest write without a confirm, check without an end, or wait to be asked for, by exchange.",
+        "Oldest write without a confirm, check without an end, or wait to be asked for or written, by exchange.",
         labels=["exchange"],
     )
     for exchange in sorted(seconds, key=lambda name: -seconds[name])[:MOST_LABELS]:

@@ -26,7 +26,6 @@ MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange", of_e
 DEFAULT_WINDOW = 4000
 CHANNELS = 2047
 """Of one connection, where RabbitMQ is as it was installed."""
-MISSING = PublishResult(Verdict.REFUSED, "exchange_missing", "no exchange")
 NACKED = PublishResult(Verdict.REFUSED, "nacked", "full")
 TOLD = {
     Subject.EXCHANGE_MISSING: True,
