@@ -226,4 +226,6 @@ async def test_transactions_that_lock_the_row_of_their_key_first_go_in_the_order
 
 
 async def _waits_for_a_lock(queue: Queue) -> bool:
-    return await queue.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
+    return bool(
+        await queue.value("SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+    )
