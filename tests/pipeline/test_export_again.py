@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import date, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -130,6 +131,26 @@ def test_dead_messages_that_retention_has_deleted_are_no_difference(
 
     assert (1, 0) == (done.added, done.exit_code)
     assert [6, 7, 8] == sorted(row[1] for row in in_lake(lake) if row[14] == "failed")
+
+
+def test_dead_messages_of_a_dropped_day_come_back_behind_a_repair(
+    archived: Archived, lake: Lake, database: Database, database_url: str, add_again: AddAgain
+) -> None:
+    """As docs/pipeline.md says of a lost file without a copy: PostgreSQL still has its dead messages."""
+    archived({}, {"result": "failed", "seq": 7})
+    export(lake, database)
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute("DROP TABLE queue_message_archive_20240501")
+    for file in Path(lake.place.url, TABLE).rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeError, match="which a copy of the lake alone may have"):
+        add_again()
+    lake.opened(TABLE).repair()
+
+    done = add_again()
+
+    assert (1, 0) == (done.added, done.exit_code)
+    assert [7] == [row[1] for row in in_lake(lake)]
 
 
 def test_rows_of_a_dump_are_added_too(archived: Archived, lake: Lake, database: Database, add_again: AddAgain) -> None:

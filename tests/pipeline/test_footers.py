@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +25,7 @@ from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
+from relay.pipeline.verify import job as verify
 from tests.pipeline.conftest import Archived
 from tests.support.lake.adding import DAY
 from tests.support.lake.compacting import quiet
@@ -159,3 +162,17 @@ def test_a_day_whose_file_is_another_one_is_damaged(
 
     assert ["queue_message_archive_20240501"] == list(seen.damage)
     assert "its column seq is int32" in seen.damage["queue_message_archive_20240501"]
+
+
+def test_a_file_without_statistics_is_named(lake: Lake, logged: LoggedFile, database: Database) -> None:
+    """Another writer may leave them out of the log: whoever needs the number of rows says so, and no job ends in an error of its own."""
+    [*_, last] = sorted(Path(lake.place.url, TABLE, "_delta_log").glob("*.json"))
+    lines = [json.loads(line) for line in last.read_text().splitlines()]
+    for line in lines:
+        line.get("add", {}).pop("stats", None)
+    last.write_text("\n".join(map(json.dumps, lines)))
+
+    with pytest.raises(LakeError, match=f"no statistics of the file {re.escape(logged.path)}"):
+        files(lake.opened(TABLE))
+    with pytest.raises(LakeError, match="no statistics"):
+        verify.run(lake=lake, database=database, say=quiet)

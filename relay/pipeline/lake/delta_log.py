@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
+from relay.errors import LakeError
 from relay.pipeline.source.columns import DAY
 
 
@@ -37,7 +38,11 @@ class LoggedFile(NamedTuple):
 
 
 def files(handle: DeltaTable) -> list[LoggedFile]:
-    """The files of the version that the handle holds, in no order."""
+    """The files of the version that the handle holds, in no order.
+
+    Raises:
+        LakeError: the log does not say how many rows one has; statistics are optional there.
+    """
     actions = pa.table(handle.get_add_actions(flatten=True))
 
     def column(name: str) -> Sequence[Any]:
@@ -45,7 +50,10 @@ def files(handle: DeltaTable) -> list[LoggedFile]:
 
     days = map(_day, column(f"partition.{DAY.name}"))
     fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"), column("min.archived_xid"))
-    return list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
+    found = list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
+    if unknown := next((file.path for file in found if file.rows is None), None):
+        raise LakeError(f"The log of the lake has no statistics of the file {unknown}: let the program that wrote it write them, too.")
+    return found
 
 
 def files_by_day(handle: DeltaTable) -> Mapping[date, list[LoggedFile]]:
