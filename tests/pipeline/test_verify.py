@@ -127,6 +127,8 @@ def spoil(kind: str) -> Callable[[Rows], Rows]:
             return found[1:]
         if kind == "extra":
             return [*found, dict(found[0])]
+        if kind == "beside":
+            return [*found, {**found[0], "error_detail": ""}]
         return [{**found[0], "error_detail": ""}, *found[1:]]
 
     return change
@@ -148,6 +150,19 @@ def test_a_difference_keeps_the_day_and_names_the_row(
     assert f"({xid}, {seq})" in str(found.difference)
     assert [(1,)] == sql("SELECT export_differing_partitions FROM queue_message_status")
     assert "unverified" == retain(sql, FIRST)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("missing", "missing"), ("extra", "extra"), ("different", "different"), ("beside", "extra")])
+def test_a_dead_message_that_differs_is_named(
+    lake: Lake, database: Database, archived: Archived, verified: Verify, kind: str, told: str
+) -> None:
+    """A second row of one that PostgreSQL still has was not deleted by retention, be it the same or another version of it."""
+    [(xid, seq), *_] = archived({"result": "failed", "error_detail": "x"}, {"result": "failed"})
+    export(lake, database, spoil(kind))
+
+    found = verified()[DEAD]
+
+    assert ("differs", (Difference(told, xid, seq),)) == (found.state, found.findings)
 
 
 def test_a_difference_that_was_mended_is_forgotten(lake: Lake, database: Database, archived: Archived, verified: Verify, sql: Sql) -> None:

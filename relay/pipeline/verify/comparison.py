@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -147,7 +147,8 @@ class _Sides:
         findings = list[Difference]()
         for part in one.divided(-(-rows // _LISTED)):
             ours, theirs = self._digests(part, limited=limited)
-            findings += [found for found in _differing(ours, theirs) if found.kind != "extra" or one.partition.name != DEAD]
+            kept = {(xid, seq) for xid, seq, _ in ours} if one.partition.name == DEAD else None
+            findings += [found for found in _differing(ours, theirs) if not _is_deleted(found, kept)]
             if len(findings) >= FINDINGS:
                 break
         return findings[:FINDINGS]
@@ -196,6 +197,11 @@ def _cancelled(connection: Connection[Any]) -> Iterator[None]:
     except BaseException:
         connection.cancel()
         raise
+
+
+def _is_deleted(found: Difference, kept: Collection[tuple[int, int]] | None) -> bool:
+    """Whether retention has deleted the row, where that may be; a second one of a row that PostgreSQL still has it has not."""
+    return found.kind == "extra" and kept is not None and (found.xid, found.seq) not in kept
 
 
 def _differing(ours: _Digests, theirs: _Digests) -> list[Difference]:
