@@ -114,9 +114,18 @@ def test_a_commit_whose_answer_was_lost_is_not_undone(tmp_path: Path, folder: st
     handle = lake.opened("numbers")
     files = lake.append(handle, "numbers", [batch((1, at(1)))], offsets=[("tests", 17)])
 
-    lake._refused(handle, "numbers", files, OSError("connection lost"))
+    lake._refused(handle, "numbers", files, (), OSError("connection lost"))
 
     assert [1] == lake.dataset("numbers").to_table()["number"].to_pylist()
+
+
+def test_a_commit_without_files_whose_answer_was_lost_counts(lake: Lake, handle: DeltaTable) -> None:
+    """Its offsets say that it is in the table; those of another commit say that this one is not."""
+    lake.commit(handle, "numbers", (), offsets=[("tests", 17), ("epoch", 5)])
+
+    lake._refused(handle, "numbers", (), (("tests", 17), ("epoch", 5)), OSError("connection lost"))
+    with pytest.raises(ConflictError, match="Another export was faster"):
+        lake._refused(handle, "numbers", (), (("tests", 17), ("epoch", 6)), OSError("connection lost"))
 
 
 def test_a_file_of_wrong_types_is_not_committed(lake: Lake, handle: DeltaTable) -> None:

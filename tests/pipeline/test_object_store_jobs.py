@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relay.errors import ConflictError, LakeError, PipelineError
+from relay.errors import ConflictError, LakeError, PipelineError, UnreachableError
 from relay.pipeline.compact import job as compact
 from relay.pipeline.export import job as export
+from relay.pipeline.lake import delta_lake
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from tests.pipeline.conftest import Archived
@@ -72,6 +73,30 @@ def test_of_two_exports_at_once_one_is_refused(
 
     assert (1, 0) == (others[0].rows, exported().rows)
     assert 2 == len(object_store.files(_folder(bucket)))
+    assert in_postgres(database_url) == in_lake(bucket)
+
+
+def test_a_commit_that_arrives_after_its_error_finds_its_files(
+    exported: Export, archived: Archived, bucket: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may answer too late: the next run goes on behind what arrived meanwhile, and each row is there once."""
+    archived({})
+    exported()
+    archived({})
+    write, late = delta_lake._write, list[Callable[[], None]]()
+
+    def delayed(*values: Any, **options: Any) -> None:
+        late.append(lambda: write(*values, **options))
+        raise OSError("error sending request: timed out")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_lake, "_write", delayed)
+        with pytest.raises(UnreachableError):
+            exported()
+    late[0]()
+    archived({})
+
+    assert 1 == exported().rows
     assert in_postgres(database_url) == in_lake(bucket)
 
 

@@ -13,9 +13,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from relay.errors import ConflictError, LakeError
+from relay.errors import ConflictError, LakeError, UnreachableError
 from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, delete_files, sizes
-from relay.pipeline.lake.delta_log import LoggedFile, files
+from relay.pipeline.lake.delta_log import LoggedFile, files, paths
 from relay.pipeline.lake.errors import sentence, sentences
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.signals import deferred
@@ -124,7 +124,7 @@ class Lake:
             try:
                 _write(handle, actions, offsets, alone=bool(removed))
             except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
-                self._refused(handle, table, files, error)
+                self._refused(handle, table, files, offsets, error)
             then()
 
     def replace(
@@ -148,7 +148,7 @@ class Lake:
         actions += [file.removal(data_change=False) for file in removed]
         while True:
             handle = self.opened(table)
-            there = set(_paths(handle))
+            there = set(paths(handle))
             if files[0].path in there:
                 return  # the answer to an earlier try was lost
             if not {file.path for file in removed} <= there:
@@ -173,17 +173,20 @@ class Lake:
         """Remove files that are not to be committed."""
         delete_files(self.place, table, files)
 
-    def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], error: Exception) -> None:
+    def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], offsets: Sequence[Offset], error: Exception) -> None:
         """Find out what became of a commit that failed; its answer alone may have been lost."""
-        now = self.opened(table)
-        if files and {file.path for file in files} <= set(_paths(now)):
+        now, told = self.opened(table), sentence(error, self.place)
+        if _is_in(now, files, offsets):
             return
-        delete_files(self.place, table, files)
-        if now.version() > handle.version():
+        faster = now.version() > handle.version()
+        # Where nobody answered, the files stay: the commit may be in the log a moment after this look.
+        if faster or not isinstance(told, UnreachableError):
+            delete_files(self.place, table, files)
+        if faster:
             raise ConflictError(
                 "Another export was faster: nothing of this batch is in the lake; the next run goes on from there."
             ) from error
-        raise sentence(error, self.place) from error
+        raise told from error
 
     def dataset(self, table: str, *, days: Iterable[date] | None = None) -> ds.Dataset:
         """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves other partitions out. LakeError without it."""
@@ -201,7 +204,7 @@ class Lake:
         root = self.place.path(self.place.table(table))
         schema = schema_of(handle)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        return dataframe(spark, self.place, wanted, root, _paths(handle, days))
+        return dataframe(spark, self.place, wanted, root, paths(handle, days))
 
     def check_files(self, table: str) -> list[str]:
         """The table's files, relative to it, each of which is there with the size that it was committed with.
@@ -248,15 +251,16 @@ def _write(
     )
 
 
+def _is_in(handle: DeltaTable, files: Sequence[DataFile], offsets: Sequence[Offset]) -> bool:
+    """Whether a commit is in the table: by its files, or without any by its offsets, of which the epoch is its own."""
+    if files:
+        return {file.path for file in files} <= set(paths(handle))
+    return bool(offsets) and all(handle.transaction_version(name) == version for name, version in offsets)
+
+
 def schema_of(handle: DeltaTable) -> pa.Schema:
     """The table's schema in Arrow's own types."""
     return pa.schema(handle.schema().to_arrow())
-
-
-def _paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
-    """Its files relative to the table, of some days only."""
-    wanted = None if days is None else set(days)
-    return [file.path for file in files(handle) if wanted is None or file.day in wanted]
 
 
 def _statistics(schema: pa.Schema) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
@@ -43,6 +43,19 @@ def files(handle: DeltaTable) -> list[LoggedFile]:
     Raises:
         LakeError: the log does not say how many rows one has; statistics are optional there.
     """
+    found = _logged(handle)
+    if unknown := next((file.path for file in found if file.rows is None), None):
+        raise LakeError(f"The log of the lake has no statistics of the file {unknown}: let the program that wrote it write them, too.")
+    return found
+
+
+def paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
+    """The files of that version relative to the table, of some days only."""
+    wanted = None if days is None else set(days)
+    return [file.path for file in _logged(handle) if wanted is None or file.day in wanted]
+
+
+def _logged(handle: DeltaTable) -> list[LoggedFile]:
     actions = pa.table(handle.get_add_actions(flatten=True))
 
     def column(name: str) -> Sequence[Any]:
@@ -50,10 +63,7 @@ def files(handle: DeltaTable) -> list[LoggedFile]:
 
     days = map(_day, column(f"partition.{DAY.name}"))
     fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"), column("min.archived_xid"))
-    found = list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
-    if unknown := next((file.path for file in found if file.rows is None), None):
-        raise LakeError(f"The log of the lake has no statistics of the file {unknown}: let the program that wrote it write them, too.")
-    return found
+    return list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
 
 
 def files_by_day(handle: DeltaTable) -> Mapping[date, list[LoggedFile]]:
