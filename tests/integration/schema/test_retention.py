@@ -236,6 +236,24 @@ async def test_dead_messages_go_below_the_verified_transaction_only(queue: Queue
     assert [(11,)] == await queue.sql("SELECT seq FROM queue_message_dead")
 
 
+@pytest.mark.parametrize(("mark", "came", "gone"), [("here", "before", 1), ("here", "after", 0), ("of another cluster", "before", 0)])
+async def test_dead_messages_of_another_cluster_go_if_they_were_here_when_the_lake_was_verified(
+    queue: Queue, yesterday: str, mark: str, came: str, gone: int
+) -> None:
+    """Their ids are above every mark, so the transaction that brought them tells; a mark that came with a dump tells nothing."""
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'true')")
+    foreign = SETTLE.replace("archived_at)", "archived_at, archived_xid)").replace("now()))", "now()), '9000000000000')")
+    if came == "after":
+        await queue.sql(VERIFY, "queue_message_dead", 1)
+    await queue.sql(foreign, 10, "failed", await queue.value("SELECT (now() - interval '1 day')::text"))
+    if came == "before":
+        await queue.sql(VERIFY, "queue_message_dead", 1)
+    if mark == "of another cluster":
+        await queue.sql("UPDATE queue_message_export SET exported_xid = '8000000000000'")
+
+    assert gone == await queue.value("SELECT queue_message_delete_dead(now(), true)")
+
+
 async def test_a_difference_is_told_to_the_servers_log(queue: Queue, yesterday: str) -> None:
     """A WARNING of one line names the partition and what differs."""
     heard: list[str | None] = []
