@@ -15,8 +15,9 @@ from relay import devservers
 from relay.devservers.process import poll
 from relay.errors import ConflictError, PipelineError
 from relay.pipeline.export import job as export
+from relay.pipeline.lake import epoch
 from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.lake.epoch import OFFSET
+from relay.pipeline.lake.epoch import OFFSET, LakeEpoch
 from relay.pipeline.lake.target_table import prepare
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.columns import TABLE, schema_of
@@ -175,9 +176,29 @@ def test_a_promotion_that_went_back_reads_everything(database: Database, lake: L
     lake.create(TABLE, schema_of(columns), properties=cluster.properties)
     lake.append(lake.opened(TABLE), TABLE, [], offsets=[(OFFSET, 1 << 40)])
 
-    prepared = prepare(lake, lake.opened(TABLE), columns, replace(cluster, timeline=2), adopted=("timeline",))
+    handle = lake.opened(TABLE)
+    known = LakeEpoch(str(handle.metadata().id), offset=1 << 40)
+
+    prepared = prepare(lake, handle, known, columns, replace(cluster, timeline=2), adopted=("timeline",))
 
     assert 0 == prepared.begin
+
+
+@pytest.mark.parametrize(("lake_of", "begin"), [("this server", 1_000_000), ("another one", 0)])
+def test_a_promotion_behind_an_export_of_a_copy_begins_where_the_server_itself_was(
+    database: Database, lake: Lake, lake_of: str, begin: int
+) -> None:
+    """The copy has moved the lake's offset past what this server has exported there."""
+    cluster = replace(clusters.read(database), timeline=1, next=6_000_000)
+    columns = database.columns()
+    lake.create(TABLE, schema_of(columns), properties=cluster.properties)
+    lake.append(lake.opened(TABLE), TABLE, [], offsets=[(OFFSET, 5_000_000)])
+    handle = lake.opened(TABLE)
+    known = LakeEpoch(str(handle.metadata().id) if lake_of == "this server" else "another", offset=2_000_000)
+
+    prepared = prepare(lake, handle, known, columns, replace(cluster, timeline=2), adopted=("timeline",))
+
+    assert begin == prepared.begin
 
 
 def test_another_database_is_refused_and_then_adopted(databases: Databases, export_from: ExportFrom, lake: Lake) -> None:
@@ -285,7 +306,7 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
     add(first, 2)
     with Database(first) as old, Database(second) as new:
         cluster = clusters.read(old)
-        prepared = prepare(lake, lake.opened(TABLE), old.columns(), cluster)
+        prepared = prepare(lake, lake.opened(TABLE), epoch.read(old), old.columns(), cluster)
         under_way = export._Export(lake, old, lambda: spark, lambda _line: None, cluster, prepared, STEP, STEP)
         refused = list[str]()
 

@@ -13,6 +13,7 @@ from psycopg import sql
 from relay.errors import ConflictError
 from relay.pipeline.compact import job as compact
 from relay.pipeline.export import job as export
+from relay.pipeline.lake import epoch
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.target_table import prepare
 from relay.pipeline.source import cluster as clusters
@@ -179,7 +180,7 @@ def test_an_export_that_began_before_another_added_a_column_gives_way(
     archived({})
     exported()
     columns = database.columns()
-    prepared = prepare(lake, lake.opened(TABLE), columns, clusters.read(database))
+    prepared = prepare(lake, lake.opened(TABLE), epoch.read(database), columns, clusters.read(database))
     owner("ALTER TABLE queue_message_archive ADD COLUMN region text DEFAULT 'eu'")
     exported()
     with psycopg.connect(database_url) as connection:

@@ -90,10 +90,10 @@ def run(
     """
     begin = time.monotonic()
     cluster = clusters.primary(database)
-    handle, _ = linked(lake, database)
+    handle, known = linked(lake, database)
     if not offset_of(handle):
         raise LakeError(f"Nothing was exported to the lake {lake.place.url} yet: run `relay pipeline export`.")
-    prepared = prepare(lake, handle, database.columns(), cluster)
+    prepared = prepare(lake, handle, known, database.columns(), cluster)
     tie(lake, database, cluster, prepared)
     job = _Again(Commits(lake, database, cluster, spark, prepared.columns), prepared, say, rows)
     chosen, found = sorted(set(days)), list[Day]()

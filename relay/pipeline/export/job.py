@@ -109,7 +109,7 @@ def run(
     adopted = beginning.adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
     if handle is None or adopted:
         spark()  # what cannot be filled is not made, and an adoption that cannot begin leaves the lake to whom it followed
-    prepared = prepare(lake, handle, database.columns(), cluster, adopted=adopted)
+    prepared = prepare(lake, handle, known, database.columns(), cluster, adopted=adopted)
     standby = replica.read(database, cluster)
     if standby:
         say(str(standby))

@@ -65,11 +65,18 @@ def linked(lake: Lake, database: Database) -> tuple[DeltaTable, LakeEpoch]:
 
 
 def prepare(
-    lake: Lake, handle: DeltaTable | None, columns: Sequence[ArchiveColumn], cluster: Cluster, *, adopted: tuple[str, ...] = ()
+    lake: Lake,
+    handle: DeltaTable | None,
+    known: LakeEpoch,
+    columns: Sequence[ArchiveColumn],
+    cluster: Cluster,
+    *,
+    adopted: tuple[str, ...] = (),
 ) -> Prepared:
     """Make the table where there is none, or see that it fits; nothing is changed where it does not.
 
-    `handle` was loaded before the cluster was asked; `adopted` is what it says otherwise than this server.
+    `handle` was loaded before the cluster was asked, `known` is what PostgreSQL knows of the lake; `adopted` is what the lake says otherwise
+    than this server.
 
     Raises:
         LakeError: a column has another type.
@@ -82,17 +89,19 @@ def prepare(
     _evolve(lake, handle, columns)
     added_columns.note(lake, TABLE, columns)
     names = frozenset([*schema_of_table(handle).names, *(column.name for column in columns)])
-    return Prepared(columns, names, _begin(adopted, offset_of(handle), cluster) if adopted else None, adopted)
+    return Prepared(columns, names, _begin(adopted, handle, known, cluster) if adopted else None, adopted)
 
 
-def _begin(found: Iterable[str], offset: int, cluster: Cluster) -> int:
+def _begin(found: Iterable[str], handle: DeltaTable, known: LakeEpoch, cluster: Cluster) -> int:
     """Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
 
-    A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is.
+    A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is. A
+    copy of this server may have exported to the lake before the promotion: so what this server itself has exported there is the bound.
     """
-    if set(found) != {"timeline"} or offset - cluster.next > MARGIN:
+    offset = offset_of(handle)
+    if set(found) != {"timeline"} or offset - cluster.next > MARGIN or known.lake != str(handle.metadata().id):
         return 0
-    return max(0, min(offset, cluster.next) - MARGIN)
+    return max(0, min(offset, known.offset, cluster.next) - MARGIN)
 
 
 def announce(lake: Lake, cluster: Cluster) -> None:
