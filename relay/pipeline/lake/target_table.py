@@ -75,8 +75,8 @@ def prepare(
 ) -> Prepared:
     """Make the table where there is none, or see that it fits; nothing is changed where it does not.
 
-    `handle` was loaded before the cluster was asked, `known` is what PostgreSQL knows of the lake; `adopted` is what the lake says otherwise
-    than this server.
+    `handle` was loaded before the cluster was asked, `known` is what PostgreSQL knows of the lake, and `adopted` is what the lake says
+    otherwise than this server.
 
     Raises:
         LakeError: a column has another type.
