@@ -184,7 +184,7 @@ CREATE INDEX queue_message_audit_replay_idx ON @schema@.queue_message_audit (sub
 -- Whether every known replay of a message's id is of another message with that id, which was archived at another place. Producers choose ids.
 -- Before the audit noted places (0044), and in a replay's ledger of another job, a replay counts for all with the id.
 CREATE FUNCTION @schema@.queue_message_replayed_elsewhere(message uuid, xid xid8, seq bigint) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $body$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $body$
     SELECT coalesce(bool_and(coalesce(noted.became ->> 'place' <> format('%s/%s', xid, seq), false)), false)
         AND NOT EXISTS (SELECT FROM @schema@.queue_message_archive r JOIN @schema@.queue_message_replay_ledger l ON l.id = r.id
                         WHERE r.replay_of = message AND (l.xid, l.seq) = (queue_message_replayed_elsewhere.xid, queue_message_replayed_elsewhere.seq))
