@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 from zlib import crc32
 
+from relay.postgres.store import LAG
 from tests.simulation.rows import START, Archived, At, ClockSeen, Lane, RelayRow, Row
 from tests.simulation.transaction import BlockedError, Transaction
 
@@ -22,6 +23,8 @@ EPOCH = 1_700_000_000.0
 LAST: At = (2**63, 0)
 """Behind every message."""
 LANES = 64
+OVERLAP = LAG - 0.1
+"""Seconds after its wait is over in which a message that commits is still found by the scan of waits, less what statements take."""
 POLICY = {"lock_seconds": "10", "max_attempts": "12", "backoff_base": "1", "backoff_max": "2", "on_lock_expired": "retry"}
 
 
@@ -143,7 +146,7 @@ class Database:
     def add(self, row: Row) -> None:
         """Put a message where others see it."""
         row.visible, row.since = self.commits, self.moment()
-        row.low = row.at < self.highest
+        row.low = row.at < self.highest or (row.available_at is not None and self.now() > row.available_at + OVERLAP)
         if row.at[0] < self.xmax:
             self.highest = max(self.highest, row.at)
         row.lane = None if row.key is None else self.lane(row.key)

@@ -18,9 +18,9 @@ from tests.simulation.sweeps import is_over
 
 WAY = 1.0
 """Seconds for the statements between a find and its claim, and for batches that are in front."""
-FOUND = ROUND + POLL + 3 * WAY
+FOUND = ROUND + POLL + WAY
 """Seconds in which whatever can be claimed is claimed, in a short queue: a round of the scrub and a poll. For what came to stand before
-others a round begins every `WHOLE` seconds. With one `WAY`, 14 of 300 seeds of the menu `hints` were late, by 1.5 seconds at the most."""
+others a round begins every `WHOLE` seconds."""
 PAGE_TIME = 0.04
 """Seconds that each page of the queue adds: a round takes a part of the time only, and may begin anew in the middle."""
 FREED = 5.0 + WAY

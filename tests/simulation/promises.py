@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 
 from relay.claims.scrub import WHOLE
-from relay.postgres.store import LAG
-from tests.simulation.database import BAD, LIMITED, Database, Row
+from tests.simulation.database import BAD, LIMITED, OVERLAP, Database, Row
 from tests.simulation.hearing import Hearing
 from tests.simulation.ledger import BrokenError
 from tests.simulation.liveness import FOUND
 
 HEARD = 0.3
 """Seconds in which a message is claimed while a relay holds the gate."""
-
-
-OVERLAP = LAG - 0.1
-"""Seconds after its wait is over in which a message that commits is still found by the scan of waits, less what statements take."""
 
 
 class Promises:

@@ -36,7 +36,8 @@ class Row:
     visible: float = 0
     """When others could see it first, in commits; never as long as it is not certain that every relay sees it where it stands."""
     low: bool = False
-    """It came to stand before messages that others saw already; most rounds of the scrub begin behind it."""
+    """It came to stand before what relays had looked at, or its wait had been over for long when it was committed: only whole rounds of the
+    scrub find it."""
     since: float = 0.0
     """The moment when others could see it first, or when it became the head of its key."""
     locked_at: float = 0.0

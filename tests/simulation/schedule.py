@@ -17,8 +17,8 @@ from tests.simulation.world import BAD, EXCHANGES, FATES, GOOD, GROUPS, KEYS, ST
 Act = Callable[[World, Random], object]
 STEP = 0.05
 """Mean seconds of simulated time between two steps."""
-POLLED = 2.0
-"""Seconds in which a message goes out that nobody has told of: the poll interval, and what its way takes; 1.7 at the most in 300 seeds."""
+POLLED = 1.5
+"""Seconds in which a message goes out that nobody has told of: the poll interval, and what its way takes."""
 OVERTAKEN = 2.0
 """Seconds in which a message overtakes a flood where the broker takes nearly half a second for each."""
 SETTLED = 12.0
