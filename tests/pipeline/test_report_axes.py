@@ -90,9 +90,9 @@ def test_every_axis_has_labels_that_stand_apart(one: Made) -> None:
     assert [] == found
 
 
-@pytest.mark.parametrize("p50", [1.1, 2.3, 11.5, 4_100.0, 61_000.0])
+@pytest.mark.parametrize("p50", [1.1, 2.3, 11.5, 4_100.0, 61_000.0, 15_000_000.0])
 def test_latencies_between_powers_of_ten_have_labels(p50: float) -> None:
-    """A wait of 11 to 19 ms had an axis without any label."""
+    """A wait of 11 to 19 ms had an axis without any label, one of 4 to 6 hours an axis with one label twice."""
     measured = Latency(p50, p50 * 1.2, p50 * 1.4)
     moment = Moment(reports.SPAN.since, Figures(Counts(published=1), measured, measured, measured))
     plot = plots.latency(replace(reports.busy(), numbers=Numbers(moment.figures, moments=(moment,))))

@@ -18,7 +18,7 @@ _SECOND, _MINUTE, _HOUR = 1e3, 6e4, 3.6e6
 _DURATIONS = (
     *(digit * size for size in (0.1, 1.0, 10.0, 100.0, _SECOND) for digit in (1, 2, 5)),
     *(count * unit for unit in (_SECOND, _MINUTE) for count in (10, 20, 60, 120, 300)),
-    *(count * _HOUR for count in (5, 12, 24, 48)),
+    *(count * _HOUR for count in (12, 24, 48)),
 )
 """Durations in ms that a label may have; a tenth of a millisecond is below what buckets tell apart, two days are above."""
 LEAST_MS = _DURATIONS[0]
