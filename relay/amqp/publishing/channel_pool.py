@@ -12,6 +12,7 @@ from relay.amqp import frames
 from relay.amqp.publishing.channel_allowance import ChannelAllowance
 from relay.amqp.publishing.closing_channel import ClosingChannel
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
+from relay.amqp.publishing.exchange_memory import ExchangeMemory
 from relay.amqp.publishing.foreign_names import ForeignNames
 from relay.amqp.publishing.isolation import Isolation
 from relay.amqp.publishing.key_channel import KeyChannel
@@ -22,10 +23,6 @@ from relay.amqp.publishing.routes import Route, Way, by_route
 from relay.amqp.publishing.slot_encoder import SlotEncoder
 from relay.codec.encoder import Encoder
 
-EXCHANGES_PER_CHANNEL: Final = 10
-"""Exchanges remembered for each open channel that is allowed: a name costs a few kilobytes, a channel costs the broker a process."""
-FORGET_AFTER: Final = 600.0
-"""Seconds without a message after which an exchange that has no channel is forgotten; by default no backoff is longer."""
 LOOK_AGAIN: Final = 0.25
 """Seconds after which whoever waits is looked at again, although the broker has said nothing: somebody's patience may be over."""
 
@@ -84,11 +81,11 @@ class ChannelPool:
         self._emit = emit
         max_probes = max(1, min(MAX_PROBES, self._cap // 2))
         self._probes = Probes(most=max_probes, clock=clock)
+        self._memory = ExchangeMemory(clock)
         self._exchange_channels: dict[Route, ExchangeChannel] = {}
+        """Those that have a channel or a message."""
         self._resting: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Idle with a channel, the least recently used first."""
-        self._parted: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Idle without a channel, and since when."""
         self._ready: OrderedDict[ExchangeChannel, None] = OrderedDict()
         self._starved: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Waiting for a channel number."""
@@ -158,7 +155,7 @@ class ChannelPool:
     @property
     def exchanges(self) -> int:
         """Exchanges that had a message lately."""
-        return len({exchange for exchange, _ in self._exchange_channels})
+        return len(self._memory)
 
     @property
     def watched(self) -> bool:
@@ -235,8 +232,7 @@ class ChannelPool:
 
     def _is_proven(self, exchange_channel: ExchangeChannel) -> bool:
         """Whether the broker takes what goes to its exchange, on one of its routes."""
-        siblings = (self._exchange_channels.get((exchange_channel.exchange, way)) for way in Way)
-        return any(sibling is not None and sibling.proven for sibling in siblings)
+        return exchange_channel.proven or self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
         """Whose turn it is."""
@@ -255,13 +251,13 @@ class ChannelPool:
 
     def _exchange_channel(self, route: Route) -> ExchangeChannel:
         """The exchange channel of a route, which is idle no more."""
+        standing = self._memory.use(route)
         exchange_channel = self._exchange_channels.get(route)
         if exchange_channel is None:
             kind = KeyChannel if route[1] is Way.ASKED else ExchangeChannel
-            exchange_channel = kind(route, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
+            exchange_channel = kind(route, standing, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
             self._exchange_channels[route] = exchange_channel
         self._resting.pop(exchange_channel, None)
-        self._parted.pop(exchange_channel, None)
         return exchange_channel
 
     def _rest(self, exchange_channel: ExchangeChannel) -> None:
@@ -275,16 +271,13 @@ class ChannelPool:
             self._resting[exchange_channel] = None
 
     def _part(self, exchange_channel: ExchangeChannel) -> None:
-        """Close an idle exchange channel, if it is open, and forget those that were idle for too long."""
+        """Let an idle exchange channel go, and close it if it is open; what is known of its exchange stays."""
         self._close(exchange_channel)
-        now = self._clock()
         self._starved.pop(exchange_channel, None)
         self._probes.forget(exchange_channel)
         self._alone.discard(exchange_channel)
-        self._parted[exchange_channel] = now
-        self._parted.move_to_end(exchange_channel)
-        while len(self._parted) > self._cap * EXCHANGES_PER_CHANNEL or next(iter(self._parted.values())) < now - FORGET_AFTER:
-            del self._exchange_channels[self._parted.popitem(last=False)[0].route]
+        if self._exchange_channels.get(exchange_channel.route) is exchange_channel:
+            del self._exchange_channels[exchange_channel.route]
 
     def _give_way(self, exchange_channel: ExchangeChannel) -> None:
         """Write nothing more while others wait for a channel, and leave this one to them once all that is in flight is answered."""

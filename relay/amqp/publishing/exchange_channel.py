@@ -25,13 +25,14 @@ from relay import events
 from relay.amqp import frames
 from relay.amqp.confirms import ConfirmTracker, ReturnReason
 from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Barriers
+from relay.amqp.publishing.exchange_memory import Standing
 from relay.amqp.publishing.publish_batch import Slot, decide_all, doubt, relay_id
 from relay.amqp.publishing.refusals import DOUBTED, NACKED, refusal_of, unroutable
 from relay.amqp.publishing.routes import Route, Way
 from relay.amqp.publishing.slot_encoder import SlotEncoder
 from relay.codec.encoder import Encoded, encode_batch
 from relay.events import broker
-from relay.message import CONFIRMED, PublishResult
+from relay.message import CONFIRMED
 
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
@@ -67,8 +68,11 @@ class ChannelHost(Protocol):
 class ExchangeChannel:
     """What waits for one route and what is in flight to it, in the order of the calls."""
 
-    def __init__(self, route: Route, *, line: ChannelHost, encoder: SlotEncoder, clock: Callable[[], float], emit: events.Sink) -> None:
+    def __init__(
+        self, route: Route, standing: Standing, *, line: ChannelHost, encoder: SlotEncoder, clock: Callable[[], float], emit: events.Sink
+    ) -> None:
         self.route = route
+        self._standing = standing
         self.exchange = route[0]
         self.channel: int | None = None
         self._line = line
@@ -80,18 +84,14 @@ class ExchangeChannel:
         self._suspects: deque[Slot] = deque()
         self._marks: Barriers[Slot] = Barriers()
         self._book: ConfirmTracker[Slot] = ConfirmTracker(relay_id)
-        self._proven = False
         self._strict = False
         """In quarantine after a death: nothing before the confirm of what went before, so that nothing goes out a third time."""
         self._burst = 1
-        self._announced = False
-        self._refusal: PublishResult | None = None
-        self._refused_until = 0.0
 
     @property
     def proven(self) -> bool:
         """The broker takes what goes to this exchange."""
-        return self._proven
+        return self._standing.proven
 
     @property
     def idle(self) -> bool:
@@ -101,12 +101,13 @@ class ExchangeChannel:
     @property
     def eager(self) -> bool:
         """Something waits that may be written now."""
-        return bool(self._waiting or self._suspects or self._accepted) and (self._proven or not self._book) and self._marks.room > 0
+        waits = self._waiting or self._suspects or self._accepted
+        return bool(waits) and (self.proven or not self._book) and self._marks.room > 0
 
     @property
     def asking(self) -> bool:
         """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
-        return self._marks.open and not self._proven
+        return self._marks.open and not self.proven
 
     @property
     def unseen(self) -> bool:
@@ -134,9 +135,10 @@ class ExchangeChannel:
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""
         now = self._clock()
-        if self._refusal and now < self._refused_until:
+        refusal = self._standing.refusal
+        if refusal and now < self._standing.refused_until:
             # What can never be sent has its own end, wherever it is to go.
-            decide_all((slot for slot in slots if self._encoder.encode(slot, now) is not None), self._refusal)
+            decide_all((slot for slot in slots if self._encoder.encode(slot, now) is not None), refusal)
             return
         self._waiting.extend(slots)
 
@@ -197,7 +199,7 @@ class ExchangeChannel:
     def replied(self, method: tuple[int, int]) -> None:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
-            was_unproven = not self._proven
+            was_unproven = not self.proven
             if was_unproven and not self._strict:
                 self._prove()
             if was_unproven or self.eager or self._line.watched:
@@ -207,7 +209,7 @@ class ExchangeChannel:
         """The channel died: part what was in flight by the marks, and blame a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
-        self.channel, self._proven = None, False
+        self.channel, self._standing.proven = None, False
         accepted, suspects, untouched = self._forget_channel()
         self._waiting.extendleft(reversed(untouched))
         self._accepted.extendleft(reversed(accepted))
@@ -219,13 +221,13 @@ class ExchangeChannel:
             self._suspects.extendleft(reversed(suspects))
         self._strict = self._strict or bool(self._suspects or self._accepted)
         self._burst = MARK_EVERY if self._strict else 1
-        if not self._announced:
-            self._announced = True
+        if not self._standing.announced:
+            self._standing.announced = True
             self._emit(broker.ExchangeQuarantined(self.exchange, reason.text))
         self._line.changed(self)
 
     def _answered(self) -> None:
-        if not self._proven and not (self._book or self._suspects or self._accepted):
+        if not self.proven and not (self._book or self._suspects or self._accepted):
             self._burst *= 2
             if not self._strict or not self._waiting or self._burst > MOST_UNSEEN:
                 self._prove()
@@ -235,7 +237,7 @@ class ExchangeChannel:
         self._encoder.took(self.exchange, slots)
 
     def _prove(self) -> None:
-        self._proven, self._strict, self._announced = True, False, False
+        self._standing.proven, self._strict, self._standing.announced = True, False, False
         self._emit(broker.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
@@ -251,7 +253,7 @@ class ExchangeChannel:
             for job, index in slots:
                 job.decide(index, DOUBTED if index in job.doubted else refusal)
             slots.clear()
-        self._refusal, self._refused_until = refusal, self._clock() + REMEMBER_REFUSAL
+        self._standing.refusal, self._standing.refused_until = refusal, self._clock() + REMEMBER_REFUSAL
 
     def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
         """Frames with a mark behind each few messages and behind the last."""
@@ -268,7 +270,7 @@ class ExchangeChannel:
     def _burst_of(self, source: deque[Slot]) -> int:
         if self.route[1] is Way.ALONE:
             return MARK_EVERY if all(_is_blamed_once(slot) for slot in islice(source, MARK_EVERY)) else 1
-        if self._proven or source is self._accepted:
+        if self.proven or source is self._accepted:
             return len(source)
         return 1 if source is self._suspects else self._burst
 

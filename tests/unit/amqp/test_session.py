@@ -8,6 +8,7 @@ import pytest
 
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
+from relay.amqp.publishing.exchange_memory import FORGET_AFTER
 from relay.amqp.publishing.probes import ANSWERS_WITHIN, MAX_PROBES
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.broker.publishing import batch, claim
@@ -258,19 +259,38 @@ def calls_of_an_answer(waiting: int) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
-def test_an_exchange_without_a_channel_is_forgotten_in_time(bench: Bench) -> None:
-    """A name that nobody has used for as long as a backoff can be leaves nothing behind."""
-    bench.send("gone")
-    bench.pipe.handlers[1].closed(MISSING)
-    bench.prove("x", 2)
-    bench.ahead = 599
+def test_an_exchange_without_a_message_is_forgotten_in_time(bench: Bench) -> None:
+    """A name that nobody has used for as long as a backoff can be counts no more among those that share the channels."""
+    bench.send("gone", "other")
+    bench.ahead = FORGET_AFTER - 1
     bench.send("other", seconds=1000)
-    bench.pipe.handlers[3].closed(MISSING)
-    assert {"gone", "x", "other"} == {exchange for exchange, _ in bench.session._exchange_channels}
-    bench.ahead = 601
+    assert 2 == bench.session.exchanges
+    bench.ahead = FORGET_AFTER + 1
     bench.send("another", seconds=1000)
-    bench.pipe.handlers[4].closed(MISSING)
-    assert {"x", "other", "another"} == {exchange for exchange, _ in bench.session._exchange_channels}
+    assert 2 == bench.session.exchanges
+
+
+def test_an_exchange_whose_channel_stayed_open_is_not_asked_for_after_a_long_rest(bench: Bench) -> None:
+    """Its channel still tells what the broker said, although the exchange had no message for too long to be remembered."""
+    bench.prove()
+    bench.ahead = FORGET_AFTER + 1
+    bench.send(*(f"new {number}" for number in range(MAX_PROBES + 5)), seconds=1000)
+    bench.pipe.methods()
+    bench.send("x", "x", seconds=1000)
+    assert published(2) == bench.pipe.methods()
+
+
+def test_exchanges_that_took_a_message_are_not_asked_for_again_however_many_they_are() -> None:
+    """A name is kept without its channel, and thousands of them go while others are asked for; else they would wait behind each other."""
+    bench = Bench(channel_max=4000, open_channels=10)
+    names = [f"known {number}" for number in range(3000)]
+    for number, name in enumerate(names, 1):
+        bench.prove(name, number)
+        bench.pipe.handlers[max(number - 10, 1)].replied(frames.CHANNEL_CLOSE_OK)
+    bench.send(*(f"endless {number}" for number in range(2 * MAX_PROBES)))
+    bench.pipe.methods()
+    bench.send(*names)
+    assert {f"publish {name}" for name in names} <= {method for _, method in bench.pipe.methods()}
 
 
 def test_a_known_exchange_waits_behind_no_unknown_one_for_its_second_channel(bench: Bench) -> None:
