@@ -102,12 +102,12 @@ class ExchangeChannel:
     def eager(self) -> bool:
         """Something waits that may be written now."""
         waits = self._waiting or self._suspects or self._accepted
-        return bool(waits) and (self.proven or not self._book) and self._marks.room > 0
+        return bool(waits) and (self._standing.proven or not self._book) and self._marks.room > 0
 
     @property
     def asking(self) -> bool:
         """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
-        return self._marks.open and not self.proven
+        return self._marks.open and not self._standing.proven
 
     @property
     def unseen(self) -> bool:
@@ -199,7 +199,7 @@ class ExchangeChannel:
     def replied(self, method: tuple[int, int]) -> None:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
-            was_unproven = not self.proven
+            was_unproven = not self._standing.proven
             if was_unproven and not self._strict:
                 self._prove()
             if was_unproven or self.eager or self._line.watched:
@@ -227,7 +227,7 @@ class ExchangeChannel:
         self._line.changed(self)
 
     def _answered(self) -> None:
-        if not self.proven and not (self._book or self._suspects or self._accepted):
+        if not self._standing.proven and not (self._book or self._suspects or self._accepted):
             self._burst *= 2
             if not self._strict or not self._waiting or self._burst > MOST_UNSEEN:
                 self._prove()
@@ -270,7 +270,7 @@ class ExchangeChannel:
     def _burst_of(self, source: deque[Slot]) -> int:
         if self.route[1] is Way.ALONE:
             return MARK_EVERY if all(_is_blamed_once(slot) for slot in islice(source, MARK_EVERY)) else 1
-        if self.proven or source is self._accepted:
+        if self._standing.proven or source is self._accepted:
             return len(source)
         return 1 if source is self._suspects else self._burst
 
