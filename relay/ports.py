@@ -18,9 +18,7 @@ class Fresh:
     """Messages that may be walked over in each range."""
     excluded: Sequence[str] = ()
     """Exchanges whose messages are left alone."""
-    only: str | None = None
-    """The exchange whose messages are claimed; None for all."""
-    known: Sequence[str] | None = None
+    only: Sequence[str] | None = None
     """Exchanges whose messages are claimed; None for all."""
     source = "fresh"
 

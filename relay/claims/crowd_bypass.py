@@ -69,10 +69,9 @@ class CrowdBypass:
 
     async def claim(self, cursor: Cursor, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
         """Claim what goes to known exchanges, where there are any, from the main stream's cursor on."""
-        known = self._strangers.known
-        if self.known and set(self.known.known or ()) != set(known) and (not self.known.known or self._strangers.clock() >= self._until):
+        if self.known and self.known.only != {*self._strangers.known} and (not self.known.only or self._strangers.clock() >= self._until):
             self._begin(cursor)
-        if not (self.known and self.known.known):
+        if not (self.known and self.known.only):
             return None
         return await self.known.claim(limit=limit, limit_bytes=limit_bytes, excluded=excluded)
 
@@ -88,5 +87,5 @@ class CrowdBypass:
         return batch
 
     def _begin(self, cursor: Cursor) -> None:
-        self.known = Stream(self._store, cursor=cursor.fork(), known=self._strangers.known)
+        self.known = Stream(self._store, self._strangers.known, cursor.fork())
         self._until = self._strangers.clock() + SAME_FOR

@@ -87,10 +87,12 @@ class Cursor:
         """A second cursor that continues from the same place."""
         return Cursor(self.head, dict(self.late), self.running)
 
-    def merge(self, other: Cursor) -> None:
-        """Take over from a fork whose last statement left nothing: what is late for either is late, if the head has passed it."""
+    def joined(self, other: Cursor) -> Cursor:
+        """A cursor for the messages of both: from the lower head on, and what is late for either is late, if that head has passed it."""
+        head = min(self.head, other.head)
         both = {xid: min(self.late[xid], other.late[xid]) for xid in self.late.keys() & other.late.keys()}
-        self.late = {xid: seq for xid, seq in (other.late | self.late | both).items() if xid <= self.head.xid}
+        late = {xid: seq for xid, seq in (other.late | self.late | both).items() if xid <= head.xid}
+        return Cursor(head, late, self.running | other.running)
 
 
 def cut_at(ranges: Sequence[Range], last: Position) -> list[Position | None]:

@@ -76,22 +76,28 @@ class FloodControl:
         since = self._clock() - REMEMBERED
         return any(at > since and exchange not in floods for exchange, at in self._seen.items())
 
-    def room(self, exchange: str, floods: Collection[str], room: int, *, beside: Collection[str] = ()) -> int:
-        """Messages of one of the floods that may be claimed now where there is room for so many; 0 to wait for a settle.
+    def room(self, flood: Collection[str], others: Collection[Collection[str]], room: int, *, beside: Collection[str] = ()) -> int:
+        """Messages of a flood that may be claimed now where there is room for so many; 0 to wait for a settle.
 
-        For the sake of those `beside` them no flood is kept small.
+        Args:
+            flood: its exchanges.
+            others: the exchanges of each other flood.
+            room: messages for which there is room.
+            beside: exchanges for the sake of which no flood is kept small.
+
         """
-        if not self.crowded({*floods, *beside}):
+        if not self.crowded({*flood, *beside}.union(*others)):
             return room
-        most = max(self._window // PART // len(floods), 1)
-        portion = self._fitting(exchange, max(most // PORTION, 1), len(floods))
-        return min(portion, room) if most - self._in_flight(exchange) >= portion else 0
+        floods = len(others) + 1
+        most = max(self._window // PART // floods, 1)
+        portion = self._fitting(flood, max(most // PORTION, 1), floods)
+        return min(portion, room) if most - sum(map(self._in_flight, flood)) >= portion else 0
 
-    def _fitting(self, exchange: str, portion: int, floods: int) -> int:
+    def _fitting(self, flood: Collection[str], portion: int, floods: int) -> int:
         """So many messages of it as have room in bytes, as large as the last ones; one where none is in flight, else more than any."""
-        most, size = self._window_bytes // PART // floods, self._sizes.get(exchange, 0)
+        most, size = self._window_bytes // PART // floods, max(self._sizes.get(exchange, 0) for exchange in flood)
         if not (self._window_bytes and size):
             return portion
         portion = min(portion, max(most // PORTION // size, 1))
-        in_flight = self._size_in_flight(exchange)
+        in_flight = sum(map(self._size_in_flight, flood))
         return portion if not in_flight or in_flight + portion * size <= most else self._window + 1

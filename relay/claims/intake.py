@@ -154,6 +154,7 @@ class Intake:
     def limit(self, figures: Mapping[str, float], relays: int) -> None:
         """Hold exactly these limits, messages a second by exchange, of which each of so many relays has its part."""
         if self.limits.set(figures, relays):
+            self.streams.limit(figures)
             self.hint()
             self.hint_waiting()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from relay.claims.cursor import Cursor, Snapshot, cut_at
 from relay.message import Batch, Position, Range
@@ -17,18 +17,14 @@ class Stream:
 
     Args:
         store: where messages are claimed.
-        only: the exchange whose messages it claims; None for all that are not excluded.
+        only: the exchanges whose messages it claims; None for all that are not excluded.
         cursor: where it begins.
-        known: the exchanges whose messages it claims; None for all.
 
     """
 
-    def __init__(
-        self, store: ClaimStore, only: str | None = None, cursor: Cursor | None = None, *, known: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, store: ClaimStore, only: Collection[str] | None = None, cursor: Cursor | None = None) -> None:
         self._store = store
-        self._only = only
-        self.known = known
+        self.only = None if only is None else set(only)
         self.cursor = cursor or Cursor()
         self.cut = False
         """The last claim did not come to the end."""
@@ -54,7 +50,7 @@ class Stream:
         # A dense stretch costs no walk beyond what is claimed; where the last claim came up short, others' messages are in the way.
         walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
-        wanted = Fresh(ranges, walk, list(excluded), self._only, self.known)
+        wanted = Fresh(ranges, walk, list(excluded), None if self.only is None else list(self.only))
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         self._seen = Snapshot.parse(claimed.snapshot)
         cursor.advance(ranges, _reached(claimed, ranges), self._seen)

@@ -3,6 +3,8 @@
 An exchange that is paused, silent or floods is split off: the main stream then walks over its messages once, the split-off stream stands
 still or continues from where it was, and is merged when it has caught up. After a restart it is derived again.
 
+Where many exchanges may go on, as after a pause of the broker, they share one stream: each claim walks over what others have in the queue.
+
 An exchange that is limited is split off as soon as a claim of the main stream could take more of it than it may, and continues in claims
 of its own, as many messages at a time as it may have. While it keeps within its limit the main stream has it.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from relay.claims.branches import Branches
 from relay.claims.crowd_bypass import CrowdBypass
 from relay.claims.cursor import Cursor
 from relay.claims.flood_control import MOST, FloodControl
@@ -44,12 +47,10 @@ class Streams:
         limits: RateLimits | None = None,
         strangers: UnconfirmedExchanges | None = None,
     ) -> None:
-        self._store = store
         self._ahead = CrowdBypass(store, strangers) if strangers else None
         self._share = share
         self._limits = limits or RateLimits()
-        self._main = Stream(store)
-        self._branches: dict[str, Stream] = {}
+        self._branches = Branches(store)
         self._paused: frozenset[str] = frozenset()
         self._passed_over = 0
         """Claims of floods before the main stream comes first again."""
@@ -68,14 +69,22 @@ class Streams:
     def pause(self, exchanges: Collection[str]) -> bool:
         """Pause exactly these exchanges from now on; return whether that resumed one."""
         for exchange in sorted(exchanges):
-            self._split(exchange)
-        resumed = bool(self._paused - frozenset(exchanges))
+            self._branches.split(exchange)
+        resumed = self._paused - frozenset(exchanges)
         self._paused = frozenset(exchanges)
-        return resumed
+        if len(self._going) > MOST:
+            self._branches.join([stream for stream in self._going if _is_shared(stream) or resumed.issuperset(stream.only or ())])
+        return bool(resumed)
+
+    def limit(self, exchanges: Collection[str]) -> None:
+        """Let limited exchanges share no stream with others."""
+        for exchange in self._branches:
+            if exchange in exchanges:
+                self._branches.split(exchange)
 
     def hint(self) -> None:
         """Messages may have been inserted: the main stream waits for one claim of each flood at the most."""
-        self._passed_over = min(self._passed_over, len(self.going))
+        self._passed_over = min(self._passed_over, len(self._going))
 
     def took(self, batch: Batch) -> None:
         """Learn what was claimed, here or elsewhere: whether others than the floods have messages."""
@@ -85,11 +94,11 @@ class Streams:
     async def claim(self, *, limit: int, limit_bytes: int) -> Batch | None:
         """Claim from the main stream and the split-off ones that may go on, each first in its turn: a backlog delays no other."""
         self.unfinished = self.starved = False
-        for name in self._in_turn():
-            batch = await (self._claim_others(limit, limit_bytes) if name is None else self._claim_branch(name, limit, limit_bytes))
+        for branch in self._in_turn():
+            batch = await (self._claim_others(limit, limit_bytes) if branch is None else self._claim_branch(branch, limit, limit_bytes))
             if batch:
-                if name is not None:
-                    self._to_the_end(name)
+                if branch is not None:
+                    self._branches.to_the_end(branch)
                 return batch
         return None
 
@@ -97,11 +106,12 @@ class Streams:
         """Claim from one of the limited exchanges that are split off, as much as it may have; each has its turn."""
         self.unfinished = self.starved = False
         for name in self._limited_apart():
-            if self._branches[name].look_at > self._limits.clock():
+            branch = self._branches[name]
+            if branch.look_at > self._limits.clock():
                 continue
-            batch = await self._claim_branch(name, limit, limit_bytes)
+            batch = await self._claim_branch(branch, limit, limit_bytes)
             if batch:
-                self._to_the_end(name)
+                self._branches.to_the_end(branch)
                 return batch
         return None
 
@@ -121,14 +131,23 @@ class Streams:
         return [name for name in self._branches if name not in self._paused and name not in self._limits.names]
 
     @property
+    def _going(self) -> list[Stream]:
+        """Their streams, in the order in which they have their turns."""
+        return self._branches.of(self.going)
+
+    @property
     def main(self) -> Cursor:
         """Where the main stream continues."""
         return self._main.cursor
 
     @property
+    def _main(self) -> Stream:
+        return self._branches.main
+
+    @property
     def heads(self) -> dict[str, Position]:
         """The head of each exchange that has a stream of its own."""
-        return {name: branch.cursor.head for name, branch in self._branches.items()}
+        return {name: self._branches[name].cursor.head for name in self._branches}
 
     def places(self, lowest_in_flight: Position | None) -> Places:
         """Where the relay is whose lowest message in flight is this."""
@@ -137,40 +156,32 @@ class Streams:
 
     def expects(self, exchange: str, position: Position) -> bool:
         """Whether the stream of an exchange finds what is at a position below its head by itself: its transaction was late."""
-        return position.xid in self._branches.get(exchange, self._main).cursor.late
+        return position.xid in self._branches[exchange].cursor.late
 
     @property
     def pending(self) -> int:
         """Transactions below a head that may still commit."""
-        return sum(len(stream.cursor.late) for stream in (self._main, *self._branches.values()))
+        return sum(len(stream.cursor.late) for stream in self._branches.streams)
 
     def reset(self) -> None:
         """Begin again from the left: the connection is new, and a failover may have lowered the counter of transactions."""
         self._passed_over = 0
         if self._ahead:
             self._ahead.restart()
-        for stream in (self._main, *self._branches.values()):
+        for stream in self._branches.streams:
             stream.restart()
-
-    def _to_the_end(self, name: str) -> None:
-        if branch := self._branches.pop(name, None):
-            self._branches[name] = branch
 
     def _limited_apart(self) -> list[str]:
         return [name for name in self._branches if name in self._limits.names and name not in self._paused]
 
-    def _in_turn(self) -> list[str | None]:
+    def _in_turn(self) -> list[Stream | None]:
         """Streams in the order in which they are asked now: floods by how long ago they had a claim.
 
         The main one comes first while it walks over messages of others, as its own may be behind them, and once the floods have had theirs.
         """
         walks = self._main.cut and not self._main.full
         self._passed_over -= 1
-        return [None, *self.going] if walks or self._passed_over < 0 else [*self.going, None]
-
-    def _split(self, exchange: str) -> None:
-        if exchange not in self._branches:
-            self._branches[exchange] = Stream(self._store, exchange, self._main.cursor.fork())
+        return [None, *self._going] if walks or self._passed_over < 0 else [*self._going, None]
 
     async def _claim_others(self, limit: int, limit_bytes: int) -> Batch | None:
         """Claim what has no stream of its own; where there is a crowd of strangers, few of all and what goes ahead in turn."""
@@ -210,7 +221,7 @@ class Streams:
             batch = await main.claim(limit=most, limit_bytes=limit_bytes, excluded=list(self._branches))
             if batch or not main.cut:
                 break
-        soon = batch or main.cut or not self._share or self._share.crowded([*self.going, *self.behind])
+        soon = batch or main.cut or not self._share or self._share.crowded({*self.going, *self.behind})
         self._main_took = limit if main.full else len(batch.claims) if batch else 0
         self.unfinished = self.unfinished or (main.cut and not batch)
         if most < limit and main.full:
@@ -218,7 +229,7 @@ class Streams:
             self._left_some(batch)
         elif batch and main.full:
             self._split_flood(batch)
-        self._passed_over = len(self.going) if soon else PASSED_OVER
+        self._passed_over = len(self._going) if soon else PASSED_OVER
         return batch
 
     def _bound(self, limit: int, *, least: int = 1) -> int:
@@ -226,45 +237,55 @@ class Streams:
         for name in [name for name in self._limits.names if name not in self._branches]:
             allowance = self._limits.allowance(name) or 0
             if allowance < least:
-                self._split(name)
+                self._branches.split(name)
             else:
                 limit = min(limit, allowance)
         return limit
 
     def _left_some(self, batch: Batch | None) -> None:
         """What was split off just now, because a claim was cut short, continues with more of what that found."""
-        for name in batch.exchanges.keys() & self._branches.keys() if batch else ():
-            self._branches[name].cut = True
+        for name in batch.exchanges if batch else ():
+            if name in self._branches:
+                self._branches[name].cut = True
 
     def _split_flood(self, batch: Batch) -> None:
-        flood = self._share.flooding(batch) if self._share and len(self.going) < MOST else None
+        flood = self._share.flooding(batch) if self._share and len(self._going) < MOST else None
         if flood is not None:
-            self._split(flood)
+            self._branches.split(flood)
 
-    def _room(self, exchange: str, limit: int) -> int:
-        """Messages of a split-off exchange that may be claimed now; it may have been paused since this round began."""
-        allowance = self._limits.allowance(exchange)
-        if exchange in self._paused or allowance == 0:
+    def _room(self, branch: Stream, limit: int) -> int:
+        """Messages that may be claimed now of a stream that was split off; it may have been paused since this round began."""
+        names = branch.only or set()
+        allowance = min((self._limits.allowance(name) or 0 for name in names if name in self._limits.names), default=None)
+        if names <= self._paused or allowance == 0:
             return 0
-        floods = self.going if allowance is None else [exchange, *self.going]
-        room = self._share.room(exchange, floods, limit, beside=self.behind) if self._share else limit
+        floods = [stream.only or set() for stream in self._going if stream is not branch]
+        room = self._share.room(names, floods, limit, beside=self.behind) if self._share else limit
         self.starved = self.starved or room <= 0
         return room if allowance is None else min(room, allowance)
 
-    async def _claim_branch(self, exchange: str, limit: int, limit_bytes: int) -> Batch | None:
-        branch, room = self._branches[exchange], self._room(exchange, limit)
+    async def _claim_branch(self, branch: Stream, limit: int, limit_bytes: int) -> Batch | None:
+        room = self._room(branch, limit)
         if room <= 0:
             return None
         batch = await branch.claim(limit=room, limit_bytes=limit_bytes)
         self.unfinished = self.unfinished or (branch.cut and not batch)
-        if not branch.cut and exchange not in self._paused:
-            self._rejoin(exchange, branch, idle=not batch)
+        if not branch.cut:
+            self._rejoin(branch, idle=not batch)
+        elif batch and branch.full and _is_shared(branch):
+            self._split_flood(batch)
         return batch
 
-    def _rejoin(self, exchange: str, branch: Stream, *, idle: bool) -> None:
+    def _rejoin(self, branch: Stream, *, idle: bool) -> None:
         """Merge a stream that has caught up; a limited one only where the main stream's claims are as small as it may have them."""
-        if (allowance := self._limits.allowance(exchange)) is None or (idle and allowance >= max(self._main_took, 1)):
-            self._main.cursor.merge(branch.cursor)
-            del self._branches[exchange]
-        elif idle:
-            branch.look_at = self._limits.clock() + LOOK * len(self._limited_apart())
+        for name in self._branches.exchanges(branch):
+            if name in self._paused:
+                continue
+            if (allowance := self._limits.allowance(name)) is None or (idle and allowance >= max(self._main_took, 1)):
+                self._branches.merge(name)
+            elif idle:
+                branch.look_at = self._limits.clock() + LOOK * len(self._limited_apart())
+
+
+def _is_shared(stream: Stream) -> bool:
+    return len(stream.only or ()) > 1

@@ -40,9 +40,11 @@ def wanted_of(wanted: Wanted) -> tuple[str, dict[str, object]]:
             return "at", {**at_all(positions), "lanes": list(lanes), "epochs": list(lanes.values()), "suspects": source == SUSPECT}
         case ById(ids):
             return "by_id", {"ids": list(ids)}
-    only = wanted.known if wanted.only is None else [wanted.only]
     return "fresh", {
-        **ranges_of(wanted.ranges), "walk": wanted.walk, "except": list(wanted.excluded), "only": None if only is None else list(only)
+        **ranges_of(wanted.ranges),
+        "walk": wanted.walk,
+        "except": list(wanted.excluded),
+        "only": None if wanted.only is None else list(wanted.only),
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import psycopg
 
 ENCODING = "UTF8"
 """The client_encoding, given when connecting, since a role's setting yields to that: in LATIN1 one letter would refuse whole claims."""
-PINNED: Mapping[str, str] = {"DateStyle": "ISO, MDY", "IntervalStyle": "postgres", "standard_conforming_strings": "on"}
+PINNED: Mapping[str, str] = {"DateStyle": "ISO, MDY", "IntervalStyle": "postgres", "TimeZone": "UTC", "standard_conforming_strings": "on"}
 """Set after connecting, before anything else: how times are written, and that a backslash in a literal is itself.
 
 PgBouncer reports these to each of its clients, and refuses them as start-up options.

@@ -256,6 +256,8 @@ class Transactions:
         connection = await connect(self._conninfo, f"outbox-relay/{self._name} work", prepare_threshold=self._prepare_threshold)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await connection.execute(PIN, prepare=False)
+        # The handler's own statements may count on its role's or its database's.
+        await connection.execute("RESET TimeZone", prepare=False)
         return connection
 
     async def aclose(self) -> None:

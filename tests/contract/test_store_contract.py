@@ -66,7 +66,7 @@ async def test_each_kind_of_claim_takes_its_own(place: Place) -> None:
     await place.insert(ordering_key="k")
     ranges = [Range(START, LAST_XID)]
     assert [plain] == await store.ids(Fresh(ranges, 10, ["audit", "mail"]))
-    assert [audit] == await store.ids(Fresh(ranges, 10, only="audit"))
+    assert [audit] == await store.ids(Fresh(ranges, 10, only=["audit"]))
     assert [named] == await store.ids(ById([named]))
     assert [over] == await store.found_ids()
     assert [] == await store.ids()
@@ -145,7 +145,7 @@ async def test_a_claim_looks_at_late_transactions_from_where_it_came_to(place: P
     claimed = await store.take(Fresh(whole, 2))
     assert ([*first[:2], *second[:2]], [one.xid, two.xid]) == (ids_of(claimed.batch), [bound.xid for bound in claimed.bounds if bound])
     ends = [Range(bound._replace(seq=bound.seq), bound.xid + 1) for bound in claimed.bounds if bound]
-    assert [first[3], second[3]] == await store.ids(Fresh(ends, 10, only="orders"))
+    assert [first[3], second[3]] == await store.ids(Fresh(ends, 10, only=["orders"]))
 
 
 async def test_what_is_locked_while_it_is_passed_is_stranded_and_found(place: Place) -> None:

@@ -28,14 +28,17 @@ from tests.support.servers.logins import login
 from tests.support.servers.pgbouncer import pgbouncer
 from tests.support.servers.shared import Databases, Say
 
-HOSTILE = {"client_encoding": "latin1", "datestyle": "German, DMY", "intervalstyle": "iso_8601", "standard_conforming_strings": "off"}
+HOSTILE = {
+    "client_encoding": "latin1", "datestyle": "German, DMY", "intervalstyle": "iso_8601", "standard_conforming_strings": "off",
+    "timezone": "Asia/Kathmandu",
+}  # fmt: skip
 HOSTILE_TO_OURS = {
     "array_nulls": "off", "bytea_output": "escape", "client_min_messages": "error", "extra_float_digits": "-15",
     "transform_null_equals": "on",
 }  # fmt: skip
 HARMLESS = {
     "backslash_quote": "off", "check_function_bodies": "off", "escape_string_warning": "off", "row_security": "off",
-    "timezone": "Asia/Kathmandu", "xmloption": "document",
+    "xmloption": "document",
 }  # fmt: skip
 """What else a role can set and what changes how a statement is read or written, but none of ours."""
 POOLED = {"client_encoding": ENCODING, **PINNED}

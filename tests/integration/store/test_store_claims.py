@@ -175,8 +175,8 @@ async def test_an_exchange_of_its_own_stream_is_claimed_alone(queue: Queue, stor
     [late] = await queue.insert()
     [place] = await positions(queue, late)
 
-    assert [own] == await store.ids(Fresh([Range(START, place.xid)], 10, only="orders"))
-    assert [late] == await store.ids(Fresh([Range(START, place.xid), Range(place._replace(seq=0), LAST_XID)], 10, only="orders"))
+    assert [own] == await store.ids(Fresh([Range(START, place.xid)], 10, only=["orders"]))
+    assert [late] == await store.ids(Fresh([Range(START, place.xid), Range(place._replace(seq=0), LAST_XID)], 10, only=["orders"]))
 
 
 async def test_an_excluded_exchange_is_left_out(queue: Queue, store: MadeStore) -> None:

@@ -69,7 +69,7 @@ async def asked(queue: Queue, store: Store, name: str, passed: int, after: str) 
     positions, keys = [Position(*row[:2]) for row in some], [row[2] for row in some if row[2]]
     head, ranges = Position(xid, 0), [Range(Position(xid - 1, 0), xid), Range(Position(xid, 0), LAST_XID)]
     wanted: dict[str, Wanted] = {
-        "fresh": Fresh(ranges, WALK, ["fax"]), "fresh apart": Fresh(ranges, WALK, only="orders"), "at": At(positions, "waiting"),
+        "fresh": Fresh(ranges, WALK, ["fax"]), "fresh apart": Fresh(ranges, WALK, only=["orders"]), "at": At(positions, "waiting"),
         "at suspects": At(positions, "suspect"), "at ordered": At(positions, "ordered", lanes),
     }  # fmt: skip
     scan = {

@@ -237,6 +237,16 @@ async def test_a_handler_in_a_transaction_commits_with_its_message(start_work: S
     assert [] == worker.of("lock_lost") + worker.of("settle_failed")
 
 
+async def test_a_handler_in_a_transaction_has_the_time_zone_of_its_database(start_work: Start, inbox_queue: Queue) -> None:
+    """The relay's own sessions use UTC, but what a handler writes is the application's."""
+    await inbox_queue.sql(f"ALTER DATABASE \"{inbox_queue.connection.info.dbname}\" SET timezone = 'Asia/Tokyo'")
+    await inbox_queue.sql("CREATE TABLE booking (number int, zone text DEFAULT current_setting('TimeZone'))")
+    await given(inbox_queue, {"order": 1})
+    await start_work("book", "--transaction")
+    await archived(inbox_queue, 1)
+    assert [("Asia/Tokyo",)] == await inbox_queue.sql("SELECT zone FROM booking")
+
+
 async def test_a_transaction_without_its_lock_is_rolled_back(start_work: Start, inbox_queue: Queue, tmp_path: Path) -> None:
     """Somebody else has the message by now: nothing that the late handler wrote is there."""
     await inbox_queue.sql("CREATE TABLE booking (number int)")

@@ -74,12 +74,7 @@ class ModelQueue:
 
     def _is_wanted(self, at: Position, wanted: Fresh) -> bool:
         exchange = self.committed[at]
-        return (
-            at not in self.claimed
-            and exchange not in wanted.excluded
-            and wanted.only in {None, exchange}
-            and (wanted.known is None or exchange in wanted.known)
-        )
+        return at not in self.claimed and exchange not in wanted.excluded and (wanted.only is None or exchange in wanted.only)
 
     def _batch(self, found: list[Position]) -> Batch:
         return a_batch(*(a_claim(xid=at.xid, seq=at.seq, exchange=self.committed[at]) for at in found))

@@ -12,6 +12,7 @@ from relay.claims import cursor as module
 from relay.claims import unconfirmed_exchanges as strange
 from relay.claims.cursor import LAST_SEQ, LAST_XID, MAX_LATE, Cursor, Snapshot, cut_at
 from relay.claims.flood_control import FloodControl
+from relay.claims.rate_limits import RateLimits
 from relay.claims.stream import Stream
 from relay.claims.streams import Streams
 from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
@@ -19,15 +20,15 @@ from relay.message import CONFIRMED, START, Portion, Position, PublishResult, Ra
 from tests.support.fakes.adapters import a_claim, at_once
 from tests.unit.claims.queue_model import ModelQueue
 
-EXCHANGES = st.sampled_from("abc")
+EXCHANGES = st.sampled_from("abcd")
 MAX_RUNNING, LOOKS = 20, 100
 """Of transactions that may run on while a relay looks so often."""
-HOLDS = st.sets(EXCHANGES, max_size=2)
+HOLDS = st.sets(EXCHANGES, max_size=3)
 RESULTS = st.sampled_from([CONFIRMED, PublishResult(Verdict.REFUSED, "exchange_missing")])
 
 
 class Relays(RuleBasedStateMachine):
-    """Two relays claim while transactions begin, write, and end in any order, and exchanges are held, resumed, known and forgotten."""
+    """Two relays claim while transactions begin, write, and end in any order; exchanges are held, resumed, limited, known, forgotten."""
 
     transactions = Bundle("transactions")
 
@@ -38,11 +39,14 @@ class Relays(RuleBasedStateMachine):
         self.patch.setattr("relay.claims.stream.WALK", 5)
         self.patch.setattr(strange, "CROWD", 0)
         self.patch.setattr(crowd_bypass, "SAME_FOR", 0.0)
+        self.patch.setattr("relay.claims.streams.MOST", 1)
+        self.now = 0.0
         self.queue = ModelQueue()
         self.strangers = [UnconfirmedExchanges(window=64, in_flight=dict[str, int], clock=lambda: 0.0) for _ in range(2)]
+        self.limits = [RateLimits(lambda: self.now) for _ in range(2)]
         self.relays = [
-            Streams(self.queue, FloodControl(window=8, in_flight=lambda exchange: 0, clock=lambda: 0.0), strangers=strangers)
-            for strangers in self.strangers
+            Streams(self.queue, FloodControl(window=8, in_flight=lambda exchange: 0, clock=lambda: 0.0), *both)
+            for both in zip(self.limits, self.strangers, strict=True)
         ]
 
     @rule(target=transactions)
@@ -80,6 +84,7 @@ class Relays(RuleBasedStateMachine):
         streams = self.relays[relay]
         self.queue.meanwhile = (lambda: streams.pause(hold)) if hold is not None else lambda: None
         held = streams.paused
+        self.now += 1
         batch = at_once(streams.claim(limit=limit, limit_bytes=1))
         self.queue.meanwhile = lambda: None
         if batch:
@@ -90,6 +95,20 @@ class Relays(RuleBasedStateMachine):
     def hold(self, relay: int, exchanges: set[str]) -> None:
         """An operator holds and resumes."""
         self.relays[relay].pause(exchanges)
+
+    @rule(relay=st.integers(0, 1), exchanges=HOLDS)
+    def limit(self, relay: int, exchanges: set[str]) -> None:
+        """He limits some, and lets all others go as they come."""
+        if self.limits[relay].set(dict.fromkeys(exchanges, 5.0), 1):
+            self.relays[relay].limit(exchanges)
+
+    @rule(relay=st.integers(0, 1), limit=st.integers(1, 4))
+    def claim_limited(self, relay: int, limit: int) -> None:
+        """A claim of what is limited names no other exchange."""
+        self.now += 1
+        if batch := at_once(self.relays[relay].claim_limited(limit=limit, limit_bytes=1)):
+            assert {claim.exchange for claim in batch.claims} <= {*self.limits[relay].names}
+            self.limits[relay].took(batch)
 
     @rule(relay=st.integers(0, 1), exchange=EXCHANGES, result=RESULTS)
     def answer(self, relay: int, exchange: str, result: PublishResult) -> None:
@@ -112,7 +131,7 @@ class Relays(RuleBasedStateMachine):
         """What is not claimed yet, or may still be written, stands above its stream's head or is of a late transaction."""
         left = {at: exchange for at, exchange in self.queue.committed.items() if at not in self.queue.claimed}
         for streams in self.relays:
-            assert all(_reaches(streams._branches.get(exchange, streams._main), at) for at, exchange in left.items())
+            assert all(_reaches(streams._branches[exchange], at) for at, exchange in left.items())
             assert all(_reaches(stream, Position(xid, LAST_SEQ)) for stream in _all(streams) for xid in self.queue.running)
 
     @precondition(lambda self: len(self.queue.running) < MAX_RUNNING)
@@ -121,6 +140,7 @@ class Relays(RuleBasedStateMachine):
         """One relay alone comes to everything that is visible and not held."""
         streams = self.relays[0]
         streams.pause([])
+        self.limits[0].set({}, 1)
         for _ in range(LOOKS):
             at_once(streams.claim(limit=limit, limit_bytes=1))
         assert self.queue.committed == self.queue.claimed
@@ -132,13 +152,14 @@ class Relays(RuleBasedStateMachine):
             self.queue.commit(xid)
         streams = self.relays[0]
         streams.pause([])
-        while at_once(streams.claim(limit=3, limit_bytes=1)) or streams.unfinished or streams.pending or streams._branches:
+        self.limits[0].set({}, 1)
+        while at_once(streams.claim(limit=3, limit_bytes=1)) or streams.unfinished or streams.pending or [*streams._branches]:
             pass
         assert self.queue.committed == self.queue.claimed
 
 
 def _all(streams: Streams) -> list[Stream]:
-    return [streams._main, *streams._branches.values()]
+    return [*streams._branches.streams]
 
 
 def _reaches(stream: Stream, at: Position) -> bool:
@@ -266,18 +287,14 @@ def test_a_merge_goes_on_from_the_lower_one_of_two_places_in_a_transaction() -> 
     """Each of the two has left out the other's messages."""
     main, branch = Cursor(Position(50, 1), {12: 9, 30: 5}), Cursor(Position(50, 1), {12: 4, 40: 2})
 
-    main.merge(branch)
-
-    assert {12: 4, 30: 5, 40: 2} == main.late
+    assert {12: 4, 30: 5, 40: 2} == main.joined(branch).late
 
 
-def test_a_merge_leaves_out_what_is_late_for_the_other_alone() -> None:
-    """Above this head it is looked for anyhow; asked for before the head, it would take the place of another transaction."""
-    main, branch = Cursor(Position(50, 1)), Cursor(Position(89, LAST_SEQ), {55: 0, 12: 0})
+def test_a_merge_leaves_out_what_is_late_above_the_lower_head() -> None:
+    """There it is looked for anyhow; asked for before the head, it would take the place of another transaction."""
+    main, branch = Cursor(Position(50, 1), {30: 5}), Cursor(Position(89, LAST_SEQ), {55: 0, 12: 0})
 
-    main.merge(branch)
-
-    assert (Position(50, 1), {12: 0}) == (main.head, main.late)
+    assert main.joined(branch) == branch.joined(main) == Cursor(Position(50, 1), {30: 5, 12: 0})
 
 
 def test_ranges_before_the_cut_are_done_and_those_behind_it_were_not_begun() -> None:

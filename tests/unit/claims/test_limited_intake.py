@@ -360,4 +360,4 @@ def test_claims_of_the_main_stream_leave_out_what_stands_apart(clock: Clock) -> 
     run(intake, clock, 1)
 
     asked = [one for one in store.wanted if isinstance(one, Fresh)]
-    assert {(("a",), None), ((), "a")} == {(tuple(one.excluded), one.only) for one in asked[1:3]}
+    assert [(["a"], None), ([], ["a"])] == sorted(((one.excluded, one.only) for one in asked[1:3]), key=str)

@@ -47,11 +47,11 @@ def test_a_stream_claims_its_exchange_or_all_but_the_excluded_ones() -> None:
     store = Answers(answer(), answer())
 
     claim(Stream(store))
-    at_once(Stream(store, "audit", Cursor(Position(50, 1))).claim(limit=10, limit_bytes=1000))
+    at_once(Stream(store, ["audit"], Cursor(Position(50, 1))).claim(limit=10, limit_bytes=1000))
 
     main, branch = (one for one in store.wanted if isinstance(one, Fresh))
     assert (Cursor().ranges(), ["audit"], None) == (main.ranges, main.excluded, main.only)
-    assert (Cursor(Position(50, 1)).ranges(), [], "audit") == (branch.ranges, branch.excluded, branch.only)
+    assert (Cursor(Position(50, 1)).ranges(), [], ["audit"]) == (branch.ranges, branch.excluded, branch.only)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Which stream an exchange's messages are claimed by: the main one, one of its own, or one that it shares. No I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import reduce
+
+from relay.claims.cursor import Cursor
+from relay.claims.stream import Stream
+from relay.ports import ClaimStore
+
+
+class Branches:
+    """The main stream, and the stream of each exchange that was split off from it.
+
+    A claim may be under way while an exchange changes its stream. That claim moves the cursor of before, so the new stream looks once more
+    at what the claim has seen.
+
+    Args:
+        store: where messages are claimed.
+
+    """
+
+    def __init__(self, store: ClaimStore) -> None:
+        self._store = store
+        self.main = Stream(store)
+        self._by_exchange: dict[str, Stream] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Exchanges that were split off; the one that had a claim last comes last."""
+        return iter(self._by_exchange)
+
+    def __contains__(self, exchange: object) -> bool:
+        """Whether an exchange was split off."""
+        return exchange in self._by_exchange
+
+    def __getitem__(self, exchange: str) -> Stream:
+        """The stream of an exchange."""
+        return self._by_exchange.get(exchange, self.main)
+
+    @property
+    def streams(self) -> set[Stream]:
+        """All, the main one too."""
+        return {self.main, *self._by_exchange.values()}
+
+    def of(self, exchanges: Iterable[str]) -> list[Stream]:
+        """The streams of exchanges, each once."""
+        return list(dict.fromkeys(self[exchange] for exchange in exchanges))
+
+    def exchanges(self, branch: Stream) -> list[str]:
+        """The exchanges that a stream is for; others of its messages have another one meanwhile."""
+        return [exchange for exchange in branch.only or () if self[exchange] is branch]
+
+    def split(self, exchange: str) -> None:
+        """Give an exchange a stream of its own, from where its stream is."""
+        stream = self[exchange]
+        if stream.only == {exchange}:
+            return
+        if stream.only is not None:
+            stream.only.remove(exchange)
+        self._by_exchange[exchange] = Stream(self._store, [exchange], stream.cursor.fork())
+
+    def join(self, streams: Collection[Stream]) -> None:
+        """Let the exchanges of these streams share one."""
+        exchanges = [exchange for stream in streams for exchange in stream.only or ()]
+        if exchanges:
+            cursor = reduce(Cursor.joined, (stream.cursor for stream in streams))
+            self._by_exchange |= dict.fromkeys(exchanges, Stream(self._store, exchanges, cursor.fork()))
+
+    def merge(self, exchange: str) -> None:
+        """Let the main stream have an exchange of which the last claim left nothing."""
+        self.main.cursor = self.main.cursor.joined(self._by_exchange.pop(exchange).cursor)
+
+    def to_the_end(self, branch: Stream) -> None:
+        """Let every other stream have its turn first."""
+        for exchange in self.exchanges(branch):
+            self._by_exchange[exchange] = self._by_exchange.pop(exchange)

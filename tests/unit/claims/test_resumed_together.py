@@ -1,0 +1,106 @@
+"""Many exchanges that may go on at once, as after a pause of the broker, share a stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.claims.flood_control import MOST, FloodControl
+from relay.claims.intake import Intake
+from relay.claims.streams import Streams
+from relay.message import Batch
+from relay.ports import Fresh
+from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, at_once
+
+MANY = [f"x{number}" for number in range(MOST + 1)]
+OTHERS = [f"y{number}" for number in range(MOST)]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands."""
+    return Clock()
+
+
+@pytest.fixture
+def store() -> FakeClaims:
+    """Finds one message of each exchange in each claim, and leaves more."""
+    return FakeClaims({"branch": [of(*MANY) for _ in range(99)]})
+
+
+@pytest.fixture
+def streams(store: FakeClaims, clock: Clock) -> Streams:
+    """Streams of which all were paused and have been resumed."""
+    made = Streams(store, FloodControl(window=2000, in_flight=lambda _: 0, clock=clock))
+    made.pause(MANY)
+    made.pause([])
+    return made
+
+
+def of(*exchanges: str) -> Batch:
+    """A message of each."""
+    return a_batch(*(a_claim(exchange=exchange) for exchange in exchanges))
+
+
+def asked(streams: Streams, store: FakeClaims, claims: int = 2) -> list[list[str]]:
+    """The exchanges that the next claims name."""
+    store.wanted.clear()
+    for _ in range(claims):
+        at_once(streams.claim(limit=100, limit_bytes=1))
+    return [sorted(one.only) for one in store.wanted if isinstance(one, Fresh) and one.only]
+
+
+def test_exchanges_that_are_resumed_together_are_claimed_together(streams: Streams, store: FakeClaims) -> None:
+    """A claim for each would walk over the messages of all others, again and again."""
+    assert [MANY, MANY] == asked(streams, store)
+
+
+def test_an_exchange_that_is_paused_again_leaves_the_others_together(streams: Streams, store: FakeClaims) -> None:
+    """Few that are resumed later go on each by itself."""
+    streams.pause(MANY[:2])
+    assert [MANY[2:], MANY[2:]] == asked(streams, store)
+    streams.pause([])
+    assert [MANY[:1], MANY[1:2], MANY[2:]] == sorted(asked(streams, store, 3))
+
+
+def test_more_that_are_resumed_join_those_that_share_a_stream(streams: Streams, store: FakeClaims) -> None:
+    """Else there would be a crowd of streams again."""
+    streams.pause(OTHERS)
+    streams.pause([])
+    assert [[*MANY, *OTHERS]] * 2 == asked(streams, store)
+
+
+def test_a_flood_among_them_goes_on_by_itself(streams: Streams, store: FakeClaims) -> None:
+    """As one of the main stream does."""
+    store.script["branch"][:0] = [of(*["x0"] * 9, "x1")]
+    asked(streams, store, 1)
+    assert [["x0"], MANY[1:]] == sorted(asked(streams, store))
+
+
+def test_what_is_left_of_nothing_goes_back_to_the_main_stream(streams: Streams, store: FakeClaims) -> None:
+    """One claim that finds all there is ends the stream."""
+    store.full = False
+    asked(streams, store, 1)
+    assert {} == streams.heads
+
+
+def test_what_joins_while_a_claim_is_under_way_is_still_looked_for(streams: Streams, store: FakeClaims) -> None:
+    """That claim has found all there is, but of other exchanges."""
+    store.full = False
+    streams.pause(OTHERS)
+
+    def resume() -> None:
+        streams.pause([])
+
+    store.claimed = resume
+    asked(streams, store, 1)
+    assert {*MANY, *OTHERS} == {*streams.heads}
+
+
+def test_a_limited_exchange_leaves_the_others_together(store: FakeClaims, clock: Clock) -> None:
+    """It is claimed as much at a time as it may have."""
+    intake = Intake(store=store, poll_interval=1.0, clock=clock)
+    intake.pause(MANY)
+    intake.pause([])
+    intake.limit({"x0": 5.0}, 1)
+    assert [MANY[1:]] == asked(intake.streams, store, 1)
+    assert [{"x0"}] == [stream.only for stream in intake.streams._branches.of(["x0"])]
