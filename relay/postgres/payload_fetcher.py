@@ -21,6 +21,8 @@ FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
 """Bytes of the first piece and of the smallest, and how many times as long as one before the next may be."""
 GOAL, SHARE = 1.0, 0.1
 """Seconds that a piece may be on its way, and which share of the lock time: renewals and heartbeats wait for it."""
+MOST_EXPANSION = 1 << 12
+"""Bytes of text for each that is stored, at the most: an INSERT allows 32, and compression saves up to a hundred times as much."""
 USUAL = 32 << 20
 """Bytes that a claim is taken to bring, at the most, when nothing but the window bounded it and it did not arrive in time."""
 
@@ -51,6 +53,8 @@ class Pace:
         """Bytes of a claim since one did not arrive in time."""
         self._widest = 0
         """Bytes that a claim was ever wanted to bring: with nothing in hand that is all of the window."""
+        self._expansion = 1
+        """How many bytes of memory a claim is expected to take for each that the database has stored."""
 
     def came(self, size: int, seconds: float, *, served: float, goal: float) -> None:
         """Learn from a piece: the server needs `served` seconds for each, however long it is, since it may print all of the content."""
@@ -60,12 +64,30 @@ class Pace:
     def of_claim(self, wanted: int) -> int:
         """Bytes that a claim may bring where so many are wanted."""
         self._widest = max(self._widest, wanted)
-        return self._bounded(wanted)
+        return max(self._bounded(wanted) // self._expansion, 1)
 
     @property
     def large(self) -> int:
         """Bytes that a message may take for its payload to travel with the claim."""
         return self._bounded(LARGE)
+
+    def fitted(self, *, overfull: bool, expected: bool, cut: bool) -> None:
+        """Learn whether a claim took more memory than there was, so that messages of it went back: the database had printed these in vain.
+
+        Args:
+            overfull: it did.
+            expected: no message was longer than its size lets expect.
+            cut: more was due than it might bring; the others show nothing.
+
+        """
+        if overfull:
+            self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
+        elif expected and cut:
+            self._expansion = max(self._expansion // 2, 1)
+
+    def unanswered(self) -> None:
+        """Learn from a claim that got no answer at all: whatever kept it, one more like it keeps everybody as long."""
+        self._most = LEAST
 
     def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int) -> None:
         """Learn from a claim that brought something.
@@ -106,6 +128,8 @@ class Completed(NamedTuple):
     """The one that cannot be had, still locked."""
     failure: StoreError | None
     """Why."""
+    overfull: bool = False
+    """Some of those that go again found no room."""
 
 
 class Fetcher:
@@ -152,6 +176,7 @@ class Fetcher:
                 done.whole.append(claim)
             elif done.failure or self._in_vain or (begun and self._enough):
                 done.back.append(claim)
+                done = done._replace(overfull=self._room <= 0)
             else:
                 begun, done = True, await self._one(done, claim)
         self._locked = done.whole

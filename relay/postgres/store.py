@@ -133,8 +133,9 @@ class Store:
         batch = Batch(token, [], answer.clock, tick, tick + 2 * half, wanted.source)
         left = {index for index, claim in enumerate(claims) if claim.payload is None or claim.options == b""}
         unready = left or (claims and came > tick + half)
-        whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
+        whole, overfull = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else (claims, False)
         if claims:
+            pace.fitted(overfull=overfull, expected=not left, cut=found > len(claims))
             pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=found > len(claims), room=limit_bytes)
         batch = Batch(token, whole, answer.clock, tick, batch.deadline, wanted.source, batch.behind)
         return Claimed(
@@ -157,7 +158,7 @@ class Store:
             # It may have got through unheard: what it locked is free when the lock expires.
             self.left_locked = True
             if isinstance(error, StoreError) and error.unanswered:
-                self._shelf.pace.too_slow()
+                self._shelf.pace.unanswered()
             raise
 
     async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
@@ -282,8 +283,13 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
-    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
-        """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
+    async def _completed(
+        self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int
+    ) -> tuple[list[Claim], bool]:
+        """The claims with the payloads that did not travel with them, and whether some found no room.
+
+        Why one could not be had is raised by the next claim, if not now.
+        """
         try:
             done = await self._shelf.complete(claims, left, batch, half=half, room=room)
         except BaseException:
@@ -294,4 +300,4 @@ class Store:
         if done.failure and not done.whole:
             raise done.failure
         self._owed = done.failure
-        return done.whole
+        return done.whole, done.overfull

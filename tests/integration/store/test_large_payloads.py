@@ -11,7 +11,7 @@ from relay.events import Event, LockLost
 from relay.memory import KEPT
 from relay.message import TruncatedPayload
 from relay.postgres.payload_fetcher import FIRST, LARGE
-from tests.support.database.queue import MadeStore, MakeStore, Queue, ids_of, unchecked
+from tests.support.database.queue import MadeStore, MakeStore, Queue, ids_of, unchecked, until
 
 INSERT = "INSERT INTO queue_message (exchange, content) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) AS n"
 RANDOM = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 200000))"
@@ -86,6 +86,21 @@ async def test_what_is_longer_than_its_size_lets_expect_is_claimed_bit_by_bit(qu
     assert [2 * one] * 3 == [batch.size for batch in batches]
     assert ids == [id_ for batch in batches for id_ in ids_of(batch)]
     assert {(1, None)} == set(await queue.sql("SELECT attempts, last_error FROM queue_message"))
+
+
+async def test_what_a_claim_printed_in_vain_makes_the_next_ones_smaller(queue: Queue, store: MadeStore) -> None:
+    """Else each claim prints all that is due, and gives back all but a few."""
+    count = 120
+    await queue.sql(f"INSERT INTO queue_message (exchange, content) SELECT 'orders', '{LONG}'::jsonb FROM generate_series(1, {count})")
+    taken = 0
+    while taken < count:
+        batch = (await store.take(limit=count, limit_bytes=6 << 20)).batch or (await store.found(limit=count, limit_bytes=6 << 20)).batch
+        assert batch
+        taken += len(batch.claims)
+    await queue.sql("SELECT pg_stat_force_next_flush()")
+    locked = "SELECT pg_stat_get_tuples_updated('queue_message'::regclass) < %s"
+    await until(lambda: queue.value("SELECT pg_stat_get_tuples_updated('queue_message'::regclass) >= %s", count))
+    assert await queue.value(locked, 3 * count), "each is locked once, and some go back"
 
 
 async def test_a_head_for_which_there_is_no_room_stays_the_head_of_its_key(queue: Queue, store: MadeStore) -> None:
