@@ -284,8 +284,10 @@ LONG = {
     "object": f"jsonb_build_object('headers', {DIGITS})",
     "list": f"jsonb_build_object('headers', jsonb_build_object('l', (SELECT jsonb_agg(e.value) FROM jsonb_each({DIGITS}) AS e)))",
     "header of the relay's own": f"jsonb_build_object('headers', jsonb_build_object('x-relay-id', {DIGITS}))",
-    "text beside": f"jsonb_build_object('headers', {DIGITS.format(510)} || jsonb_build_object('t', repeat('x', 4000 * ({{}} - 511))))",
+    "text beside": f"jsonb_build_object('headers', {DIGITS} || jsonb_build_object('t', repeat(chr(1), 100000)))",
     "compressed": "(SELECT options FROM packed)",
+    "zeros": "jsonb_build_object('headers', (SELECT jsonb_object_agg('h' || n, ('5.' || repeat('0', 16380))::jsonb) "
+    "FROM generate_series(1, {}) AS n))",
 }
 PACKED = (
     "CREATE TEMP TABLE packed AS SELECT jsonb_build_object('headers', jsonb_build_object('l', jsonb_agg('1e-16380'::jsonb))) AS options"
@@ -295,9 +297,9 @@ PACKED = (
 @pytest.mark.parametrize("kind", LONG)
 @pytest.mark.parametrize("into", ["queue_message (exchange, options)", "queue_message_keyed (coalesce_key, exchange, options)"])
 def test_options_that_no_relay_sends_are_refused(shared_connection: psycopg.Connection[Any], kind: str, into: str) -> None:
-    """512 numbers have 8 MiB as text, and one less is taken; it counts text beside them and what a table holds compressed."""
+    """16 numbers have 256 KiB as text, and one more is refused; also where a table holds them compressed."""
     key = "'k', " if "key" in into else ""
-    for numbers, taken in ((511, True), (520, False)):
+    for numbers, taken in ((16, True), (17, False)):
         statement = f"INSERT INTO {into} VALUES ({key}'orders', {LONG[kind].format(numbers)})".encode()
         with shared_connection.transaction(force_rollback=True):
             shared_connection.execute(f"{PACKED} FROM generate_series(1, {numbers})".encode())
@@ -306,7 +308,9 @@ def test_options_that_no_relay_sends_are_refused(shared_connection: psycopg.Conn
             if taken:
                 shared_connection.execute(statement)
                 continue
-            with pytest.raises(psycopg.errors.CheckViolation, match="options is longer than 8388608 bytes as text; write numbers of that"):
+            with pytest.raises(
+                psycopg.errors.CheckViolation, match="options has numbers of more than 262144 bytes as text; write numbers of that"
+            ):
                 shared_connection.execute(statement)
 
 
