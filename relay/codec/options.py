@@ -23,10 +23,13 @@ RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
 BROKER_HEADERS: Final = (
     *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
     *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
-    *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc"),
+    *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc", "x-reply-to-topic"),
 )
-"""Written and read by RabbitMQ, its federation and its shovels; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
+"""Written and read by RabbitMQ, its federation, its shovels and MQTT; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
 `x-death` of another form, and takes its neighbours' messages with it."""
+CORRELATION_HEADER: Final = "x-correlation-id"
+"""Read for MQTT subscribers of RabbitMQ 4, whose connections end over anything but a string; left out where it is none. Applications use
+that name too."""
 BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-", "x-mqtt-")
 """Names under which a stream keeps properties and sections of AMQP 1.0, and MQTT its quality of service; left out too. A value of another
 form closes the connection of the publisher, of every consumer that reads the stream, or of an MQTT subscriber (RabbitMQ 3.10.8)."""
@@ -125,6 +128,8 @@ def _headers(values: dict[str, Any], limit: int) -> bytes:
     headers = {name: value for name, value in values.get("headers", {}).items() if not name.startswith(BROKER_PREFIXES)}
     for name in (*RELAY_HEADERS, *BROKER_HEADERS):
         headers.pop(name, None)
+    if not isinstance(headers.get(CORRELATION_HEADER, ""), str):
+        del headers[CORRELATION_HEADER]
     for name in ("CC", "BCC"):
         _select(headers, name, values.get(name.lower()))
     if code := check_text(headers.get(FILTER_HEADER, "")):

@@ -26,9 +26,11 @@ HEADERS: Final = (
     *("x-basic-type", "x-basic-app-id", "x-basic-priority", "x-basic-delivery-mode", "x-basic-expiration", "x-message-id-type"),
     *("x-correlation-id", "x-correlation-id-type", "timestamp_in_ms", "x-trace", "x-connection", "x-user", "x-relay-id"),
     *("x-relay-replay-of", "cc", "bcc", "X-DEATH", "x-Death", "headers", "expiration", "traceparent", "hash-on", "count", "reason"),
-    *("x-recent-history-no-store", "x-stream-publishing-id", "x-mqtt-dup", "x-mqtt-publish-qos"),
+    *("x-recent-history-no-store", "x-stream-publishing-id", "x-mqtt-dup", "x-mqtt-publish-qos", "x-reply-to-topic"),
 )
 """Names in RabbitMQ's own source, its plugins', and those that look like them."""
+CORRELATION: Final = "x-correlation-id"
+"""Left out unless it is a string."""
 GROUPS: Final = 8
 """Among which the names are spread: those of one group stand in one message."""
 SHAPES: Final[dict[str, tuple[Any, str]]] = {
@@ -109,7 +111,8 @@ STRIPPED: Final = _stripped()
 
 def kept(headers: Mapping[str, Any]) -> dict[str, Any]:
     """The headers that reach a consumer."""
-    return {name: value for name, value in headers.items() if not any(fnmatchcase(name, pattern) for pattern in STRIPPED)}
+    found = {name: value for name, value in headers.items() if not any(fnmatchcase(name, pattern) for pattern in STRIPPED)}
+    return {name: value for name, value in found.items() if name != CORRELATION or isinstance(value, str)}
 
 
 Result = tuple[str, str | None]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import decode
 
 from relay.codec.option_rules import OptionsError, known_spellings, printable
-from relay.codec.options import BROKER_HEADERS, BROKER_PREFIXES, RELAY_HEADERS, plan, short_string
+from relay.codec.options import BROKER_HEADERS, BROKER_PREFIXES, CORRELATION_HEADER, RELAY_HEADERS, plan, short_string
 
 KNOWN = (
     "appId, BCC, CC, contentEncoding, contentType, correlationId, deliveryMode, expiration, headers, immediate, mandatory, messageId, "
@@ -67,7 +67,7 @@ def test_a_header_value_has_one_type_on_the_wire(text: str, expected: bytes) -> 
 )
 def test_headers_come_out_as_they_went_in(headers: dict[str, Any]) -> None:
     """An independent decoder reads from the bytes what the JSON said, to the last bit of a number; names of the broker's are left out."""
-    theirs = {"CC", "BCC", *RELAY_HEADERS, *BROKER_HEADERS}
+    theirs = {"CC", "BCC", CORRELATION_HEADER, *RELAY_HEADERS, *BROKER_HEADERS}
     own = {name: value for name, value in headers.items() if name not in theirs and not name.startswith(BROKER_PREFIXES)}
 
     data = _headers(**own)
@@ -210,3 +210,10 @@ def test_a_short_string_holds_255_bytes() -> None:
 def test_what_the_broker_writes_itself_is_left_out(name: str) -> None:
     """Whatever it is: the broker reads it back and trusts its form."""
     assert _headers(kept=1) == _headers(**{"kept": 1, name: "text"})
+
+
+@pytest.mark.parametrize("value", [7, 1.5, True, None, [], ["text"], {}])
+def test_a_correlation_id_is_text_or_left_out(value: Any) -> None:
+    """An application's own stays as it is; over another form an MQTT subscriber's connection ends."""
+    assert _headers(kept=1) == _headers(**{"kept": 1, "x-correlation-id": value})
+    assert _headers(kept=1) != _headers(**{"kept": 1, "x-correlation-id": "text"})
