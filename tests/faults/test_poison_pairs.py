@@ -8,8 +8,10 @@ The dimensions, each with its values in `tests/support/poison`, its `lab.py` or 
 - option, column and header: the catalogue of malformed messages and more (`OPTIONS`, `COLUMNS`, `HEADERS` and `SHAPES`);
 - key: under which a row is inserted, if any (`KEYS`).
 
-Meanwhile memory and disk alarms come and go. CI draws every pair of values of any two dimensions. The long form draws all
-combinations of option, queue, permission and limit besides, and plays the pairs on a node that has few channels for all relays.
+An MQTT and a STOMP subscriber of each world see all that goes to a queue through an exchange, and must stay connected
+(`tests/support/poison/subscribers.py`). Meanwhile memory and disk alarms come and go. CI draws every pair of values of any two
+dimensions. The long form draws all combinations of option, queue, permission and limit besides, and plays the pairs on a node that has
+few channels for all relays.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from relay import devservers
 from tests.support.database.queue import Queue
 from tests.support.poison import lab as poison_lab
 from tests.support.poison.arrivals import watching
-from tests.support.poison.lab import PER_SECOND, WORLDS, alarms
+from tests.support.poison.lab import PER_SECOND, WORLDS, Ports, alarms
 from tests.support.poison.play import ATTEMPT, Play
 from tests.support.poison.rows import ATTEMPTS, CROSSED, Row, draw
 from tests.support.relays.processes import Relays
@@ -55,19 +57,25 @@ QUEUES = """
 
 
 @pytest.fixture(scope="module")
-def node(say: Say) -> Iterator[devservers.RabbitMQ]:
+def ports() -> Ports:
+    """Where subscribers connect."""
+    return Ports(*devservers.free_ports(2))
+
+
+@pytest.fixture(scope="module")
+def node(say: Say, ports: Ports) -> Iterator[devservers.RabbitMQ]:
     """A private node with all worlds."""
-    with devservers.rabbitmq(say=say, private=True, plugins=poison_lab.PLUGINS, config=poison_lab.CONFIG) as made:
+    with devservers.rabbitmq(say=say, private=True, plugins=poison_lab.PLUGINS, config=poison_lab.config(ports)) as made:
         poison_lab.build(made)
         yield made
 
 
 @pytest.fixture
-async def plays(node: devservers.RabbitMQ, relays: Relays, databases: Databases) -> AsyncIterator[list[Play]]:
+async def plays(node: devservers.RabbitMQ, ports: Ports, relays: Relays, databases: Databases) -> AsyncIterator[list[Play]]:
     """Each world with a database, a relay and consumers."""
     names = [databases.create_migrated() for _ in WORLDS]
     async with AsyncExitStack() as stack:
-        made = [playing(world, node, databases.url(name)) for world, name in zip(WORLDS, names, strict=True)]
+        made = [playing(world, node, ports, databases.url(name)) for world, name in zip(WORLDS, names, strict=True)]
         plays = await asyncio.gather(*map(stack.enter_async_context, made))
         # What the node grants at a login holds for all that log in then.
         await asyncio.gather(*(start(play, node, relays) for play in plays if play.world.channel_max))
@@ -78,9 +86,9 @@ async def plays(node: devservers.RabbitMQ, relays: Relays, databases: Databases)
 
 
 @asynccontextmanager
-async def playing(name: str, node: devservers.RabbitMQ, url: str) -> AsyncIterator[Play]:
+async def playing(name: str, node: devservers.RabbitMQ, ports: Ports, url: str) -> AsyncIterator[Play]:
     """One world without its relay."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, watching(node, name) as arrivals:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, watching(node, ports, name) as arrivals:
         queue = Queue(url, connection)
         await configure(queue, name)
         yield Play(name, queue, arrivals)

@@ -13,13 +13,15 @@ from pamqp import commands
 
 from relay import devservers
 from tests.support.broker.raw_amqp import Delivery
-from tests.support.poison.lab import DIRECT, ENDS, KINDS, PARKED, end, far, is_far, queue
+from tests.support.poison.lab import DIRECT, ENDS, KINDS, PARKED, Ports, end, far, is_far, queue
+from tests.support.poison.subscribers import Subscribers, subscribed
 
 
 class Arrivals:
     """The messages that have come to the end of each kind."""
 
     def __init__(self) -> None:
+        self.subscribers = Subscribers()
         self._came: dict[str, dict[str, list[Delivery]]] = {kind: {} for kind in ENDS}
         self._bodies: dict[bytes, bytes] = {}
         """Each body, once."""
@@ -63,8 +65,8 @@ class Arrivals:
 
 
 @asynccontextmanager
-async def watching(node: devservers.RabbitMQ, world: str) -> AsyncIterator[Arrivals]:
-    """Park messages, and consume from every end of a world, from when its links work on."""
+async def watching(node: devservers.RabbitMQ, ports: Ports, world: str) -> AsyncIterator[Arrivals]:
+    """Park messages, consume from every end of a world, and subscribe to it, from when its links work on."""
     arrivals = Arrivals()
     near, remote = await aiormq.connect(node.url + world), await aiormq.connect(node.url + far(world))
     try:
@@ -78,7 +80,8 @@ async def watching(node: devservers.RabbitMQ, world: str) -> AsyncIterator[Arriv
             for name in PARKED:
                 await channel.basic_publish(b"", routing_key=name, properties=commands.Basic.Properties(delivery_mode=2))
             await _await_links(arrivals, channel)
-        yield arrivals
+        async with subscribed(ports, world, arrivals.subscribers):
+            yield arrivals
     finally:
         await near.close()
         await remote.close()

@@ -10,19 +10,29 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from relay import devservers
+from relay.devservers.find import find_rabbitmq
 
 PLUGINS: Final = (
     *("rabbitmq_federation", "rabbitmq_shovel"),
     *("rabbitmq_consistent_hash_exchange", "rabbitmq_random_exchange", "rabbitmq_recent_history_exchange"),
+    *("rabbitmq_mqtt", "rabbitmq_stomp"),
 )
 MOST_BYTES: Final = 2 << 20
 """Of a message that the broker takes."""
-CONFIG: Final = f"max_message_size = {MOST_BYTES}\n"
 SHUT, OPEN, CLOSED, NOWHERE = "shut.", "open.", "closed.", "nowhere"
 """Beginnings of names: exchanges that no login may write to; routing keys that a login may use at a topic exchange, and may not."""
 SOON: Final[dict[str, Any]] = {"x-message-ttl": 1}
 QUORUM: Final[dict[str, Any]] = {"x-queue-type": "quorum"}
 DIRECT: Final = "direct"
+TOPICS: Final = "amq.topic"
+"""The exchange of MQTT and STOMP subscribers; whatever the direct one leads to a queue comes there too."""
+
+
+class Ports(NamedTuple):
+    """Where the node listens for subscribers."""
+
+    mqtt: int
+    stomp: int
 
 
 class Kind(NamedTuple):
@@ -112,8 +122,9 @@ WORLDS: Final = {
     "unlimited": World(),
     "max-channels": World(user={"max-channels": 4}),
     "max-connections": World(user={"max-connections": 1}, barred=DEFAULT),
-    # Three links and the test's consumers, its publisher or the relay's one connection, and two links that come back before they are gone.
-    "vhost": World(vhost={"max-connections": 7, "max-queues": 36}),
+    # Three links, the test's consumers and its subscribers, its publisher or the relay's one connection, and two links that come back
+    # before they are gone.
+    "vhost": World(vhost={"max-connections": 9, "max-queues": 40}),
     "channel-max": World(channel_max=4),
     "sizes": World(relay={"RELAY_WINDOW": "50", "RELAY_WINDOW_BYTES": "1048576"}, most_bytes=100_000),
     "list": World(relay={"RELAY_ALLOWED_EXCHANGES": "[!f]*,amq.default"}, forbidden="fanout"),
@@ -162,8 +173,21 @@ async def alarms(node: devservers.RabbitMQ) -> AsyncIterator[None]:
     await asyncio.to_thread(node.ctl, "eval", "alarms ! over.")
 
 
+def config(ports: Ports) -> str:
+    """Of a node with all worlds."""
+    lines = [
+        f"max_message_size = {MOST_BYTES}",
+        f"mqtt.listeners.tcp.1 = 127.0.0.1:{ports.mqtt}",
+        f"stomp.listeners.tcp.1 = 127.0.0.1:{ports.stomp}",
+    ]
+    if find_rabbitmq().version >= "4":
+        lines.append(f"mqtt.max_packet_size_authenticated = {MOST_BYTES}")
+    return "\n".join([*lines, ""])
+
+
 def build(node: devservers.RabbitMQ) -> None:
     """Make all worlds on a node that has the plugins and the configuration above."""
+    node.ctl("await_startup")
     # A shovel publishes a message in the name that it has, and stops where its login may not.
     node.ctl("set_user_tags", "guest", "administrator", "impersonator")
     parts: dict[str, list[dict[str, Any]]] = {}
@@ -221,6 +245,7 @@ def _queues(name: str, kind: str) -> Iterator[Part]:
         yield "queues", _queue(name, queue(kind), arguments)
     for key in (kind,) if kind in SELECTED else (OPEN + kind, CLOSED + kind):
         yield "bindings", _binding(vhost, DIRECT, "queue", queue(kind), key, {})
+        yield "bindings", _binding(name, DIRECT, "exchange", TOPICS, key, {})
 
 
 def _links(name: str, url: str) -> Iterator[Part]:

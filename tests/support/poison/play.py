@@ -13,9 +13,10 @@ from tests.support.database.lost import assert_nothing_is_lost
 from tests.support.database.queue import Queue, unchecked, until
 from tests.support.poison.arrivals import Arrivals
 from tests.support.poison.insert import insert, smuggle
-from tests.support.poison.lab import DIRECT, EXCHANGES, KINDS, OPEN, WORLDS, World
+from tests.support.poison.lab import DEFAULT, DIRECT, EXCHANGES, KINDS, OPEN, WORLDS, World
 from tests.support.poison.rows import ATTEMPTS, BUNDLE, ORDERING, PLAIN, Result, Row
 from tests.support.poison.seen import altered
+from tests.support.poison.subscribers import Heard
 from tests.support.relays.processes import RelayProcess
 
 PROMPT = 60.0
@@ -128,7 +129,9 @@ class Play:
         await self._await({(row.queue, id_) for id_, row in last.items()})
         await self.queue.settled(seconds=AT_LAST)
         self.arrivals.rename(dict(await self.queue.sql(PARTS)))
-        await self._await({(kind, id_) for (kind, id_), (least, _) in self.owed(await self.archive()).items() if least})
+        archive = await self.archive()
+        await self._await({(kind, id_) for (kind, id_), (least, _) in self.owed(archive).items() if least})
+        await self.arrivals.subscribers.wait_for({heard: least for heard, (least, _) in self.owed_to_subscribers(archive).items()}, PROMPT)
 
     async def _is_folded(self) -> bool:
         return bool(0 == await self.queue.value(KEYED))
@@ -147,10 +150,23 @@ class Play:
         found = {}
         for id_, row in self.sent.items():
             for kind in row.reaches():
-                least, most = _copies(row, kind, archive[id_])
-                # A channel that is closed repeats what was in flight, in each attempt, and so does a connection that is lost.
-                found[kind, id_] = least, most and most * (1 + row.may_be_repeated) + self.connections - 1
+                found[kind, id_] = self._copies(row, kind, archive[id_])
         return found
+
+    def owed_to_subscribers(self, archive: Mapping[str, Result]) -> dict[Heard, tuple[int, int]]:
+        """How many copies must, and may, have come to each subscription: of what any queue was found for through an exchange."""
+        found: dict[Heard, tuple[int, int]] = {}
+        for id_, row in self.sent.items():
+            if row.exchange != DEFAULT and row.reaches():
+                heard = row.target["routing_key"], row.payload
+                copies = found.get(heard, (0, 0)), self._copies(row, "", archive[id_])
+                found[heard] = sum(least for least, _ in copies), sum(most for _, most in copies)
+        return found
+
+    def _copies(self, row: Row, kind: str, ended: Result) -> tuple[int, int]:
+        """A channel that is closed repeats what was in flight, in each attempt, and so does a connection that is lost."""
+        least, most = _copies(row, kind, ended)
+        return least, most and most * (1 + row.may_be_repeated) + self.connections - 1
 
     async def mistakes(self) -> Iterator[str]:
         """What did not end as it must."""
@@ -158,7 +174,8 @@ class Play:
         assert archive.keys() == self.sent.keys()
         tried = await self.queue.sql(TRIES)
         found = (*self._ended(archive), *self._repeated(archive), *self._changed(), *self._robbed(tried))
-        return (f"{self.name}: {each}" for each in found)
+        heard = self.arrivals.subscribers.mistakes(self.owed_to_subscribers(archive))
+        return (f"{self.name}: {each}" for each in (*found, *heard))
 
     def _ended(self, archive: Mapping[str, Result]) -> Iterator[str]:
         for id_, row in self.sent.items():
