@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from relay import devservers
 from relay.codec.encoder import Encoded, Encoder
 from relay.message import PublishResult
+from tests import ROOT
 from tests.support.broker.publishing import claim
 from tests.support.broker.topology import Topology
 from tests.support.database.queue import Queue
@@ -68,6 +70,27 @@ async def test_one_pattern_of_the_broker_bars_the_default_exchange_and_amq(
     ends = "SELECT exchange, result, error_code FROM queue_message_archive ORDER BY exchange"
     refused = [(exchange, "failed", "access_refused") for exchange in ("", "amq.direct", "amq.topic")]
     assert [*refused, (made.exchange, "success", None)] == await queue.sql(ends)
+    assert 1 == await own_topology.waiting(made.queue)
+
+
+async def test_one_pattern_of_the_broker_bars_keys_that_are_no_topics_of_mqtt(
+    queue: Queue, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, unique: str
+) -> None:
+    """The topic permission of docs/options.md; what has an ordinary key goes on."""
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    [pattern] = re.findall(r"set_topic_permissions -p / relay amq.topic '(.*?)'", page)
+    made = await own_topology.declare(kind="topic", routing_key="#")
+    await queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
+    barred = ["", "*", "a.*", "a.#", "a.+.b", "\n", "a\n", "a\x01", "\x7f", "a\x85", "\uffff"]
+    for key in (*barred, "Orders.eu-1/a_b"):
+        await queue.insert(exchange=made.exchange, routing_key=key)
+    with user_of(own_broker, unique, may_write=".*") as url:
+        own_broker.ctl("set_topic_permissions", unique, made.exchange, pattern, "^$")
+        await relays.start(database=queue.url, broker=url)
+        await queue.settled(seconds=60)
+
+    ended = await queue.sql("SELECT routing_key, result, error_code FROM queue_message_archive")
+    assert {*((key, "failed", "access_refused") for key in barred), ("Orders.eu-1/a_b", "success", None)} == {*ended}
     assert 1 == await own_topology.waiting(made.queue)
 
 
