@@ -24,9 +24,9 @@ async def subscribed_by_mqtt(port: int, vhost: str, *, clean: bool) -> AsyncIter
         flags = bytes((0xC2 if clean else 0xC0,))
         client = b"".join(map(_text, (vhost, f"{vhost}:guest", "guest")))
         writer.write(_packet(CONNECT, _text("MQTT") + b"\x04" + flags + b"\x00\x00" + client))
-        assert (CONNACK, b"\x00\x00") == await _read(reader)
+        await _expect(reader, CONNACK, b"\x00\x00")
         writer.write(_packet(SUBSCRIBE, b"\x00\x01" + FILTERS))
-        assert (SUBACK, b"\x00\x01\x01\x00") == await _read(reader)
+        await _expect(reader, SUBACK, b"\x00\x01\x01\x00")
         yield _messages(reader, writer)
     finally:
         writer.close()
@@ -47,6 +47,12 @@ async def _messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
         if quality:
             writer.write(_packet(PUBACK, rest[:2]))
         yield "MQTT", topic.replace("/", "."), rest[2:] if quality else rest
+
+
+async def _expect(reader: asyncio.StreamReader, kind: int, data: bytes) -> None:
+    if (came := await _read(reader)) != (kind, data):
+        message = f"packet {kind:#x} with {data!r} expected, {came} came"
+        raise ValueError(message)
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[int, bytes]:

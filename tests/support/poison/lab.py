@@ -122,8 +122,8 @@ WORLDS: Final = {
     "unlimited": World(),
     "max-channels": World(user={"max-channels": 4}),
     "max-connections": World(user={"max-connections": 1}, barred=DEFAULT),
-    # Three links, the test's consumers and its subscribers, its publisher or the relay's one connection, and two links that come back
-    # before they are gone.
+    # Three links, the test's consumers and its two subscribers, its publisher or the relay's one connection, and two links that come
+    # back before they are gone.
     "vhost": World(vhost={"max-connections": 9, "max-queues": 40}),
     "channel-max": World(channel_max=4),
     "sizes": World(relay={"RELAY_WINDOW": "50", "RELAY_WINDOW_BYTES": "1048576"}, most_bytes=100_000),

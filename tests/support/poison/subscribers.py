@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 from tests.support.broker.mqtt import Message, subscribed_by_mqtt
@@ -64,12 +65,22 @@ async def subscribed(ports: Ports, world: str, found: Subscribers) -> AsyncItera
     """Listen to a world, with versions of STOMP and sessions of MQTT that take turns among the worlds."""
     number = [*WORLDS].index(world)
     async with AsyncExitStack() as stack:
-        sources = (
-            await stack.enter_async_context(subscribed_by_mqtt(ports.mqtt, world, clean=number % 2 == 0)),
-            await stack.enter_async_context(subscribed_by_stomp(ports.stomp, world, VERSIONS[number % len(VERSIONS)])),
-        )
+        mqtt = partial(subscribed_by_mqtt, ports.mqtt, world, clean=number % 2 == 0)
+        stomp = partial(subscribed_by_stomp, ports.stomp, world, VERSIONS[number % len(VERSIONS)])
+        sources = [await _let_in(stack, connect) for connect in (mqtt, stomp)]
         tasks = [asyncio.create_task(found.listen(source)) for source in sources]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _let_in(
+    stack: AsyncExitStack, connect: Callable[[], AbstractAsyncContextManager[AsyncIterator[Message]]]
+) -> AsyncIterator[Message]:
+    """Connect, once links that come back have left room below the limit of a vhost."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(ValueError):
+                return await stack.enter_async_context(connect())
+            await asyncio.sleep(0.2)  # nothing says when there is room
