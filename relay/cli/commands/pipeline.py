@@ -91,7 +91,6 @@ def metrics(
 ) -> None:
     """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
-        place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
         days = [day.date() for day in again or ()]
         result = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges, again=days)
         finish(result, as_json=as_json, words=_computed)
@@ -152,7 +151,7 @@ def run(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Export, metrics and verify, one after the other: what a scheduler runs. A failed step ends it; what was done before is printed."""
+    """Export, metrics and verify, one after the other: what a scheduler runs. A step that fails keeps no later one from its work."""
     with workplace() as place, spark("run", master) as session:
         done, failed = run_steps(
             {
@@ -215,6 +214,7 @@ def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -
 def _metrics(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
     from relay.pipeline.metrics import job  # noqa: PLC0415 - see relay.cli.main
 
+    place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
     return job.run(lake=place.lake, database=place.database, spark=session, say=say, **_given(options))
 
 

@@ -1,8 +1,8 @@
-"""Jobs of the pipeline that run one after the other: the first failure ends the run, and the results before it are kept."""
+"""Jobs of the pipeline that run one after the other: each does its own work, whatever became of the others; only a signal ends the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import typer
@@ -12,9 +12,12 @@ from relay.cli.common.pipeline_context import plain
 from relay.cli.common.support import REFUSED, complain
 from relay.errors import RelayError, StoppedError
 
+SIGNALLED = 128
+"""Exit codes above it are a signal's."""
+
 
 class FailedStep(NamedTuple):
-    """The step that ended the run early, why in one sentence, and the run's exit code.
+    """A step that did not come to its end, why in one sentence, and the exit code of that.
 
     `unknown` is an error that relay does not know; `said` is whether the step has said the sentence itself.
     """
@@ -32,13 +35,18 @@ class FailedStep(NamedTuple):
             return cls(step, str(error), error.exit_code)
         return cls(step, f"An error that relay does not know ({type(error).__name__}).", REFUSED, error)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was a signal."""
+        return self.exit_code > SIGNALLED
+
     def plain(self) -> dict[str, Any]:
         """The fields of the JSON."""
         return {"step": self.step, "error": self.sentence, "exit_code": self.exit_code}
 
 
-def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], FailedStep | None]:
-    """Run the steps in order up to the first that raises or was cut short; return the results by name, and that failure.
+def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[FailedStep]]:
+    """Run the steps in order, up to a signal; return the results by name, and the steps that raised or were cut short.
 
     A step that was cut short behind a commit has a result as well, whose `failure` says why.
 
@@ -46,33 +54,42 @@ def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], F
         KeyboardInterrupt: a signal before anything was done.
     """
     done: dict[str, Any] = {}
+    failed: list[FailedStep] = []
     for name, step in steps.items():
         try:
             done[name] = step()
         except (Exception, KeyboardInterrupt) as error:
-            stopped = StoppedError.behind(error)
-            if isinstance(error, KeyboardInterrupt) and not done:
+            if isinstance(error, KeyboardInterrupt) and not (done or failed):
                 raise
-            return done, FailedStep.of(name, stopped or error)
-        if failure := getattr(done[name], "failure", None):
-            return done, FailedStep(name, failure, done[name].exit_code, said=True)
-    return done, None
+            failed.append(FailedStep.of(name, StoppedError.behind(error) or error))
+        else:
+            if failure := getattr(done[name], "failure", None):
+                failed.append(FailedStep(name, failure, done[name].exit_code, said=True))
+        if failed and failed[-1].stopped:
+            break
+    return done, failed
 
 
-def show_steps(done: Mapping[str, Any], failed: FailedStep | None, *, as_json: bool, words: Mapping[str, Callable[[Any], str]]) -> None:
-    """Print the results of the steps, and end with the failure's exit code where a step failed."""
+def show_steps(done: Mapping[str, Any], failed: Sequence[FailedStep], *, as_json: bool, words: Mapping[str, Callable[[Any], str]]) -> None:
+    """Print the results of the steps, and end with the first failure, which is said last, and its exit code where a step failed."""
     if as_json:
-        show_json({**{name: plain(result) for name, result in done.items()}, "failed": failed.plain() if failed else None})
+        every = [one.plain() for one in failed]
+        show_json({**{name: plain(result) for name, result in done.items()}, "failed": every[0] if every else None, "failures": every})
     else:
         for name, result in done.items():
             typer.echo(words[name](result))
-    if failed is None:
+    if not failed:
         return
-    if failed.unknown:
-        raise failed.unknown
-    complain(f"{failed.step} failed{_after([name for name in done if name != failed.step])}{'' if failed.said else f': {failed.sentence}'}")
-    raise typer.Exit(failed.exit_code)
+    first, *later = failed
+    for one in later:
+        complain(_line(one))
+    if first.unknown:
+        raise first.unknown
+    complain(_line(first, [name for name in done if name not in {one.step for one in failed}]))
+    raise typer.Exit(first.exit_code)
 
 
-def _after(names: list[str]) -> str:
-    return f" after {' and '.join(names)} {'was' if len(names) == 1 else 'were'} done" if names else ""
+def _line(failed: FailedStep, done: Sequence[str] = ()) -> str:
+    """What is said of a failed step; a person shall know as well what was `done`."""
+    beside = f" ({' and '.join(done)} {'was' if len(done) == 1 else 'were'} done)" if done else ""
+    return f"{failed.step} failed{beside}{'' if failed.said else f': {failed.sentence}'}"
